@@ -1,0 +1,1 @@
+"""Gyre: recurrent memory experiments. Any cell, any task, any optimizer, one command line."""

@@ -1,0 +1,1 @@
+"""Recurrent cells: one file per family, the contract in `base.py`."""

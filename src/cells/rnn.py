@@ -1,0 +1,37 @@
+"""The plain recurrent network."""
+
+from torch import Tensor, nn
+
+from src.cells.base import HiddenState, LayerCell
+from src.checks import check_boolean, check_choice, check_integer
+
+
+class RNNCell(LayerCell):
+    """Elman network (Elman 1990): h_t = f(W_ih x_t + b_ih + W_hh h_{t−1} + b_hh), as `torch.nn.RNN` has it.
+
+    Initialization is torch's: every weight and bias uniform in ±1/√N.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        nonlinearity: f, "tanh" or "relu".
+        bias: whether there are biases.
+
+    Raises:
+        OptionError: a size below 1 or of another type, an unknown nonlinearity.
+    """
+
+    State = HiddenState
+
+    def __init__(self, input_size: int, hidden_size: int, *, nonlinearity: str = "tanh", bias: bool = True) -> None:
+        check_integer("input_size", input_size)
+        check_integer("hidden_size", hidden_size)
+        check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
+        super().__init__(
+            nn.RNN(input_size, hidden_size, nonlinearity=nonlinearity, bias=check_boolean("bias", bias))
+        )
+
+    def step(self, projected: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
+        activation = Tensor.tanh if self.layer.nonlinearity == "tanh" else Tensor.relu
+        hidden = activation(projected + self.recur(state.hidden))
+        return hidden, HiddenState(hidden)

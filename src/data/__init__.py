@@ -1,0 +1,1 @@
+"""Batching and vocabularies: data that know no model."""

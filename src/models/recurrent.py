@@ -1,0 +1,166 @@
+"""The time loop around a cell: stacking, direction, lengths, backends. Written once, for all cells."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from src.cells.base import RecurrentCell, State
+from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
+
+log = logging.getLogger(__name__)
+BACKENDS = ("auto", "reference", "fused", "compile")
+
+
+class Recurrent(nn.Module):
+    """Runs any cell over sequences; called as `torch.nn.GRU` is.
+
+    Args:
+        cell_factory: makes a cell from its input size, e.g. `functools.partial(RUMCell, hidden_size=100)`.
+        input_size: X.
+        num_layers: layers, each fed with the outputs of the one before.
+        bidirectional: a second cell in each layer reads the sequence backwards; outputs are concatenated.
+        dropout: probability on the outputs of each layer but the last, in training.
+        batch_first: inputs and outputs are (B, T, …) instead of (T, B, …).
+        backend: "reference" is the readable loop over `cell.step`; "fused" the cell's own whole-sequence path;
+            "compile" the loop over the step as `torch.compile` makes it (needs a C++ compiler on CPU); "auto" is fused
+            where the cell has it, else reference.
+
+    Raises:
+        OptionError: an argument out of bounds, an unknown backend, or "fused" for a cell that has no fused path.
+    """
+
+    def __init__(
+        self,
+        cell_factory: Callable[[int], RecurrentCell],
+        input_size: int,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        batch_first: bool = False,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        check_integer("input_size", input_size)
+        check_integer("num_layers", num_layers)
+        self.directions = 2 if check_boolean("bidirectional", bidirectional) else 1
+        self.batch_first = check_boolean("batch_first", batch_first)
+        self.dropout = nn.Dropout(check_real("dropout", dropout, minimum=0, below=1))
+        check_choice("backend", backend, BACKENDS)
+
+        self.cells = nn.ModuleList()
+        for _ in range(num_layers):
+            cells = [cell_factory(input_size) for _ in range(self.directions)]
+            self.cells.extend(cells)
+            input_size = sum(cell.output_size for cell in cells)
+        self.output_size = input_size
+
+        first = self.cells[0]
+        if backend == "fused" and not first.has_fused:
+            raise OptionError(
+                f"backend=fused: {type(first).__name__} has no fused path; allowed: auto, reference, compile"
+            )
+        self.backend = ("fused" if first.has_fused else "reference") if backend == "auto" else backend
+        # kept out of the module tree: a compiled function holds no parameters of its own
+        self._steps = [torch.compile(cell.step) if self.backend == "compile" else cell.step for cell in self.cells]
+        log.info("%s runs on the %s backend (asked for: %s)", type(first).__name__, self.backend, backend)
+
+    def init_state(self, batch_size: int) -> tuple[State, ...]:
+        """Return one initial state a cell: layer by layer, forward direction before backward."""
+        return tuple(cell.init_state(batch_size) for cell in self.cells)
+
+    def forward(
+        self, inputs: Any, state: tuple[State, ...] | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """Run over whole sequences.
+
+        Args:
+            inputs: (T, B, X), or a structure of tensors with leading dimensions (T, B).
+            state: one state a cell, as `init_state` orders them; the initial state if None.
+            lengths: (B,) integers in [1, T]. Steps beyond a sequence's length leave its state alone and put out zeros;
+                the backward direction starts at the sequence's own end.
+
+        Returns:
+            outputs (T, B, output_size) of the last layer, and the state after each sequence's last step.
+
+        Raises:
+            ValueError: lengths of another shape or out of [1, T]; a state that has not one entry a cell.
+        """
+        if self.batch_first:
+            inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
+        steps, batch_size = tree_flatten(inputs)[0][0].shape[:2]
+        if state is None:
+            state = self.init_state(batch_size)
+        if len(state) != len(self.cells):
+            raise ValueError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
+        if lengths is not None:
+            if lengths.shape != (batch_size,) or lengths.min() < 1 or lengths.max() > steps:
+                raise ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
+            lengths = lengths.to(next(self.parameters()).device)
+
+        final: list[State] = []
+        outputs = inputs
+        for first in range(0, len(self.cells), self.directions):
+            if first > 0:
+                outputs = self.dropout(outputs)
+            layer = []
+            for index in range(first, first + self.directions):
+                backward = index > first
+                sequence = reverse(outputs, lengths) if backward else outputs
+                result, last = self._run(index, sequence, state[index], lengths)
+                layer.append(reverse(result, lengths) if backward else result)
+                final.append(last)
+            outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
+        return (outputs.transpose(0, 1) if self.batch_first else outputs), tuple(final)
+
+    def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """Run one cell over (T, B, …) inputs in the order given."""
+        cell = self.cells[index]
+        if self.backend == "fused":
+            return cell.fused(inputs, state, lengths)
+        step = self._steps[index]
+        leaves, structure = tree_flatten(cell.project(inputs))
+        steps = tree_flatten(inputs)[0][0].shape[0]
+        # unbind once: indexing x[t] in the loop would make each step's backward fill a full-size tensor
+        unbound = [(None,) * steps if leaf is None else leaf.unbind(0) for leaf in leaves]
+        outputs = []
+        for time, parts in enumerate(zip(*unbound, strict=True)):
+            output, new = step(tree_unflatten(parts, structure), state)
+            if lengths is not None:
+                going = time < lengths
+                new = tree_map(lambda after, before: torch.where(_as(going, after), after, before), new, state)
+                output = torch.where(_as(going, output), output, 0.0)
+            state = new
+            outputs.append(output)
+        return torch.stack(outputs), state
+
+
+def _as(rows: Tensor, leaf: Tensor) -> Tensor:
+    """View `rows` (B,) so that it broadcasts over a leaf (B, …)."""
+    return rows.view(-1, *[1] * (leaf.dim() - 1))
+
+
+def reverse(sequence: Any, lengths: Tensor | None) -> Any:
+    """Reverse (T, B, …) leaves in time, each sequence within its own length; padding stays at the end."""
+    if lengths is None:
+        return tree_map(lambda leaf: leaf.flip(0), sequence)
+
+    def reverse_leaf(leaf: Tensor) -> Tensor:
+        time = torch.arange(leaf.shape[0], device=leaf.device).unsqueeze(1)
+        source = torch.where(time < lengths, lengths - 1 - time, time)
+        return leaf.gather(0, source.view(*source.shape, *[1] * (leaf.dim() - 2)).expand_as(leaf))
+
+    return tree_map(reverse_leaf, sequence)
+
+
+def detach(state: Any) -> Any:
+    """Cut every leaf of a state from the graph, between windows of truncated backpropagation through time."""
+    return tree_map(Tensor.detach, state)
+
+
+def reorder(state: Any, rows: Tensor) -> Any:
+    """Pick batch rows (B',) from every leaf of a state, as beam search does."""
+    return tree_map(lambda leaf: leaf.index_select(0, rows), state)

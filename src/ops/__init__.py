@@ -1,0 +1,1 @@
+"""Pure tensor functions that the cells are made of."""

@@ -1,0 +1,166 @@
+"""Rotations in the plane of two vectors, applied without building matrices.
+
+`Rotation(a, b)` turns span(a, b) by the angle from a to b and leaves the orthogonal complement alone
+(Dangovski et al., "Rotational Unit of Memory", TACL 2019, section 3). With u = a/‖a‖, v = b/‖b‖, c = u·v and
+r = v − c·u it is the rank-two update
+
+    Rotation(a, b) = I + p uᵀ + q rᵀ,   p = r − (1 − c) u,   q = −u − κ r,   κ = (1 − c)/‖r‖²
+
+where κ = 1/(1 + c) as long as c ≥ 0. r is orthogonalized once more against u, and κ is taken from ‖r‖² for c < 0,
+because the textbook forms lose all precision either at angle 0 (division by the sine) or towards π (division by 1 + c).
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Direction(NamedTuple):
+    """Unit vectors `unit` (…, N), zero where the vector was, and `nonzero` (…, 1), False there."""
+
+    unit: Tensor
+    nonzero: Tensor
+
+
+class Plane(NamedTuple):
+    """The rotation I + p uᵀ + q rᵀ: `u` and `r` (…, N), the `cosine` of its angle, 1 − cosine and κ (…, 1)."""
+
+    u: Tensor
+    r: Tensor
+    cosine: Tensor
+    versine: Tensor
+    kappa: Tensor
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the inner products (…, 1) of the rows of a and b (…, N)."""
+    return (a * b).sum(-1, keepdim=True)
+
+
+def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
+    """Normalize `vector` (…, N).
+
+    A vector whose squared norm is below the smallest normal number counts as zero, and so does one where the mask
+    `where` (…, 1) is False; its gradient is zero.
+    """
+    squared = dot(vector, vector)
+    nonzero = squared > torch.finfo(vector.dtype).tiny
+    if where is not None:
+        nonzero = nonzero & where
+    # multiplied by the reciprocal, and both masked as (…, 1): a division or a mask over (…, N) costs several times that
+    inverse = torch.where(nonzero, torch.where(nonzero, squared, 1.0).rsqrt(), 0.0)
+    return Direction(vector * inverse, nonzero)
+
+
+@torch.no_grad()
+def perpendicular(unit: Tensor) -> Tensor:
+    """Return a unit vector orthogonal to each `unit` (…, N ≥ 2): its smallest coordinate's axis, orthogonalized."""
+    smallest = unit.abs().argmin(dim=-1, keepdim=True)
+    axis = torch.zeros_like(unit).scatter_(-1, smallest, 1.0)
+    axis = axis - unit * unit.gather(-1, smallest)
+    return axis / torch.linalg.vector_norm(axis, dim=-1, keepdim=True)
+
+
+def plane(source: Direction, goal: Tensor, fallback: Tensor) -> Plane:
+    """Return the rotation from the direction `source` to that of the vector `goal`, both (…, N).
+
+    If either is zero the rotation is the identity, with zero gradient to both. If the two are opposite to within 8
+    machine epsilons the plane is undefined; it is then span(source, `fallback`), `fallback` (…, N) being a unit vector
+    orthogonal to `source` such as `perpendicular` gives, and constant in the gradient.
+    """
+    u = source.unit
+    v, both = direction(goal, where=source.nonzero)
+    overlap = dot(u, v)
+    r = v - overlap * u
+    r = r - dot(u, r) * u
+    squared = dot(r, r)
+    cosine = torch.where(both, overlap, 1.0)
+
+    obtuse = cosine < 0
+    smallest_sine = 8 * torch.finfo(u.dtype).eps
+    opposite = obtuse & (squared < smallest_sine**2)
+    r = torch.addcmul(r * ~opposite, fallback, smallest_sine * opposite)
+    squared = torch.where(opposite, smallest_sine**2, torch.where(obtuse, squared, 1.0))
+
+    versine = 1 - cosine
+    kappa = torch.where(obtuse, versine / squared, 1 / (1 + cosine.clamp(min=0)))
+    return Plane(u, r, cosine, versine, kappa)
+
+
+def apply(rotation: Plane, x: Tensor) -> Tensor:
+    """Return the rotated vectors `x` (…, N), in O(N) a vector."""
+    along_u, along_r = dot(rotation.u, x), dot(rotation.r, x)
+    rotated = torch.addcmul(x, rotation.r, along_u - rotation.kappa * along_r)
+    return torch.addcmul(rotated, rotation.u, -rotation.versine * along_u - along_r)
+
+
+def factors(rotation: Plane) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return p, u, q, r (…, N) with the rotation = I + p uᵀ + q rᵀ."""
+    p = torch.addcmul(rotation.r, -rotation.versine, rotation.u)
+    q = torch.addcmul(-rotation.u, -rotation.kappa, rotation.r)
+    return p, rotation.u, q, rotation.r
+
+
+def rotate(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """Return Rotation(a, b) x for each row of a, b and x (…, N), N ≥ 2.
+
+    Identity where a or b is zero. Finite with finite gradients at every angle, 0 and π included; at π the plane is
+    that of a and its smallest coordinate's axis. The inverse is `rotate(b, a, x)` (except at π, where it is itself).
+    """
+    source = direction(a)
+    return apply(plane(source, b, perpendicular(source.unit)), x)
+
+
+def matrix(a: Tensor, b: Tensor) -> Tensor:
+    """Return Rotation(a, b) (…, N, N) for a and b (…, N): what `rotate` applies, for tests and pictures."""
+    source = direction(a)
+    p, u, q, r = factors(plane(source, b, perpendicular(source.unit)))
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return identity + p[..., :, None] * u[..., None, :] + q[..., :, None] * r[..., None, :]
+
+
+class _HermitianRotationPower(torch.autograd.Function):
+    """exp(2iλ·atan(H)) of Hermitian H, and its derivative by the Daleckii–Krein formula.
+
+    torch's own derivative of `eigh` divides by differences of eigenvalues, and those of a rotation are mostly equal
+    (its fixed space); the divided differences below stay finite: with φ = atan of the eigenvalue,
+    (f_i − f_j)/(t_i − t_j) = 2i e^{iλ(φ_i+φ_j)} cos φ_i cos φ_j · sin(λδ)/sin δ,  δ = φ_i − φ_j.
+    """
+
+    @staticmethod
+    def forward(ctx, hermitian: Tensor, exponent: float) -> Tensor:
+        eigenvalues, vectors = torch.linalg.eigh(hermitian)
+        half_angles = torch.atan(eigenvalues)
+        ctx.save_for_backward(half_angles, vectors)
+        ctx.exponent = exponent
+        values = torch.polar(torch.ones_like(half_angles), 2 * exponent * half_angles)
+        return (vectors * values[..., None, :]) @ vectors.mH
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        half_angles, vectors = ctx.saved_tensors
+        total = half_angles[..., :, None] + half_angles[..., None, :]
+        difference = half_angles[..., :, None] - half_angles[..., None, :]
+        # sin(λδ)/sin δ as a quotient of sincs, which torch continues through δ = 0
+        quotient = ctx.exponent * torch.sinc(ctx.exponent * difference / torch.pi) / torch.sinc(difference / torch.pi)
+        cosines = half_angles.cos()
+        size = 2 * cosines[..., :, None] * cosines[..., None, :] * quotient
+        divided = 1j * torch.polar(torch.ones_like(total), ctx.exponent * total) * size
+        inner = divided.conj() * (vectors.mH @ gradient @ vectors)
+        return vectors @ inner @ vectors.mH, None
+
+
+def power(rotation: Tensor, exponent: float) -> Tensor:
+    """Return rotation^exponent = exp(exponent · log rotation) for orthogonal matrices `rotation` (…, N, N).
+
+    Every plane's angle is multiplied by the exponent. The principal logarithm needs a rotation without the eigenvalue
+    −1 (an angle of π): `torch.linalg.LinAlgError` where one is met exactly. O(N³) a matrix, and about 50 times the
+    cost of a matrix product; a matrix that has drifted from orthogonality is first brought back (the skew part of its
+    Cayley transform).
+    """
+    identity = torch.eye(rotation.shape[-1], dtype=rotation.dtype, device=rotation.device)
+    cayley = torch.linalg.solve(rotation + identity, rotation - identity, left=False)
+    skew = (cayley - cayley.mT) / 2
+    return _HermitianRotationPower.apply(torch.complex(torch.zeros_like(skew), -skew), exponent).real

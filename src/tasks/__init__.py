@@ -1,0 +1,1 @@
+"""Tasks: one file each, with its data, loss, metrics and how an example looks."""
