@@ -65,7 +65,9 @@ class Recurrent(nn.Module):
             )
         self.backend = ("fused" if first.has_fused else "reference") if backend == "auto" else backend
         # kept out of the module tree: a compiled function holds no parameters of its own
-        self._steps = [torch.compile(cell.step) if self.backend == "compile" else cell.step for cell in self.cells]
+        self._steps = [
+            torch.compile(cell.step, dynamic=False) if self.backend == "compile" else cell.step for cell in self.cells
+        ]
         log.info("%s runs on the %s backend (asked for: %s)", type(first).__name__, self.backend, backend)
 
     def init_state(self, batch_size: int) -> tuple[State, ...]:

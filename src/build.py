@@ -1,0 +1,265 @@
+"""From configuration to objects. The only place where sizes flow from task to model."""
+
+import logging
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+
+from src import runs
+from src.callbacks import Checkpoints, ProgressBar, Statistics, peak_memory
+from src.checks import OptionError, check_boolean, check_choice, check_integer
+from src.loggers import MetricsFile, close_wandb
+from src.tasks.base import SequenceTask
+
+
+def prepare(config: DictConfig) -> None:
+    """Seed the generators, set the number of threads, and keep Lightning's notes and tips out of the terminal.
+
+    Raises:
+        OptionError: a seed or thread count that is not allowed.
+    """
+    check_integer("seed", config.seed, minimum=0, maximum=2**32 - 1)
+    if config.threads is not None:
+        torch.set_num_threads(check_integer("threads", config.threads))
+    torch.use_deterministic_algorithms(check_boolean("deterministic", config.deterministic))
+    seed_everything(config.seed, workers=True, verbose=False)
+    for name in ("pytorch_lightning", "lightning_fabric", "matplotlib"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # notes on Lightning's own code
+    warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+
+
+def build_task(config: DictConfig) -> SequenceTask:
+    """Return the task with its data, the model in it, and what makes its optimizer and schedule.
+
+    Raises:
+        OptionError: an option that is unknown, of the wrong type or not allowed.
+    """
+    optimizer = make(config, "optimizer")
+    scheduler = make(config, "scheduler")
+
+    def build_model(vocabulary_size: int, output_size: int) -> Any:
+        return make(config, "model", vocabulary_size=vocabulary_size, output_size=output_size)
+
+    return make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
+
+
+def build_trainer(
+    config: DictConfig, directory: Path, loggers: list[Any], callbacks: list[Callback] | None = None
+) -> Trainer:
+    """Return the trainer of a run, with the configured callbacks unless others are given.
+
+    Raises:
+        OptionError: an option that is unknown, of the wrong type or not allowed.
+    """
+    for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
+        check_integer(f"trainer.{key}", config.trainer[key])
+    if callbacks is None:
+        callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
+    has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
+    return make(
+        config,
+        "trainer",
+        # steps are counted along one stream of batches, so that there are no epochs to resume in the middle of
+        max_epochs=1,
+        check_val_every_n_epoch=None,
+        val_check_interval=min(config.trainer.val_check_interval, config.trainer.max_steps),
+        num_sanity_val_steps=0,
+        default_root_dir=str(directory),
+        enable_model_summary=False,
+        enable_progress_bar=has_bar,
+        enable_checkpointing=any(isinstance(callback, Checkpoints) for callback in callbacks),
+        callbacks=callbacks,
+        logger=loggers,
+        plugins=[SafeCheckpointIO()],
+    )
+
+
+@contextmanager
+def build_loggers(config: DictConfig, run: runs.Run, resumed_at: int) -> Iterator[list[Any]]:
+    """Provide the loggers of a run, metrics.csv and the configured ones, and close them.
+
+    Args:
+        config: the run's configuration.
+        run: where it is logged.
+        resumed_at: number of optimizer steps taken when its checkpoint was written.
+    """
+    try:
+        configured = [make(config, f"logger.{name}", run=run) for name in config.logger or {}]
+        for logger in configured:
+            logger.log_hyperparams(OmegaConf.to_container(config))
+        yield [MetricsFile(run.directory / runs.METRICS, resumed_at), *configured]
+    finally:
+        close_wandb()
+
+
+def test(trainer: Trainer, task: SequenceTask, directory: Path) -> dict[str, float]:
+    """Test the best checkpoint of a finished training; return the metrics and the run's figures."""
+    statistics = next((c for c in trainer.callbacks if isinstance(c, Statistics)), None)
+    keeps_checkpoints = any(isinstance(c, Checkpoints) for c in trainer.callbacks)
+    checkpoint = choose_checkpoint(directory, "best") if keeps_checkpoints else None
+    monitor = trainer.callback_metrics[task.monitor].item()
+    metrics = trainer.test(task, task.data.loader("test"), checkpoint, verbose=False, weights_only=True)[0]
+    return {
+        **metrics,
+        "monitor": monitor,
+        "parameters": sum(p.numel() for p in task.parameters() if p.requires_grad),
+        "seconds_a_step": statistics.seconds if statistics else float("nan"),
+        "peak_memory_mb": peak_memory(),
+        "steps": trainer.global_step,
+    }
+
+
+def make(config: DictConfig, key: str, **arguments: Any) -> Any:
+    """Instantiate the node at `key`, or return None where it is empty.
+
+    Values are checked against the type hints of what the node names, and every failure names the whole key.
+
+    Raises:
+        OptionError: a value of the wrong type, or one that the constructor refuses.
+    """
+    node = OmegaConf.select(config, key)
+    if not node:
+        return None
+    _check_types(node, key)
+    try:
+        return instantiate(node, **arguments, _convert_="all")
+    except InstantiationException as error:
+        cause: BaseException = error
+        while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, OptionError):
+            raise OptionError(f"{_owner(node, key, str(cause))}.{cause}") from cause
+        if isinstance(cause, ValueError | TypeError):
+            raise OptionError(f"{key}: {' '.join(str(cause).split())}") from cause
+        raise cause from None
+
+
+def _owner(node: DictConfig, key: str, message: str) -> str:
+    """Return the key of the section, `key` or one below it, whose option the message is about."""
+    option = message.split("=")[0].split(":")[0]
+    if option in node:
+        return key
+    for name, child in node.items():
+        if isinstance(child, DictConfig) and option in child:
+            return f"{key}.{name}"
+    return key
+
+
+def _check_types(node: DictConfig, key: str) -> None:
+    """Check the plain values of a node and of the nodes in it against the type hints of their targets."""
+    for name, child in node.items():
+        if isinstance(child, DictConfig):
+            _check_types(child, f"{key}.{name}")
+    if "_target_" not in node:
+        return
+    hints = _type_hints(node["_target_"])
+    values = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(values, dict)
+    for name, value in values.items():
+        if name not in hints or isinstance(value, dict):
+            continue
+        try:
+            adapter = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True))
+        except PydanticUserError:
+            continue  # a hint that is no type of plain values
+        try:
+            adapter.validate_python(value, strict=isinstance(value, bool | str))
+        except ValidationError as error:
+            raise OptionError(f"{key}.{name}={value}: {error.errors()[0]['msg']}") from None
+
+
+def _type_hints(target: str) -> dict[str, Any]:
+    """Return the type hints of a target's arguments, none where they cannot be read."""
+    called = get_object(target)
+    called = called.__init__ if isinstance(called, type) else called
+    try:
+        hints = get_type_hints(called)
+    except (NameError, TypeError):
+        return {}
+    return {name: hint for name, hint in hints.items() if name in signature(called).parameters}
+
+
+class SafeCheckpointIO(TorchCheckpointIO):
+    """Checkpoints that are there whole or not at all, and that cannot run code when loaded."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        runs.replace_when_written(Path(path), partial(torch.save, checkpoint))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return load_checkpoint(Path(path))
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a checkpoint, plain containers and tensors only.
+
+    Raises:
+        OptionError: the file is missing, cut off, not a checkpoint, or holds objects that would run code.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise OptionError(f"checkpoint={path}: there is no such file") from None
+    except pickle.UnpicklingError as error:
+        if "Unsupported global" in str(error) or "Unsupported operand" in str(error) or "GLOBAL" in str(error):
+            raise OptionError(f"checkpoint={path}: refused, loading it would run code") from None
+        raise OptionError(f"checkpoint={path}: is cut off or no checkpoint") from None
+    except (RuntimeError, EOFError, ValueError, KeyError):
+        raise OptionError(f"checkpoint={path}: is cut off or no checkpoint") from None
+    if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
+        raise OptionError(f"checkpoint={path}: was not written by a training run")
+    return checkpoint
+
+
+def check_fits(task: SequenceTask, path: Path) -> int:
+    """Check that a checkpoint's weights belong to this task and model; return the steps it was trained for.
+
+    Raises:
+        OptionError: the file is no usable checkpoint, or names or shapes of weights differ.
+    """
+    checkpoint = load_checkpoint(path)
+    saved = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+    wanted = {name: tuple(value.shape) for name, value in task.state_dict().items()}
+    for name in sorted({*saved, *wanted}):
+        if saved.get(name) != wanted.get(name):
+            raise OptionError(
+                f"checkpoint={path}: is of another model; {name} is {saved.get(name, 'absent')} there,"
+                f" {wanted.get(name, 'absent')} here"
+            )
+    return int(checkpoint["global_step"])
+
+
+def log_picture(loggers: list[Any], path: Path) -> None:
+    """Show a picture in the dashboards that take pictures."""
+    for logger in loggers:
+        if hasattr(logger, "log_image"):
+            logger.log_image(path.stem, [str(path)])
+
+
+def choose_checkpoint(run_directory: Path, name: str) -> Path:
+    """Return the path of a run's "best" or "last" checkpoint; the last one where no best was kept.
+
+    Raises:
+        OptionError: another name, or no checkpoint in the run directory.
+    """
+    check_choice("checkpoint", name, ("best", "last"))
+    candidates = [runs.LAST_CHECKPOINT] if name == "last" else [runs.BEST_CHECKPOINT, runs.LAST_CHECKPOINT]
+    for candidate in candidates:
+        if (run_directory / candidate).is_file():
+            return run_directory / candidate
+    raise OptionError(f"run={run_directory}: has no checkpoint; it was stopped before its first one")

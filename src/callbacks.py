@@ -1,0 +1,284 @@
+"""What happens along training besides training: checkpoints, guarding against bad numbers, timing, examples."""
+
+import logging
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import Checkpoint, TQDMProgressBar
+from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
+from torch import Tensor, nn
+
+from src import runs
+from src.checks import check_integer
+from src.data.batching import Batch
+
+log = logging.getLogger(__name__)
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss or gradient became infinite or not a number."""
+
+
+class Checkpoints(Checkpoint):
+    """Keeps in the run directory last.ckpt, from which a run continues bit by bit, and best.ckpt, by the task's monitored metric.
+
+    The last checkpoint is written every `every` steps, at the end, and on Ctrl-C or SIGTERM, which stop the run after
+    the step under way (a second one stops it at once). Where a validation is due at the same step it is written after it, so that
+    a continued run repeats nothing and leaves nothing out. Nothing is written while a parameter is not finite.
+
+    Args:
+        every: steps between two checkpoints.
+    """
+
+    def __init__(self, every: int = 500) -> None:
+        self.every = check_integer("every", every)
+        self.best_score: float | None = None
+        self.saved_step = 0
+        self._stop_asked = False
+        self._handlers: dict[int, Any] = {}
+        self._random_state: dict[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        _, numpy_keys, *numpy_rest = np.random.get_state()
+        return {
+            "best_score": self.best_score,
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "numpy": [numpy_keys.tolist(), *numpy_rest],
+            "python": random.getstate(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best_score = state["best_score"]
+        self._random_state = state
+
+    def on_fit_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._stop_asked = False
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._ask_to_stop)
+        except ValueError:
+            log.debug("not in the main thread: signals are left alone")
+
+    def _ask_to_stop(self, number: int, frame: Any) -> None:
+        if self._stop_asked:
+            raise runs.Interrupted
+        self._stop_asked = True
+        print("\nStopping after this step; once more stops at once.", file=sys.stderr, flush=True)
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        state, self._random_state = self._random_state, None
+        if state is None:
+            return
+        torch.set_rng_state(state["torch"])
+        if state["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["cuda"])
+        keys, *rest = state["numpy"]
+        np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *rest))
+        version, internal, gauss = state["python"]
+        random.setstate((version, tuple(internal), gauss))
+
+    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, *_: Any) -> None:
+        interval = trainer.val_check_batch
+        validation_due = trainer.enable_validation and interval is not None and trainer.global_step % interval == 0
+        if not validation_due:
+            self._save_if_due(trainer)
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        score = float(trainer.callback_metrics[task.monitor])
+        sign = 1 if task.mode == "max" else -1
+        if self.best_score is None or sign * score > sign * self.best_score:
+            self.best_score = score
+            self._save(trainer, runs.BEST_CHECKPOINT)
+        self._save_if_due(trainer)
+
+    def _save_if_due(self, trainer: Trainer) -> None:
+        step = trainer.global_step
+        if self._stop_asked or step % self.every == 0 or step == trainer.max_steps:
+            self._save(trainer, runs.LAST_CHECKPOINT)
+        if self._stop_asked:
+            raise runs.Interrupted
+
+    def _save(self, trainer: Trainer, name: str) -> None:
+        for parameter_name, parameter in trainer.lightning_module.named_parameters():
+            if not parameter.isfinite().all():
+                raise NonFiniteError(
+                    f"parameter {parameter_name} is not finite after step {trainer.global_step};"
+                    " the last good checkpoint is kept"
+                )
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / name)
+
+    def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
+        self.teardown(trainer, task, "fit")
+
+    def teardown(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
+        while self._handlers:
+            signal.signal(*self._handlers.popitem())
+
+
+class FiniteGuard(Callback):
+    """Stops the run before a step that a non-finite loss or gradient would spoil, and names what went first.
+
+    The loss and the gradients' norm are looked at every `every` steps (1: every step, which makes a GPU wait).
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self.every = check_integer("every", every)
+        self._batch: Batch | None = None
+        self._loss: Tensor | None = None
+
+    def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Batch, index: int) -> None:
+        self._batch = batch
+
+    def on_before_backward(self, trainer: Trainer, task: LightningModule, loss: Tensor) -> None:
+        self._loss = loss.detach()
+
+    def on_before_optimizer_step(self, trainer: Trainer, task: LightningModule, optimizer: Any) -> None:
+        if trainer.global_step % self.every:
+            return
+        gradients = [p.grad for p in task.parameters() if p.grad is not None]
+        norms = torch.stack(torch._foreach_norm(gradients))
+        if not (self._loss.isfinite() & norms.isfinite().all()):
+            first = first_non_finite(task, self._batch)
+            raise NonFiniteError(
+                f"step {trainer.global_step + 1}: the loss is {self._loss.item():g} and the largest gradient norm"
+                f" {norms.max().item():g}; first to go: {first}"
+            )
+
+
+@torch.no_grad()
+def first_non_finite(task: LightningModule, batch: Batch) -> str:
+    """Return which tensor of a training step is the first that is not finite, in the order of computation."""
+    for name, parameter in task.named_parameters():
+        if not parameter.isfinite().all():
+            return f"parameter {name}"
+
+    found: list[str] = []
+
+    def watch(name: str, module: nn.Module) -> Any:
+        def hook(_: nn.Module, __: Any, output: Any) -> None:
+            tensor = output[0] if isinstance(output, tuple) else output
+            if not found and isinstance(tensor, Tensor) and not tensor.isfinite().all():
+                found.append(f"output of {name}")
+
+        return module.register_forward_hook(hook)
+
+    hooks = [watch(name, module) for name, module in task.named_modules() if name]
+    try:
+        logits = task(batch)
+        loss = task.loss(logits, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if found:
+        return found[0]
+    if not loss.isfinite():
+        return "the loss"
+    # parameters are listed input to output; the backward pass reaches them the other way round
+    for name, parameter in reversed(list(task.named_parameters())):
+        if parameter.grad is not None and not parameter.grad.isfinite().all():
+            return f"gradient of {name}"
+    return "nothing that a second forward pass shows (dropout or zoneout drew another mask)"
+
+
+class Statistics(Callback):
+    """Logs seconds a step and peak memory, and once the number of parameters and the size of the recurrent state.
+
+    Attributes:
+        seconds: median seconds a step over the logging intervals, without validation and checkpoints.
+    """
+
+    def __init__(self) -> None:
+        self._intervals: list[float] = []
+        self._started = 0.0
+        self._steps = 0
+
+    @property
+    def seconds(self) -> float:
+        return float(np.median(self._intervals)) if self._intervals else float("nan")
+
+    def on_train_start(self, trainer: Trainer, task: Any) -> None:
+        sizes = {
+            "parameters": sum(p.numel() for p in task.parameters() if p.requires_grad),
+            "state_size": task.model.state_size(),
+        }
+        for logger in trainer.loggers:
+            logger.log_hyperparams(sizes)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._started, self._steps = time.perf_counter(), 0
+
+    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, *_: Any) -> None:
+        self._steps += 1
+        if trainer.global_step % trainer.log_every_n_steps == 0:
+            seconds = (time.perf_counter() - self._started) / self._steps
+            self._intervals.append(seconds)
+            task.log_dict({"train/seconds_a_step": seconds, "train/peak_memory_mb": peak_memory()})
+            self._restart()
+
+    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
+        self._restart()
+
+
+def peak_memory() -> float:
+    """Return the peak memory of the process so far, or of the GPU if one is in use, in MB."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated() / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+class Examples(Callback):
+    """After each validation, appends one rendered example to examples.txt and logs it as text where loggers can."""
+
+    def __init__(self) -> None:
+        self._batch: Batch | None = None
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, task: LightningModule, batch: Batch, index: int, dataloader_idx: int = 0
+    ) -> None:
+        if index == 0:
+            self._batch = batch
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or self._batch is None:
+            return
+        with torch.no_grad():
+            drawn = task.render(self._batch, task(self._batch).argmax(dim=-1))
+        with (Path(trainer.default_root_dir) / runs.EXAMPLES).open("a") as file:
+            file.write(f"step {trainer.global_step}\n{drawn}\n\n")
+        for logger in trainer.loggers:
+            if hasattr(logger, "log_text"):  # Weights & Biases
+                logger.log_text("example", columns=["step", "example"], data=[[trainer.global_step, drawn]])
+            elif hasattr(logger.experiment, "add_text"):  # TensorBoard
+                logger.experiment.add_text("example", f"<pre>{drawn}</pre>", trainer.global_step)
+
+
+class ProgressBar(TQDMProgressBar):
+    """Lightning's bar for training alone: evaluations of a second need none of their own."""
+
+    def init_validation_tqdm(self) -> Tqdm:
+        return Tqdm(disable=True)
+
+    def init_test_tqdm(self) -> Tqdm:
+        return Tqdm(disable=True)
+
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+        super().on_train_epoch_start(trainer)
+        self.train_progress_bar.set_description("training")
+
+    def get_metrics(self, trainer: Trainer, task: LightningModule) -> dict[str, Any]:
+        metrics = super().get_metrics(trainer, task)
+        metrics.pop("v_num", None)  # a version of the logger, which says nothing about the run
+        return metrics

@@ -1,0 +1,76 @@
+"""Command line entry: Hydra's, with every user error as one line. Imports no torch: `--help` stays fast."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from src import runs
+from src.checks import OptionError
+
+CONFIG_PATH = str(Path(__file__).parents[1] / "conf")
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
+    """Compose the configuration from the command line and run the function on it, once or over a sweep.
+
+    Ends the process with status 1 and one line on standard error when anything fails; HYDRA_FULL_ERROR=1 shows the
+    traceback, too.
+    """
+    wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
+    try:
+        hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=config_name)(task_function)()
+    except (KeyboardInterrupt, runs.Interrupted):
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if wants_traceback:
+            raise
+        print(f"error: {describe(error)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def describe(error: BaseException) -> str:
+    """Return what a user needs to know of an error, in one line."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        if isinstance(cause, OptionError):
+            return str(cause)
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return _describe_composition(causes)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'writing'}: {error.strerror or error}"
+    first_line = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
+
+
+def _describe_composition(causes: list[BaseException]) -> str:
+    message = " ".join(str(causes[0]).split())
+    for cause in causes:
+        node = getattr(cause, "parent_node", None)
+        if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
+            allowed = ", ".join(str(key) for key in node if not str(key).startswith("_"))
+            return f"{cause.full_key}: no such option; allowed: {allowed}"
+    if "Available options in" in message:
+        wanted, _, available = message.partition(" Available options in ")
+        group, _, names = available.partition(":")
+        names = ", ".join(name for name in names.split(" Config search path")[0].split() if not name.startswith("_"))
+        group = group.strip("' ")
+        wanted = wanted.removeprefix("In 'train': ").removeprefix(f"Could not find '{group}/").strip("'. ")
+        return f"{group}={wanted}: must be one of {names}"
+    return message
+
+
+logging.captureWarnings(True)
+OmegaConf.register_new_resolver("data_dir", lambda: os.environ.get("DATA_DIR", "data"), replace=True)

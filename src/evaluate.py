@@ -1,0 +1,35 @@
+"""Evaluate a run's checkpoint on a split, with the run's own configuration.
+
+    python -m src.evaluate run=outputs/copy/rum/<time> split=test
+"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from src import cli, report, runs
+from src.checks import OptionError, check_choice
+
+
+def evaluate(config: DictConfig) -> dict[str, float]:
+    """Print and return the metrics of a run's checkpoint on a split."""
+    if OmegaConf.is_missing(config, "run"):
+        raise OptionError("run=<nothing>: must be a run directory")
+    split = check_choice("split", config.split, ("train", "val", "test"))
+    run = runs.load(Path(config.run))
+
+    from src import build
+
+    build.prepare(run.config)
+    task = build.build_task(run.config)
+    checkpoint = build.choose_checkpoint(run.directory, config.checkpoint)
+    step = build.check_fits(task, checkpoint)
+    trainer = build.build_trainer(run.config, run.directory, loggers=[], callbacks=[])
+    metrics = trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)[0]
+    results = {name.replace("test/", f"{split}/"): value for name, value in metrics.items()}
+    report.print_metrics(f"{checkpoint} (step {step})", results)
+    return results
+
+
+if __name__ == "__main__":
+    cli.main(evaluate, "evaluate")

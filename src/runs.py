@@ -1,0 +1,264 @@
+"""Run directories: identity, provenance, resuming, DONE and FAILED markers. Imports no torch: `--help` stays fast."""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import platform
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from src.checks import OptionError
+
+log = logging.getLogger(__name__)
+
+
+class Interrupted(BaseException):
+    """The user asked a run to stop. No KeyboardInterrupt, which Lightning would turn into an exit of its own."""
+
+
+# Sections that do not change what a run computes: a run may be continued with others.
+NOT_IDENTITY = ("paths", "logger", "resume")
+CONFIG, OVERRIDES, PROVENANCE, DIFF = "config.yaml", "overrides.yaml", "provenance.json", "git.diff"
+DONE, FAILED = "DONE", "FAILED"
+LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
+METRICS, EXAMPLES = "metrics.csv", "examples.txt"
+LONGEST_NAME = 180  # file systems allow 255 bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory.
+
+    Attributes:
+        directory: the run directory.
+        config: the configuration that the run has, resolved.
+        results: what an earlier DONE run measured, None for a run that is yet to be trained.
+        checkpoint: the last checkpoint to go on from, None for a fresh start.
+    """
+
+    directory: Path
+    config: DictConfig
+    results: dict[str, float] | None = None
+    checkpoint: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """How the run is called in dashboards: the last parts of its directory, task, model and time or overrides."""
+        return "/".join(self.directory.resolve().parts[-3:])
+
+    @property
+    def identity(self) -> str:
+        """The id that the run has in Weights & Biases, derived from its directory when it was first started."""
+        return str(json.loads((self.directory / PROVENANCE).read_text())["id"])
+
+    def finish(self, results: dict[str, float]) -> None:
+        """Mark the run as done, with what it measured."""
+        write_atomically(self.directory / DONE, json.dumps(results, indent=2) + "\n")
+
+
+def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` write a file beside `path` and move it there: the file is whole, or what it was before.
+
+    Raises:
+        OSError: it cannot be written; the unfinished file is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that it is there whole or not at all."""
+    replace_when_written(path, lambda temporary: temporary.write_text(text))
+
+
+def load(directory: Path) -> Run:
+    """Return the run in a directory.
+
+    Raises:
+        OptionError: there is none.
+    """
+    if not (directory / CONFIG).is_file():
+        raise OptionError(f"run={directory}: must be a run directory, one that holds {CONFIG}")
+    config = OmegaConf.load(directory / CONFIG)
+    assert isinstance(config, DictConfig)
+    results = json.loads((directory / DONE).read_text()) if (directory / DONE).is_file() else None
+    checkpoint = directory / LAST_CHECKPOINT
+    return Run(directory, config, results, checkpoint if checkpoint.is_file() else None)
+
+
+def resolve(config: DictConfig) -> DictConfig:
+    """Return a copy with every interpolation replaced by its value and without the switch that asks to resume."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)
+    container.pop("resume", None)
+    return OmegaConf.create(container)
+
+
+@contextmanager
+def open_run(config: DictConfig) -> Iterator[Run]:
+    """Enter the run directory that Hydra chose for this job: new, to be continued, or DONE.
+
+    Leaves DONE to `Run.finish`; writes FAILED, with the traceback, when the body raises. A lock keeps a second process
+    out of the directory.
+
+    Raises:
+        OptionError: the directory is in use, or holds a run of another configuration.
+    """
+    directory = Path(HydraConfig.get().runtime.output_dir)
+    with _lock(directory):
+        run = _continue(directory, config) if (directory / CONFIG).is_file() else None
+        if run is None:
+            run = Run(directory, resolve(config))
+            if not (directory / PROVENANCE).is_file():
+                (directory / OVERRIDES).write_text(OmegaConf.to_yaml(HydraConfig.get().overrides.task))
+                _write_provenance(directory)
+            write_atomically(directory / CONFIG, OmegaConf.to_yaml(run.config))
+        if run.results is None:
+            (directory / FAILED).unlink(missing_ok=True)
+        try:
+            yield run
+        except Exception:
+            (directory / FAILED).write_text(traceback.format_exc())
+            raise
+
+
+def _continue(directory: Path, config: DictConfig) -> Run | None:
+    """Return the run that is in the directory, or None if nothing there is worth keeping."""
+    run = load(directory)
+    if run.results is None and run.checkpoint is None:
+        return None
+    if config.resume is not None:
+        extra = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+        if extra:
+            raise OptionError(f"resume={config.resume}: goes on from its saved configuration; leave out {extra[0]}")
+    else:
+        wanted = resolve(config)
+        difference = first_difference(_identity(run.config), _identity(wanted))
+        if difference:
+            raise OptionError(
+                f"hydra.run.dir={directory}: holds a run of another configuration ({difference}); choose another"
+                " directory, or go on with the saved configuration by resume=<directory>"
+            )
+        run = Run(directory, wanted, run.results, run.checkpoint)
+    if run.results is None:
+        saved, current = json.loads((directory / PROVENANCE).read_text())["git_commit"], git_commit()
+        code = "" if saved == current else f" (started with commit {saved}, now {current})"
+        log.info("Going on from %s%s", run.checkpoint, code)
+    return run
+
+
+def _identity(config: DictConfig) -> dict[str, Any]:
+    return {key: value for key, value in _flatten(OmegaConf.to_container(config)) if key.split(".")[0] not in NOT_IDENTITY}
+
+
+def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, node
+
+
+def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """Return the first key in which two flat configurations differ, with both values, or None."""
+    for key in sorted({*saved, *wanted}):
+        if saved.get(key) != wanted.get(key):
+            return f"{key} is {saved.get(key)} there and {wanted.get(key)} here"
+    return None
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    with (directory / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OptionError(f"hydra.run.dir={directory}: another process is running there") from None
+        yield
+
+
+def git_commit() -> str | None:
+    """Return the commit that the code is at, None outside a checkout."""
+    return _git("rev-parse", "HEAD")
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _write_provenance(directory: Path) -> None:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    where = f"{socket.gethostname()}:{directory.resolve()}"
+    provenance = {
+        "id": hashlib.sha256(where.encode()).hexdigest()[:12],
+        "started": started,
+        "command": [sys.executable, *sys.argv],
+        "git_commit": git_commit(),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
+    }
+    difference = _git("diff", "HEAD")
+    if difference:
+        (directory / DIFF).write_text(difference + "\n")
+    write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")
+
+
+def processor() -> str:
+    """Return the processor's model name."""
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def run_directory(resume: str | None, default: str) -> str:
+    """Resolver of hydra.run.dir: the directory to resume, or the default."""
+    if resume is None:
+        return default
+    if not (Path(resume) / CONFIG).is_file():
+        raise OptionError(f"resume={resume}: must be a run directory, one that holds {CONFIG}")
+    return str(resume)
+
+
+def directory_name(overrides: str) -> str:
+    """Resolver of hydra.sweep.subdir: a file name that the overrides of a sweep's job determine."""
+    name = overrides.replace("/", "-") or "default"
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+OmegaConf.register_new_resolver("run_directory", run_directory, replace=True)
+OmegaConf.register_new_resolver("directory_name", directory_name, replace=True)

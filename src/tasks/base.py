@@ -1,0 +1,219 @@
+"""What all tasks share: the data module over generated splits, the training step, metrics, optimizer and schedule."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+from pytorch_lightning import LightningDataModule, LightningModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+
+from src.checks import check_choice, check_integer
+from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
+
+SPLITS = ("train", "val", "test")
+
+
+class ModelFactory(Protocol):
+    """Makes a model for the sizes that a task has."""
+
+    def __call__(self, *, vocabulary_size: int, output_size: int) -> nn.Module: ...
+
+
+class GeneratedData(LightningDataModule, ABC):
+    """Train, validation and test rows drawn once from a seed, kept in memory in compact form.
+
+    Each split has a random stream of its own, derived from the seed and the split's name.
+
+    Args:
+        batch_size: sequences a batch.
+        train_size, val_size, test_size: sequences in each split.
+        data_seed: what the splits and the order of training batches are drawn from.
+
+    Raises:
+        OptionError: a size below 1, a seed below 0, or another type.
+    """
+
+    def __init__(self, *, batch_size: int, train_size: int, val_size: int, test_size: int, data_seed: int) -> None:
+        super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.sizes = {
+            "train": check_integer("train_size", train_size),
+            "val": check_integer("val_size", val_size),
+            "test": check_integer("test_size", test_size),
+        }
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+        self._rows: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """Draw `size` examples as compact rows (size, …)."""
+
+    @abstractmethod
+    def assemble(self, rows: Tensor) -> Batch:
+        """Make a batch from rows that `draw` gave."""
+
+    def rows(self, split: str) -> Tensor:
+        """Return the rows of a split, drawn on first use."""
+        if split not in self._rows:
+            generator = torch.Generator().manual_seed(mix_seed(self.data_seed, split))
+            self._rows[split] = self.draw(self.sizes[split], generator)
+        return self._rows[split]
+
+    def loader(self, split: str) -> Batches:
+        """Return the rows of a split in order, for evaluation."""
+        return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
+
+    def train_dataloader(self) -> ShuffledBatches:
+        """Return the training stream: as many batches as the trainer takes steps."""
+        steps = self.trainer.max_steps
+        return ShuffledBatches(
+            self.rows("train"), self.batch_size, self.assemble, seed=mix_seed(self.data_seed, "order"), length=steps
+        )
+
+    def val_dataloader(self) -> Batches:
+        return self.loader("val")
+
+    def test_dataloader(self) -> Batches:
+        return self.loader("test")
+
+
+class Metrics(nn.Module):
+    """Loss over all targets, accuracy over the answers, share of sequences whose answers are all right."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.loss = MeanMetric()
+        self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
+        self.sequence_accuracy = MeanMetric()
+
+    def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, T, classes) and its mean loss."""
+        self.loss.update(loss, weight=(batch.targets != IGNORED).sum())
+        predicted = logits.argmax(dim=-1)
+        self.accuracy.update(predicted[batch.answers], batch.targets[batch.answers])
+        self.sequence_accuracy.update(((predicted == batch.targets) | ~batch.answers).all(dim=1).float())
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the metrics of everything added since the last call, and start again."""
+        values = {name: metric.compute() for name, metric in self.named_children()}
+        for metric in self.children():
+            metric.reset()
+        return values
+
+
+class SequenceTask(LightningModule, ABC):
+    """A task on token sequences with one class predicted at each step.
+
+    Args:
+        model: makes the model from the task's sizes.
+        data: the task's data module.
+        vocabulary_size, output_size: number of input tokens and of predicted classes.
+        baseline: loss of the best predictor without memory, in nats.
+        optimizer, scheduler: make an optimizer from parameters, a schedule (stepped every step; on a plateau: every
+            validation) from the optimizer. None: `configure_optimizers` must not be called; no schedule.
+        monitor, mode: the metric that decides which checkpoint is best, and "min" or "max".
+
+    Raises:
+        OptionError: an unknown monitor or mode.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        data: GeneratedData,
+        *,
+        vocabulary_size: int,
+        output_size: int,
+        baseline: float,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        scheduler: Callable[..., LRScheduler] | None = None,
+        monitor: str = "val/loss",
+        mode: str = "min",
+    ) -> None:
+        super().__init__()
+        self.data = data
+        self.baseline = baseline
+        self.model = model(vocabulary_size=vocabulary_size, output_size=output_size)
+        self.metrics = Metrics(output_size)
+        self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name, _ in self.metrics.named_children()])
+        self.mode = check_choice("mode", mode, ("min", "max"))
+        self._make_optimizer = optimizer
+        self._make_scheduler = scheduler
+        self._plateau: ReduceLROnPlateau | None = None
+        self._plateau_state: dict[str, Any] | None = None
+        self._losses: list[Tensor] = []
+
+    @abstractmethod
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        """Draw one example as lines of text: input, target, prediction (`predicted` (B, T): classes)."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the logits (B, T, classes)."""
+        return self.model(batch.inputs)[0]
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the cross-entropy averaged over all positions that have a target, in nats."""
+        return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        loss = self.loss(self(batch), batch)
+        self._losses.append(loss.detach())
+        if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+            mean = torch.stack(self._losses).mean()
+            self._losses.clear()
+            self.log("train/loss", mean, prog_bar=True)
+            self.log("train/baseline", self.baseline)
+        return loss
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        self._evaluate(batch)
+
+    def test_step(self, batch: Batch, index: int) -> None:
+        self._evaluate(batch)
+
+    def _evaluate(self, batch: Batch) -> None:
+        logits = self(batch)
+        self.metrics.update(logits, batch, self.loss(logits, batch))
+
+    def on_validation_epoch_end(self) -> None:
+        values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
+        for name, value in values.items():
+            self.log(name, value, prog_bar=name == self.monitor)
+        self.log("val/baseline", self.baseline)
+        # stepped here and not by Lightning, which would forget this step when a checkpoint of this moment is resumed
+        if self._plateau is not None:
+            self._plateau.step(values[self.monitor])
+
+    def on_test_epoch_end(self) -> None:
+        self.log_dict({f"test/{name}": value for name, value in self.metrics.compute().items()})
+        self.log("test/baseline", self.baseline)
+
+    def configure_optimizers(self) -> Any:
+        assert self._make_optimizer is not None, "the task was built without an optimizer"
+        optimizer = self._make_optimizer(self.parameters())
+        if self._make_scheduler is None:
+            return optimizer
+        scheduler = self._make_scheduler(optimizer)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.mode = self.mode
+            scheduler._reset()
+            self._plateau = scheduler
+            if self._plateau_state is not None:
+                self._plateau.load_state_dict(self._plateau_state)
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["losses_since_logged"] = [loss.item() for loss in self._losses]
+        if self._plateau is not None:
+            checkpoint["plateau"] = self._plateau.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._losses = [torch.tensor(loss, device=self.device) for loss in checkpoint["losses_since_logged"]]
+        self._plateau_state = checkpoint.get("plateau")

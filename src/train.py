@@ -1,0 +1,50 @@
+"""Train one model on one task: compose → build → fit → test.
+
+    python -m src.train model=rum task=copy
+
+See `python -m src.train --help`.
+"""
+
+import logging
+
+from omegaconf import DictConfig
+
+from src import cli, report, runs
+
+log = logging.getLogger(__name__)
+
+
+def train(config: DictConfig) -> float:
+    """Run one configuration in its run directory; return its monitored metric, for searches over options."""
+    with runs.open_run(config) as run:
+        if run.results is None:
+            run.finish(fit_and_test(run))
+        else:
+            log.info("This run is DONE and is not trained again.")
+        results = runs.load(run.directory).results
+    report.print_results(run.directory, results)
+    return results["monitor"]
+
+
+def fit_and_test(run: runs.Run) -> dict[str, float]:
+    """Build, train from the start or the last checkpoint, test the best checkpoint; return what was measured."""
+    from src import build
+
+    config = run.config
+    build.prepare(config)
+    task = build.build_task(config)
+    resumed_at = build.check_fits(task, run.checkpoint) if run.checkpoint else 0
+    with build.build_loggers(config, run, resumed_at) as loggers:
+        trainer = build.build_trainer(config, run.directory, loggers)
+        try:
+            trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
+        except runs.Interrupted:
+            log.info("Stopped after step %d. To go on: python -m src.train resume=%s", trainer.global_step, run.directory)
+            raise
+        results = build.test(trainer, task, run.directory)
+        build.log_picture(loggers, report.plot_losses(run.directory))
+    return results
+
+
+if __name__ == "__main__":
+    cli.main(train, "train")
