@@ -3,12 +3,12 @@
 import logging
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pytorch_lightning import Callback, Trainer, seed_everything
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from src import runs
 from src.callbacks import Checkpoints, ProgressBar, Statistics, peak_memory
@@ -42,6 +43,7 @@ def prepare(config: DictConfig) -> None:
     # notes on Lightning's own code
     warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*callbacks used to create the checkpoint.*")
 
 
 def build_task(config: DictConfig) -> SequenceTask:
@@ -52,6 +54,9 @@ def build_task(config: DictConfig) -> SequenceTask:
     """
     optimizer = make(config, "optimizer")
     scheduler = make(config, "scheduler")
+    trial = _located("optimizer", optimizer, [torch.nn.Parameter(torch.zeros(1))])
+    if scheduler is not None:
+        _located("scheduler", scheduler, trial)
 
     def build_model(vocabulary_size: int, output_size: int) -> Any:
         return make(config, "model", vocabulary_size=vocabulary_size, output_size=output_size)
@@ -137,17 +142,28 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
     if not node:
         return None
     _check_types(node, key)
+    # arguments go past Hydra, which would take apart some of them
+    made = _located(key, instantiate, node, _partial_=True, _convert_="all")
     try:
-        return instantiate(node, **arguments, _convert_="all")
-    except InstantiationException as error:
-        cause: BaseException = error
-        while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
-            cause = cause.__cause__
-        if isinstance(cause, OptionError):
-            raise OptionError(f"{_owner(node, key, str(cause))}.{cause}") from cause
-        if isinstance(cause, ValueError | TypeError):
-            raise OptionError(f"{key}: {' '.join(str(cause).split())}") from cause
-        raise cause from None
+        return made if node.get("_partial_") else _located(key, made, **arguments)
+    except LocatedError:
+        raise
+    except OptionError as error:
+        raise LocatedError(f"{_owner(node, key, str(error))}.{error}") from error
+
+
+class LocatedError(OptionError):
+    """An option error whose message begins with the whole key."""
+
+
+def _located(key: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a function; what others than our own checks refuse is told as one line that names the key."""
+    try:
+        return function(*arguments, **named)
+    except OptionError:
+        raise
+    except (ValueError, TypeError, MisconfigurationException, InstantiationException) as error:
+        raise LocatedError(f"{key}: {' '.join(str(error).split())}") from error
 
 
 def _owner(node: DictConfig, key: str, message: str) -> str:
@@ -155,23 +171,23 @@ def _owner(node: DictConfig, key: str, message: str) -> str:
     option = message.split("=")[0].split(":")[0]
     if option in node:
         return key
-    for name, child in node.items():
-        if isinstance(child, DictConfig) and option in child:
+    for name in map(str, node):
+        if isinstance(node[name], DictConfig) and option in node[name]:
             return f"{key}.{name}"
     return key
 
 
 def _check_types(node: DictConfig, key: str) -> None:
     """Check the plain values of a node and of the nodes in it against the type hints of their targets."""
-    for name, child in node.items():
-        if isinstance(child, DictConfig):
-            _check_types(child, f"{key}.{name}")
+    for name in map(str, node):
+        if isinstance(node[name], DictConfig):
+            _check_types(node[name], f"{key}.{name}")
     if "_target_" not in node:
         return
     hints = _type_hints(node["_target_"])
     values = OmegaConf.to_container(node, resolve=True)
     assert isinstance(values, dict)
-    for name, value in values.items():
+    for name, value in ((str(name), value) for name, value in values.items()):
         if name not in hints or isinstance(value, dict):
             continue
         try:
@@ -181,18 +197,17 @@ def _check_types(node: DictConfig, key: str) -> None:
         try:
             adapter.validate_python(value, strict=isinstance(value, bool | str))
         except ValidationError as error:
-            raise OptionError(f"{key}.{name}={value}: {error.errors()[0]['msg']}") from None
+            reason = error.errors()[0]["msg"].replace("Input should be", "must be")
+            raise LocatedError(f"{key}.{name}={value}: {reason}") from None
 
 
 def _type_hints(target: str) -> dict[str, Any]:
     """Return the type hints of a target's arguments, none where they cannot be read."""
-    called = get_object(target)
-    called = called.__init__ if isinstance(called, type) else called
     try:
-        hints = get_type_hints(called)
-    except (NameError, TypeError):
+        parameters = signature(get_object(target), eval_str=True).parameters
+    except (NameError, TypeError, ValueError):
         return {}
-    return {name: hint for name, hint in hints.items() if name in signature(called).parameters}
+    return {name: given.annotation for name, given in parameters.items() if given.annotation is not given.empty}
 
 
 class SafeCheckpointIO(TorchCheckpointIO):

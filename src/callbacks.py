@@ -28,11 +28,12 @@ class NonFiniteError(ArithmeticError):
 
 
 class Checkpoints(Checkpoint):
-    """Keeps in the run directory last.ckpt, from which a run continues bit by bit, and best.ckpt, by the task's monitored metric.
+    """Keeps last.ckpt, from which a run continues bit by bit, and best.ckpt, by the task's monitored metric.
 
     The last checkpoint is written every `every` steps, at the end, and on Ctrl-C or SIGTERM, which stop the run after
-    the step under way (a second one stops it at once). Where a validation is due at the same step it is written after it, so that
-    a continued run repeats nothing and leaves nothing out. Nothing is written while a parameter is not finite.
+    the step under way (a second one stops it at once). Where a validation is due at the same step it is written after
+    it, so that a continued run repeats nothing and leaves nothing out. Nothing is written while a parameter is not
+    finite. Both lie in the folder checkpoints/ of the run directory.
 
     Args:
         every: steps between two checkpoints.
@@ -47,12 +48,14 @@ class Checkpoints(Checkpoint):
         self._random_state: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        _, numpy_keys, *numpy_rest = np.random.get_state()
+        numpy_state = np.random.get_state(legacy=False)
+        assert isinstance(numpy_state, dict)
+        numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()  # arrays do not load with weights_only
         return {
             "best_score": self.best_score,
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-            "numpy": [numpy_keys.tolist(), *numpy_rest],
+            "numpy": numpy_state,
             "python": random.getstate(),
         }
 
@@ -81,8 +84,8 @@ class Checkpoints(Checkpoint):
         torch.set_rng_state(state["torch"])
         if state["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["cuda"])
-        keys, *rest = state["numpy"]
-        np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *rest))
+        state["numpy"]["state"]["key"] = np.array(state["numpy"]["state"]["key"], dtype=np.uint32)
+        np.random.set_state(state["numpy"])
         version, internal, gauss = state["python"]
         random.setstate((version, tuple(internal), gauss))
 
@@ -134,8 +137,8 @@ class FiniteGuard(Callback):
 
     def __init__(self, every: int = 1) -> None:
         self.every = check_integer("every", every)
-        self._batch: Batch | None = None
-        self._loss: Tensor | None = None
+        self._batch: Batch
+        self._loss: Tensor
 
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Batch, index: int) -> None:
         self._batch = batch

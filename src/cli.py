@@ -1,14 +1,17 @@
 """Command line entry: Hydra's, with every user error as one line. Imports no torch: `--help` stays fast."""
 
+import functools
 import logging
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,15 +30,39 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
     """
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
+
+    @functools.wraps(task_function)
+    def job(config: DictConfig) -> Any:
+        try:
+            return task_function(config)
+        except Exception as error:
+            if wants_traceback:
+                raise
+            if HydraConfig.get().mode == RunMode.RUN:
+                fail(describe(error))
+            print(f"error: {describe(error)}", file=sys.stderr)
+            raise JobError(f"{HydraConfig.get().runtime.output_dir}: {describe(error)}") from None
+
     try:
-        hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=config_name)(task_function)()
+        hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=config_name)(job)()
     except (KeyboardInterrupt, runs.Interrupted):
         sys.exit(INTERRUPTED)
+    except JobError as error:
+        fail(f"not all jobs of the sweep succeeded; the first to fail was {error}")
     except Exception as error:
         if wants_traceback:
             raise
-        print(f"error: {describe(error)}", file=sys.stderr)
-        sys.exit(1)
+        fail(describe(error))
+
+
+class JobError(Exception):
+    """A job of a sweep failed; the others go on."""
+
+
+def fail(message: str) -> NoReturn:
+    """End the process with one line on standard error."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)
 
 
 def describe(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """Evaluate a run's checkpoint on a split, with the run's own configuration.
 
-    python -m src.evaluate run=outputs/copy/rum/<time> split=test
+python -m src.evaluate run=outputs/copy/rum/<time> split=test
 """
 
 from pathlib import Path

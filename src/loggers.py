@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
@@ -20,8 +21,8 @@ log = logging.getLogger(__name__)
 class MetricsFile(Logger):
     """metrics.csv: a row a logged step, a column a metric, empty where a metric was not logged at that step.
 
-    `step` is the index of the last optimizer step taken, from 0. Rows are on disk as soon as they are logged. A run that
-    is continued appends; rows from after its checkpoint, which it is about to log again, are dropped first.
+    `step` is the index of the last optimizer step taken, from 0. Rows are on disk as soon as they are logged. A run
+    that is continued appends; rows from after its checkpoint, which it is about to log again, are dropped first.
 
     Args:
         path: of the file.
@@ -80,11 +81,11 @@ class MetricsFile(Logger):
         os.replace(temporary, self.path)
 
 
-def has_wandb_key() -> bool:
-    """Whether a Weights & Biases key is at hand, without asking for one."""
+def has_wandb_key(server: str) -> bool:
+    """Whether a key for a Weights & Biases server, given by its URL, is at hand, without asking for one."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("//")[-1].split("/")[0]
+    host = urlsplit(server).hostname or server
     try:
         return netrc.netrc().authenticators(host) is not None
     except (OSError, netrc.NetrcParseError):
@@ -108,30 +109,34 @@ def wandb_logger(run: runs.Run, project: str, **options: Any) -> Logger:
     """
     import wandb
 
-    mode = os.environ.get("WANDB_MODE") or ("online" if has_wandb_key() else "offline")
-    settings = wandb.Settings(silent=True, console="off", init_timeout=30, disable_git=True, disable_code=True)
-    arguments = {
-        "dir": str(run.directory),
-        "id": run.identity,
-        "name": run.name,
-        "project": project,
-        "resume": "allow",
-        "settings": settings,
-        **options,
-    }
+    def start(mode: Any) -> Any:
+        settings = wandb.Settings(
+            mode=mode, silent=True, console="off", init_timeout=30, disable_git=True, disable_code=True
+        )
+        return wandb.init(
+            dir=str(run.directory),
+            id=run.identity,
+            name=run.name,
+            project=project,
+            resume="allow",
+            settings=settings,
+            **options,
+        )
+
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode == "online" and not has_wandb_key(wandb.setup().settings.base_url):
+        mode = "offline"  # wandb would ask for a key
     try:
-        experiment = wandb.init(mode=mode, **arguments)
+        experiment = start(mode)
     except wandb.errors.Error as error:
         log.warning("Weights & Biases cannot be reached (%s): this run is logged offline", str(error).splitlines()[0])
-        mode = "offline"
-        experiment = wandb.init(mode=mode, **arguments)
-    if mode == "offline":
-        log.info("W&B is offline; to upload this run: wandb sync %s", Path(experiment.settings.sync_dir))
+        experiment = start("offline")
+    if experiment.settings.mode == "offline":
+        log.info("W&B is offline; to upload this run: wandb sync %s", experiment.settings.sync_dir)
     return WandbLogger(experiment=experiment, save_dir=str(run.directory))
 
 
 def close_wandb() -> None:
     """End the process's W&B run, if there is one: the next job of a sweep must not write into it."""
     if "wandb" in sys.modules:
-        sys.modules["wandb"].finish(quiet=True)
-
+        sys.modules["wandb"].finish()

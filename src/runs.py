@@ -103,9 +103,16 @@ def load(directory: Path) -> Run:
         raise OptionError(f"run={directory}: must be a run directory, one that holds {CONFIG}")
     config = OmegaConf.load(directory / CONFIG)
     assert isinstance(config, DictConfig)
-    results = json.loads((directory / DONE).read_text()) if (directory / DONE).is_file() else None
+    results = read_results(directory) if (directory / DONE).is_file() else None
     checkpoint = directory / LAST_CHECKPOINT
     return Run(directory, config, results, checkpoint if checkpoint.is_file() else None)
+
+
+def read_results(directory: Path) -> dict[str, float]:
+    """Return what a DONE run measured."""
+    results = json.loads((directory / DONE).read_text())
+    assert isinstance(results, dict)
+    return results
 
 
 def resolve(config: DictConfig) -> DictConfig:
@@ -170,7 +177,9 @@ def _continue(directory: Path, config: DictConfig) -> Run | None:
 
 
 def _identity(config: DictConfig) -> dict[str, Any]:
-    return {key: value for key, value in _flatten(OmegaConf.to_container(config)) if key.split(".")[0] not in NOT_IDENTITY}
+    """Return by flat key what decides what a run computes."""
+    values = _flatten(OmegaConf.to_container(config))
+    return {key: value for key, value in values if key.split(".")[0] not in NOT_IDENTITY}
 
 
 def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,7 @@ def train(config: DictConfig) -> float:
             run.finish(fit_and_test(run))
         else:
             log.info("This run is DONE and is not trained again.")
-        results = runs.load(run.directory).results
+    results = runs.read_results(run.directory)
     report.print_results(run.directory, results)
     return results["monitor"]
 
@@ -39,7 +39,7 @@ def fit_and_test(run: runs.Run) -> dict[str, float]:
         try:
             trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
         except runs.Interrupted:
-            log.info("Stopped after step %d. To go on: python -m src.train resume=%s", trainer.global_step, run.directory)
+            log.info("Stopped. To go on: python -m src.train resume=%s", run.directory)
             raise
         results = build.test(trainer, task, run.directory)
         build.log_picture(loggers, report.plot_losses(run.directory))

@@ -88,11 +88,18 @@ class LayerCell(RecurrentCell):
         return HiddenState(self.zeros(batch_size, self.hidden_size))
 
     def project(self, inputs: Tensor) -> Tensor:
-        return F.linear(inputs, self.layer.weight_ih_l0, self.layer.bias_ih_l0 if self.layer.bias else None)
+        weight, bias = self._parameters_of("ih")
+        return F.linear(inputs, weight, bias)
 
     def recur(self, hidden: Tensor) -> Tensor:
         """Return the recurrent projection of the hidden vector (B, N) for all gates."""
-        return F.linear(hidden, self.layer.weight_hh_l0, self.layer.bias_hh_l0 if self.layer.bias else None)
+        weight, bias = self._parameters_of("hh")
+        return F.linear(hidden, weight, bias)
+
+    def _parameters_of(self, part: str) -> tuple[Tensor, Tensor | None]:
+        """Return the layer's weight and bias of the input ("ih") or the recurrent ("hh") projection."""
+        weight = self.layer.get_parameter(f"weight_{part}_l0")
+        return weight, self.layer.get_parameter(f"bias_{part}_l0") if self.layer.bias else None
 
     @property
     def has_fused(self) -> bool:

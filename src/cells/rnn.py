@@ -27,9 +27,7 @@ class RNNCell(LayerCell):
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
         check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
-        super().__init__(
-            nn.RNN(input_size, hidden_size, nonlinearity=nonlinearity, bias=check_boolean("bias", bias))
-        )
+        super().__init__(nn.RNN(input_size, hidden_size, nonlinearity=nonlinearity, bias=check_boolean("bias", bias)))
 
     def step(self, projected: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
         activation = Tensor.tanh if self.layer.nonlinearity == "tanh" else Tensor.relu

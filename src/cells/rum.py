@@ -175,7 +175,7 @@ class RUMCell(RecurrentCell):
             memory = torch.baddbmm(memory, columns[..., 1:], torch.stack((u, r), dim=-2))
 
         hidden = ACTIVATIONS[self.activation](self.norm_candidate(projected.embedded + rotated))
-        if gate is not None:
+        if gate is not None and projected.gate is not None:
             update = torch.sigmoid(self.norm_gate(projected.gate + gate))
             hidden = hidden + update * (old - hidden)
         if self.eta is not None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,14 +52,15 @@ class Recurrent(nn.Module):
         self.dropout = nn.Dropout(check_real("dropout", dropout, minimum=0, below=1))
         check_choice("backend", backend, BACKENDS)
 
-        self.cells = nn.ModuleList()
+        cells: list[RecurrentCell] = []
         for _ in range(num_layers):
-            cells = [cell_factory(input_size) for _ in range(self.directions)]
-            self.cells.extend(cells)
-            input_size = sum(cell.output_size for cell in cells)
+            layer = [cell_factory(input_size) for _ in range(self.directions)]
+            cells += layer
+            input_size = sum(cell.output_size for cell in layer)
+        self.cells = nn.ModuleList(cells)
         self.output_size = input_size
 
-        first = self.cells[0]
+        first = cells[0]
         if backend == "fused" and not first.has_fused:
             raise OptionError(
                 f"backend=fused: {type(first).__name__} has no fused path; allowed: auto, reference, compile"
@@ -66,13 +68,18 @@ class Recurrent(nn.Module):
         self.backend = ("fused" if first.has_fused else "reference") if backend == "auto" else backend
         # kept out of the module tree: a compiled function holds no parameters of its own
         self._steps = [
-            torch.compile(cell.step, dynamic=False) if self.backend == "compile" else cell.step for cell in self.cells
+            torch.compile(cell.step, dynamic=False) if self.backend == "compile" else cell.step for cell in cells
         ]
         log.info("%s runs on the %s backend (asked for: %s)", type(first).__name__, self.backend, backend)
 
     def init_state(self, batch_size: int) -> tuple[State, ...]:
         """Return one initial state a cell: layer by layer, forward direction before backward."""
-        return tuple(cell.init_state(batch_size) for cell in self.cells)
+        return tuple(self._cell(index).init_state(batch_size) for index in range(len(self.cells)))
+
+    def _cell(self, index: int) -> RecurrentCell:
+        cell = self.cells[index]
+        assert isinstance(cell, RecurrentCell)
+        return cell
 
     def forward(
         self, inputs: Any, state: tuple[State, ...] | None = None, lengths: Tensor | None = None
@@ -120,7 +127,7 @@ class Recurrent(nn.Module):
 
     def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs in the order given."""
-        cell = self.cells[index]
+        cell = self._cell(index)
         if self.backend == "fused":
             return cell.fused(inputs, state, lengths)
         step = self._steps[index]
@@ -133,16 +140,16 @@ class Recurrent(nn.Module):
             output, new = step(tree_unflatten(parts, structure), state)
             if lengths is not None:
                 going = time < lengths
-                new = tree_map(lambda after, before: torch.where(_as(going, after), after, before), new, state)
-                output = torch.where(_as(going, output), output, 0.0)
+                new = tree_map(partial(_choose, going), new, state)
+                output = _choose(going, output, torch.zeros_like(output))
             state = new
             outputs.append(output)
         return torch.stack(outputs), state
 
 
-def _as(rows: Tensor, leaf: Tensor) -> Tensor:
-    """View `rows` (B,) so that it broadcasts over a leaf (B, …)."""
-    return rows.view(-1, *[1] * (leaf.dim() - 1))
+def _choose(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Return `new` (B, …) in the rows where the mask (B,) is True, `old` in the others."""
+    return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)
 
 
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:

@@ -40,19 +40,15 @@ class SequenceModel(nn.Module):
     ) -> None:
         super().__init__()
         self.vocabulary_size = vocabulary_size
+        self.embedding: nn.Embedding | None = None
         if embedding_size is not None:
-            check_integer("embedding_size", embedding_size)
-            self.embedding = nn.Embedding(vocabulary_size, embedding_size)
-        else:
-            self.embedding = None
+            self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))
         self.recurrent = Recurrent(
             cell, embedding_size or vocabulary_size, num_layers, bidirectional, dropout, backend=backend
         )
         self.head = nn.Linear(self.recurrent.output_size, output_size)
 
-    def forward(
-        self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Any]:
+    def forward(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         """Predict from tokens (B, T), integers: logits (B, T, output_size) and the state after the last step."""
         time_major = tokens.transpose(0, 1)
         if self.embedding is None:

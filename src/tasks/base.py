@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from pytorch_lightning import LightningDataModule, LightningModule
@@ -71,16 +71,19 @@ class GeneratedData(LightningDataModule, ABC):
 
     def train_dataloader(self) -> ShuffledBatches:
         """Return the training stream: as many batches as the trainer takes steps."""
-        steps = self.trainer.max_steps
-        return ShuffledBatches(
-            self.rows("train"), self.batch_size, self.assemble, seed=mix_seed(self.data_seed, "order"), length=steps
-        )
+        assert self.trainer is not None, "the training stream is as long as a trainer's max_steps"
+        seed = mix_seed(self.data_seed, "order")
+        length = self.trainer.max_steps
+        return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=length)
 
     def val_dataloader(self) -> Batches:
         return self.loader("val")
 
     def test_dataloader(self) -> Batches:
         return self.loader("test")
+
+
+Data = TypeVar("Data", bound=GeneratedData)
 
 
 class Metrics(nn.Module):
@@ -101,13 +104,14 @@ class Metrics(nn.Module):
 
     def compute(self) -> dict[str, Tensor]:
         """Return the metrics of everything added since the last call, and start again."""
-        values = {name: metric.compute() for name, metric in self.named_children()}
-        for metric in self.children():
+        metrics = {"loss": self.loss, "accuracy": self.accuracy, "sequence_accuracy": self.sequence_accuracy}
+        values = {name: metric.compute() for name, metric in metrics.items()}
+        for metric in metrics.values():
             metric.reset()
         return values
 
 
-class SequenceTask(LightningModule, ABC):
+class SequenceTask(LightningModule, ABC, Generic[Data]):
     """A task on token sequences with one class predicted at each step.
 
     Args:
@@ -126,7 +130,7 @@ class SequenceTask(LightningModule, ABC):
     def __init__(
         self,
         model: ModelFactory,
-        data: GeneratedData,
+        data: Data,
         *,
         vocabulary_size: int,
         output_size: int,

@@ -48,7 +48,7 @@ class CopyData(GeneratedData):
         return Batch(inputs, targets, answers)
 
 
-class CopyTask(SequenceTask):
+class CopyTask(SequenceTask[CopyData]):
     """The copying memory task (Hochreiter and Schmidhuber 1997; protocol of Dangovski et al., TACL 2019, section 4.1).
 
     The loss is averaged over all delay + 2 · recalled positions. A predictor without memory is sure of the blanks and

@@ -54,7 +54,7 @@ class RecallData(GeneratedData):
         return Batch(inputs, targets, targets != IGNORED)
 
 
-class RecallTask(SequenceTask):
+class RecallTask(SequenceTask[RecallData]):
     """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.2).
 
     A predictor without memory guesses the digit: its loss is ln 10, its accuracy a tenth.

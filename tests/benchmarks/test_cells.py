@@ -1,0 +1,135 @@
+"""The cell benchmark: what it reports, and that it refuses to when a backend is wrong."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import cells, measure
+from benchmarks.equivalence import disagreements
+from src.cells.gru import GRUCell
+
+TINY = ["batch=4", "steps=6", "input=3", "hidden=8", "repeat=1", "threads=1"]
+FIGURES = ("forward_ms", "train_ms", "train_ms_per_time_step", "forward_ratio", "train_ratio")
+
+
+def refused(capsys, arguments: list[str]) -> str:
+    """Run and return the complaint; assert the status 1 and that nothing like a figure was printed."""
+    assert cells.main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_reports_a_row_per_case_in_table_and_file(capsys, monkeypatch, tmp_path):
+    # a new process a case takes its time; `test_peak_memory_sees_what_backward_needs` starts real ones
+    monkeypatch.setattr(measure, "peak_memories", lambda makers, shape, threads: [1.0] * len(makers))
+    path = tmp_path / "cells.jsonl"
+    assert cells.main([*TINY, "model=gru,rum:lambd=1", f"json={path}"]) == 0
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    cases = {(row["model"], row["backend"]) for row in rows}
+    assert cases >= {("torch.nn.RNN", "torch"), ("torch.nn.GRU", "torch"), ("torch.nn.LSTM", "torch")}
+    assert cases >= {("gru", "reference"), ("gru", "fused"), ("rum:lambd=1", "reference")}
+    printed = capsys.readouterr().out
+    for row in rows:
+        assert all(row[figure] > 0 for figure in FIGURES)
+        assert row["train_ms_per_time_step"] == pytest.approx(row["train_ms"] / 6)
+        assert {"peak_memory_mib", "memory_ratio", "torch", "cpu", "threads", "commit", "date"} <= row.keys()
+        assert (row["batch"], row["steps"], row["input"], row["hidden"], row["repeat"]) == (4, 6, 3, 8, 1)
+        line = next(line for line in printed.splitlines() if line.startswith(f"| {row['model']} "))
+        assert len(line.split("|")) == len(cells.COLUMNS) + 4
+    base = next(row for row in rows if row["model"] == cells.BASELINE)
+    assert base["forward_ratio"] == base["train_ratio"] == base["memory_ratio"] == 1
+
+
+def test_every_model_file_is_measured_by_default():
+    measured = {case.model for case in cells.candidates(cells.parse(TINY))}
+    assert measured >= {*cells.MODELS, *cells.LAYERS, "rum:lambd=1"}
+
+
+def scaled(fused):
+    """Break a fused path where it is least seen: its outputs are right, their gradient is off by a thousandth."""
+
+    def broken(self, inputs, state, lengths):
+        outputs, final = fused(self, inputs, state, lengths)
+        return outputs.detach() + 1.001 * (outputs - outputs.detach()), final
+
+    return broken
+
+
+def shortened(fused):
+    """Let a fused path ignore the state that it is given."""
+    return lambda self, inputs, state, lengths: fused(self, inputs, self.init_state(inputs.shape[1]), lengths)
+
+
+@pytest.mark.parametrize(("breaking", "tensor"), [(scaled, "gradient of inputs"), (shortened, "outputs")])
+def test_refuses_when_a_fused_path_is_wrong(capsys, monkeypatch, tmp_path, breaking, tensor):
+    monkeypatch.setattr(GRUCell, "fused", breaking(GRUCell.fused))
+    path = tmp_path / "cells.jsonl"
+    complaint = refused(capsys, [*TINY, "model=gru", f"json={path}"])
+    assert f"gru: fused: relative error of {tensor}" in complaint
+    assert not path.exists()
+
+
+def test_refuses_when_torch_computes_something_else(capsys, monkeypatch):
+    class ReluRNN(nn.RNN):
+        def __init__(self, input_size, hidden_size):
+            super().__init__(input_size, hidden_size, nonlinearity="relu")
+
+    monkeypatch.setitem(cells.LAYERS, "torch.nn.RNN", ReluRNN)
+    assert "rnn: torch: relative error of outputs" in refused(capsys, [*TINY, "model=gru"])
+
+
+def test_a_result_that_is_not_a_number_is_a_disagreement(monkeypatch):
+    makers = cells.candidates(cells.parse([*TINY, "model=gru"]))
+    make = makers[cells.Case("gru", "fused")]
+
+    def poisoned():
+        module = make()
+        nn.init.constant_(module.cells[0].layer.bias_hh_l0, torch.nan)
+        return module
+
+    lines = list(disagreements(makers[cells.Case("gru", "reference")], {"poisoned": poisoned}, (6, 4, 3)))
+    assert len(lines) == 1
+    assert "outputs is nan" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("foo=1", ["foo=1", "batch"]),
+        ("batch=0", ["batch=0", "≥ 1"]),
+        ("batch", ["batch=None", "integer"]),
+        ("threads=1.5", ["threads=1.5", "integer"]),
+        ("steps=[", ["steps=[", "key=value"]),
+        ("model=foo", ["model=foo", *cells.MODELS]),
+        ("model=rum:lam=1", ["lam=1", "lambd"]),
+        ("model=rum:lambd", ["model=rum:lambd", "<option>=<value>"]),
+        ("model=rum:lambd=x", ["lambd=x", "number"]),
+        ("backend=auto", ["backend=auto", "reference", "fused"]),
+        ("json=no/such/folder/file", ["json=no/such/folder/file", "folder"]),
+    ],
+)
+def test_a_bad_argument_is_one_line(capsys, argument, words):
+    assert cells.main([argument]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert all(word in captured.err for word in words)
+
+
+def test_help_names_every_key(capsys):
+    assert cells.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{key}=" in printed for key in cells.Settings._fields)
+
+
+@pytest.mark.slow
+def test_peak_memory_sees_what_backward_needs():
+    """RUM with λ = 1 keeps T·B·N² memory values for backward: 128 MiB here; the GRU's share does not reach a tenth."""
+    makers = cells.candidates(cells.parse(["model=rum:lambd=1", "input=4", "hidden=64"]))
+    chosen = [makers[cells.Case("torch.nn.GRU", "torch")], makers[cells.Case("rum:lambd=1", "reference")]]
+    gru, rum = measure.peak_memories(chosen, (32, 256, 4), threads=1)
+    assert 0 < gru < 30
+    assert 128 < rum < 300

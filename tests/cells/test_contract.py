@@ -1,0 +1,517 @@
+"""The contract of `src.cells.base`, for every cell that has a YAML in conf/model: a new file there is tested at once.
+
+Each cell is run as its YAML says, and again with every option changed (`ALTERNATIVES`) and in the combinations of
+`COMBINATIONS`. A new cell needs no edit here unless it has an option whose other values cannot be guessed from its
+type; the failure then says what to add.
+"""
+
+import copy
+import functools
+import importlib
+import inspect
+import io
+import pickle
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hydra
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import functional_call
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+import src.cells
+from src.cells.base import RecurrentCell, State
+from src.models.recurrent import Recurrent
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if not path.name.startswith("_"))
+INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
+
+# Other values of an option, by its name; each must differ in its effect from the YAML's value and from the others.
+# Needed for strings and null; flags are flipped and numbers raised without an entry.
+ALTERNATIVES: dict[str, list[Any]] = {
+    "activation": ["tanh", "sigmoid", "softsign"],
+    "eta": [0.7, 1.5],
+    "initialization": ["two_block"],
+    "lambd": [1.0, 0.5, -0.3],
+    "nonlinearity": ["relu"],
+    "zoneout": [0.3],
+}
+
+# Where the effect of an option shows, if not in the outputs of the same weights: in "gradient", "training" outputs or
+# the "initialization". Names that start with trainable_ show in the gradient without an entry.
+SHOWS_IN = {"initialization": "initialization", "zoneout": "training"}
+
+# Options that interact, by model.
+COMBINATIONS: dict[str, list[dict[str, Any]]] = {
+    "rum": [
+        {"lambd": 1.0, "eta": 1.0},
+        {"lambd": 1.0, "layer_norm": True, "update_gate": False, "activation": "tanh"},
+        {"lambd": 0.5, "eta": 0.3, "layer_norm": True, "zoneout": 0.2},
+        {"update_gate": False, "eta": 1.0, "activation": "softsign"},
+    ],
+}
+
+
+class Case(NamedTuple):
+    """A model's YAML with some of its cell's options overridden."""
+
+    model: str
+    overrides: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return " ".join([self.model, *(f"{name}={value}" for name, value in self.overrides)])
+
+
+@functools.cache
+def model_config(model: str) -> dict[str, Any]:
+    """Return the YAML of conf/model with its defaults merged."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(overrides=[f"+model={model}"]).model
+    return OmegaConf.to_container(config)
+
+
+def options(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of every option of a cell section; a cell may hold others."""
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from options(value, f"{prefix}{name}.")
+        elif not name.startswith("_"):
+            yield prefix + name, value
+
+
+def alternatives(name: str, value: Any) -> list[Any]:
+    """Return other values of an option; none if they cannot be guessed."""
+    name = name.rpartition(".")[2]
+    if name in ALTERNATIVES:
+        return [other for other in ALTERNATIVES[name] if other != value]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1]
+    if isinstance(value, float):
+        return [value + 0.25]
+    return []
+
+
+def shows_in(name: str) -> str:
+    name = name.rpartition(".")[2]
+    return SHOWS_IN.get(name, "gradient" if name.startswith("trainable_") else "outputs")
+
+
+def cell_options(model: str) -> list[tuple[str, Any]]:
+    return list(options(model_config(model)["cell"]))
+
+
+DEFAULTS = [Case(model, ()) for model in MODELS]
+CHANGED = [
+    Case(model, ((name, other),))
+    for model in MODELS
+    for name, value in cell_options(model)
+    # sizes, frozen weights and initial values change no formula
+    if not name.endswith("_size") and shows_in(name) in ("outputs", "training")
+    for other in alternatives(name, value)
+]
+COMBINED = [Case(model, tuple(table.items())) for model in COMBINATIONS for table in COMBINATIONS[model]]
+CASES = DEFAULTS + CHANGED + COMBINED
+OPTIONS = [(model, name, value) for model in MODELS for name, value in cell_options(model)]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def cell_factory(case: Case, hidden_size: int = HIDDEN_SIZE) -> functools.partial:
+    """Instantiate the cell section of the YAML at a small size: what Hydra hands to the model."""
+    config = OmegaConf.create(model_config(case.model)["cell"])
+    for name, value in options(model_config(case.model)["cell"]):
+        if name.endswith("hidden_size") and value is not None:
+            OmegaConf.update(config, name, hidden_size)
+    for name, value in case.overrides:
+        OmegaConf.update(config, name, value)
+    return hydra.utils.instantiate(config)
+
+
+def make_cell(case: Case, dtype: torch.dtype = torch.float64) -> RecurrentCell:
+    return cell_factory(case)(INPUT_SIZE).to(dtype).eval()
+
+
+def make_model(case: Case, backend: str = "reference", dtype: torch.dtype = torch.float64) -> Recurrent:
+    return Recurrent(cell_factory(case), INPUT_SIZE, backend=backend).to(dtype).eval()
+
+
+def backends(case: Case) -> list[str]:
+    """Return the backends that the case has in float64, where comparisons can be tight."""
+    return ["reference", "fused"] if make_cell(case).has_fused else ["reference"]
+
+
+def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(steps, batch, INPUT_SIZE, dtype=dtype)
+
+
+def leaves_of(state: Any) -> list[Tensor]:
+    return tree_flatten(state)[0]
+
+
+def rows(state: State, picked: Any) -> State:
+    return tree_map(lambda leaf: leaf[picked], state)
+
+
+@torch.no_grad()
+def random_state(cell: RecurrentCell, batch: int = BATCH) -> State:
+    """Return a state such as a sequence reaches: a memory that must be a rotation is one."""
+    state = cell.init_state(batch)
+    dtype = next(cell.parameters()).dtype
+    for inputs in random_inputs(4, batch, dtype):
+        _, state = cell(inputs, state)
+    return state
+
+
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    actual, expected = leaves_of(actual), leaves_of(expected)
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def differs(one: Tensor, other: Tensor) -> bool:
+    return one.shape != other.shape or (one - other).abs().max().item() > 1e-6
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def concrete_cells() -> set[str]:
+    """Return the import paths of all classes in src.cells that are whole cells."""
+    paths = set()
+    for module in pkgutil.iter_modules(src.cells.__path__, "src.cells."):
+        for name, member in vars(importlib.import_module(module.name)).items():
+            is_cell = inspect.isclass(member) and issubclass(member, RecurrentCell) and not inspect.isabstract(member)
+            if is_cell and member.__module__ == module.name and name.endswith("Cell"):
+                paths.add(f"{module.name}.{name}")
+    return paths
+
+
+def test_every_cell_is_the_target_of_some_yaml() -> None:
+    targets = {model_config(model)["cell"]["_target_"] for model in MODELS}
+    assert concrete_cells(), "no cells found: the test is blind"
+    assert concrete_cells() - targets == set(), "cells without a YAML in conf/model"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_yaml_instantiates(model: str) -> None:
+    config = OmegaConf.create(model_config(model))
+    sizes = {"vocabulary_size": 7, "output_size": 4}
+    whole = hydra.utils.instantiate(config, **sizes)
+    logits, _ = whole(torch.randint(7, (2, 3)))
+    assert logits.shape == (2, 3, 4)
+    factory = hydra.utils.instantiate(config.cell)
+    assert isinstance(factory(INPUT_SIZE), RecurrentCell)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_yaml_names_every_option_with_its_default(model: str) -> None:
+    section = model_config(model)["cell"]
+    signature = inspect.signature(hydra.utils.get_class(section["_target_"]))
+    named = {name for name in section if not name.startswith("_")}
+    assert named == set(signature.parameters) - {"input_size"}
+    for name in named:
+        default = signature.parameters[name].default
+        assert default is inspect.Parameter.empty or default == section[name], f"{name}: YAML and class disagree"
+
+
+def observe(cell: RecurrentCell, kind: str) -> list[Tensor]:
+    """Return what an option may show in, on fixed inputs."""
+    torch.manual_seed(3)
+    inputs = random_inputs()
+    model = Recurrent(lambda _: cell, INPUT_SIZE, backend="reference").train(kind == "training")
+    outputs, _ = model(inputs)
+    if kind == "gradient":
+        parameters = list(cell.parameters())
+        return list(torch.autograd.grad(outputs, parameters, torch.randn_like(outputs), materialize_grads=True))
+    return [outputs]
+
+
+@pytest.mark.parametrize(("model", "name", "value"), OPTIONS, ids=[f"{model} {name}" for model, name, _ in OPTIONS])
+def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
+    others = alternatives(name, value)
+    if not others:
+        pytest.fail(
+            f"conf/model/{model}.yaml: what other values can {name}={value!r} take? "
+            f"Add '{name.rpartition('.')[2]}' to ALTERNATIVES in {Path(__file__).name}."
+        )
+    kind = shows_in(name)
+    seen = []
+    weights: dict[str, Tensor] = {}
+    for candidate in [value, *others]:
+        overrides = () if name.endswith("hidden_size") and candidate == value else ((name, candidate),)
+        torch.manual_seed(0)
+        cell = make_cell(Case(model, overrides))
+        if kind == "initialization":
+            seen.append(list(cell.state_dict().values()))
+            continue
+        # the first cell's weights wherever they fit, lest different random draws pass for an effect of the option
+        own = cell.state_dict()
+        weights = weights or {key: tensor.clone() for key, tensor in own.items()}
+        fitting = {key: weights[key] for key in own if key in weights and weights[key].shape == own[key].shape}
+        cell.load_state_dict(own | fitting)
+        seen.append(observe(cell, kind))
+    for first, one in enumerate(seen):
+        for second, other in enumerate(seen[:first]):
+            candidates = [value, *others]
+            assert len(one) != len(other) or any(differs(a, b) for a, b in zip(one, other, strict=True)), (
+                f"{name}={candidates[first]} and {name}={candidates[second]} have the same {kind}"
+            )
+
+
+# ---------------------------------------------------------------- states and single steps
+
+
+@every_case
+def test_state_is_a_named_tuple_with_batch_first(case: Case) -> None:
+    cell = make_cell(case)
+    for batch in (1, BATCH):
+        state = cell.init_state(batch)
+        assert isinstance(state, tuple)
+        assert hasattr(state, "_fields")
+        output, new = cell(random_inputs(1, batch)[0], state)
+        assert output.shape == (batch, cell.output_size)
+        assert type(new) is type(state)
+        for before, after in zip(leaves_of(state), leaves_of(new), strict=True):
+            assert isinstance(before, Tensor)
+            assert before.shape[0] == batch
+            assert (after.shape, after.dtype) == (before.shape, before.dtype)
+
+
+@every_case
+def test_forward_is_project_and_step(case: Case) -> None:
+    cell = make_cell(case)
+    inputs, state = random_inputs(1)[0], random_state(cell)
+    with torch.no_grad():
+        assert_same(cell(inputs, state), cell.step(cell.project(inputs), state), 0.0)
+        assert_same(cell(inputs), cell(inputs, cell.init_state(BATCH)), 0.0)
+
+
+@every_case
+def test_project_treats_all_steps_alike(case: Case) -> None:
+    cell = make_cell(case)
+    inputs = random_inputs()
+    whole = leaves_of(cell.project(inputs))
+    for time in range(STEPS):
+        alone = leaves_of(cell.project(inputs[time]))
+        assert_same([None if leaf is None else leaf[time] for leaf in whole], alone)
+
+
+@every_case
+def test_the_loop_is_the_step_repeated(case: Case) -> None:
+    cell = make_cell(case)
+    inputs = random_inputs()
+    state = first = random_state(cell)
+    expected = []
+    for time in range(STEPS):
+        output, state = cell(inputs[time], state)
+        expected.append(output)
+    for backend in backends(case):
+        model = Recurrent(lambda _: cell, INPUT_SIZE, backend=backend).eval()
+        outputs, (final,) = model(inputs, (first,))
+        assert outputs.shape == (STEPS, BATCH, cell.output_size) == (*outputs.shape[:2], model.output_size)
+        assert_same((outputs, *final), (torch.stack(expected), *state))
+
+
+@every_case
+def test_given_state_and_inputs_are_not_modified(case: Case) -> None:
+    for backend in backends(case):
+        model = make_model(case, backend)
+        inputs, state = random_inputs(), random_state(model.cells[0])
+        before = tree_map(torch.clone, (inputs, state))
+        versions = [leaf._version for leaf in leaves_of((inputs, state))]
+        model(inputs, (state,))
+        with torch.no_grad():
+            model(inputs, (state,))
+            model.cells[0](inputs[0], state)
+        assert_same((inputs, state), before, 0.0)
+        assert [leaf._version for leaf in leaves_of((inputs, state))] == versions
+
+
+@every_case
+def test_state_dict_round_trip(case: Case) -> None:
+    torch.manual_seed(1)
+    first = make_model(case)
+    torch.manual_seed(2)
+    second = make_model(case)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    inputs = random_inputs()
+    with torch.no_grad():
+        assert_same(second(inputs), first(inputs), 0.0)
+
+
+@every_case
+def test_copies_and_pickles(case: Case) -> None:
+    model = make_model(case)
+    cell = model.cells[0]
+    state = random_state(cell)
+    inputs = random_inputs()
+    with torch.no_grad():
+        expected = model(inputs, (state,))
+        for duplicate in (copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))):
+            twin, twin_state = duplicate(model), duplicate(state)
+            assert type(twin_state) is type(state)
+            assert_same(twin(inputs, (twin_state,)), expected, 0.0)
+            assert_same(duplicate(cell)(inputs[0], state), cell(inputs[0], state), 0.0)
+            # a twin has weights of its own
+            next(twin.parameters()).add_(0.1)
+            assert_same(model(inputs, (state,)), expected, 0.0)
+            assert differs(twin(inputs, (state,))[0], expected[0])
+
+
+# ---------------------------------------------------------------- sequences
+
+
+@every_case
+def test_two_pieces_equal_one_whole(case: Case) -> None:
+    for backend in backends(case):
+        model = make_model(case, backend)
+        inputs = random_inputs()
+        with torch.no_grad():
+            for start in (None, (random_state(model.cells[0]),)):
+                outputs, final = model(inputs, start)
+                for cut in (1, STEPS // 2, STEPS - 1):
+                    head, carried = model(inputs[:cut], start)
+                    tail, last = model(inputs[cut:], carried)
+                    assert_same((torch.cat([head, tail]), last), (outputs, final))
+
+
+@every_case
+def test_no_output_depends_on_a_later_input(case: Case) -> None:
+    for backend in backends(case):
+        model = make_model(case, backend)
+        inputs = random_inputs()
+        with torch.no_grad():
+            outputs, _ = model(inputs)
+            for time in range(STEPS):
+                changed = inputs.clone()
+                changed[time] = torch.randn_like(changed[time])
+                others, _ = model(changed)
+                assert_same(others[:time], outputs[:time])
+                assert differs(others[time:], outputs[time:]), f"the input at {time} does nothing"
+                assert time == STEPS - 1 or differs(others[time + 1 :], outputs[time + 1 :]), f"{time} is forgotten"
+
+
+@every_case
+def test_rows_of_a_batch_do_not_meet(case: Case) -> None:
+    for backend in backends(case):
+        model = make_model(case, backend)
+        inputs, state = random_inputs(), random_state(model.cells[0])
+        with torch.no_grad():
+            outputs, (final,) = model(inputs, (state,))
+            assert differs(outputs[:, 0], outputs[:, 1])
+            for row in range(BATCH):
+                own = slice(row, row + 1)
+                alone, (last,) = model(inputs[:, own], (rows(state, own),))
+                assert_same((alone, last), (outputs[:, own], rows(final, own)))
+            order = torch.tensor([2, 0, 3, 1])
+            permuted, (last,) = model(inputs[:, order], (rows(state, order),))
+            assert_same((permuted, last), (outputs[:, order], rows(final, order)))
+
+
+@every_case
+def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
+    # smaller than elsewhere: the work grows with the fourth power of the size
+    model = Recurrent(cell_factory(case, hidden_size=3), INPUT_SIZE, backend="reference").double().eval()
+    names = [name for name, _ in model.named_parameters()]
+    inputs = random_inputs(3, 2)
+    state, structure = tree_flatten(random_state(model.cells[0], 2))
+    is_float = [leaf.is_floating_point() for leaf in state]
+
+    def run(inputs: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        own_state = tree_unflatten(others[: len(state)], structure)
+        parameters = dict(zip(names, others[len(state) :], strict=True))
+        outputs, (final,) = functional_call(model, parameters, (inputs, (own_state,)))
+        return outputs, *(leaf for leaf in leaves_of(final) if leaf.is_floating_point())
+
+    leaves = [leaf.clone().requires_grad_(wanted) for leaf, wanted in zip(state, is_float, strict=True)]
+    parameters = [parameter.detach().clone().requires_grad_() for parameter in model.parameters()]
+    leaves = (inputs.requires_grad_(), *leaves, *parameters)
+    # element by element for each YAML as it stands; along random directions (fast) for the other options
+    assert gradcheck(run, leaves, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=bool(case.overrides))
+
+
+def corner_inputs() -> dict[str, Tensor]:
+    return {
+        "zeros": torch.zeros(STEPS, BATCH, INPUT_SIZE),
+        "huge": 1e4 * torch.randn(STEPS, BATCH, INPUT_SIZE),
+        "tiny": 1e-30 * torch.randn(STEPS, BATCH, INPUT_SIZE),
+        "constant": torch.ones(STEPS, BATCH, INPUT_SIZE),
+        "one step": torch.randn(1, BATCH, INPUT_SIZE),
+        "one row": torch.randn(STEPS, 1, INPUT_SIZE),
+        "one of each": torch.randn(1, 1, INPUT_SIZE),
+    }
+
+
+@every_case
+def test_corner_inputs_stay_finite(case: Case) -> None:
+    for backend in backends(case):
+        model = make_model(case, backend, torch.float32)
+        for corner, inputs in corner_inputs().items():
+            state, structure = tree_flatten(model.init_state(inputs.shape[1]))
+            leaves = [leaf.requires_grad_(leaf.is_floating_point()) for leaf in state]
+            outputs, final = model(inputs.requires_grad_(), tree_unflatten(leaves, structure))
+            values = [leaf for leaf in (outputs, *leaves_of(final)) if leaf.is_floating_point()]
+            wanted = [inputs, *(leaf for leaf in leaves if leaf.requires_grad), *model.parameters()]
+            cotangents = [torch.randn_like(value) for value in values]
+            gradients = torch.autograd.grad(values, wanted, cotangents, materialize_grads=True)
+            assert all(tensor.isfinite().all() for tensor in (*values, *gradients)), f"{corner} on {backend}"
+
+
+# ---------------------------------------------------------------- fused paths
+
+
+def results(model: Recurrent, inputs: Tensor, state: State, lengths: Tensor | None, seed: int) -> list[Tensor]:
+    """Return outputs, final state and the gradient of everything under random cotangents, drawn in float64."""
+    dtype = next(model.parameters()).dtype
+    inputs = inputs.to(dtype).requires_grad_()
+    state = tree_map(lambda leaf: leaf.to(dtype).requires_grad_() if leaf.is_floating_point() else leaf, state)
+    outputs, (final,) = model(inputs, (state,), lengths)
+    values = [outputs, *(leaf for leaf in leaves_of(final) if leaf.is_floating_point())]
+    generator = torch.Generator().manual_seed(seed)
+    cotangents = [torch.randn(v.shape, generator=generator, dtype=torch.float64).to(dtype) for v in values]
+    wanted = [inputs, *(leaf for leaf in leaves_of(state) if leaf.requires_grad), *model.parameters()]
+    gradients = torch.autograd.grad(values, wanted, cotangents, materialize_grads=True)
+    return [tensor.detach().double() for tensor in (*values, *gradients)]
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("model", MODELS)
+def test_fused_equals_reference(model: str, ragged: bool) -> None:
+    cases = [case for case in CASES if case.model == model and "fused" in backends(case)]
+    if not cases:
+        pytest.skip(f"{model} has no fused path here")
+    lengths = torch.tensor([2, STEPS, 1, 4]) if ragged else None
+    for case in cases:
+        compare_fused(case, lengths)
+
+
+def compare_fused(case: Case, lengths: Tensor | None) -> None:
+    reference = make_model(case, "reference")
+    inputs, state = random_inputs(), random_state(reference.cells[0])
+
+    def run(backend: str, dtype: torch.dtype) -> list[Tensor]:
+        model = make_model(case, backend, dtype)
+        model.load_state_dict(reference.state_dict())
+        return results(model, inputs, state, lengths, seed=5)
+
+    truth = run("reference", torch.float64)
+    assert_same(run("fused", torch.float64), truth, 1e-10)
+    errors = zip(truth, run("fused", torch.float32), run("reference", torch.float32), strict=True)
+    for index, (exact, fused, plain) in enumerate(errors):
+        # twice the reference's error; its floor is one rounding, lest a lucky reference set an impossible bound
+        allowed = 2 * max((plain - exact).norm().item(), torch.finfo(torch.float32).eps * exact.norm().item())
+        assert (fused - exact).norm().item() <= allowed, f"{case}: result {index}"

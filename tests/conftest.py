@@ -1,0 +1,26 @@
+"""What all tests share: one thread, a fixed seed, the golden tensors."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Make every test's random numbers its own, whatever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Folder of the reference tensors: $GYRE_GOLDEN, else shared/golden beside the repository."""
+    folder = Path(os.environ.get("GYRE_GOLDEN", ROOT.parent / "shared" / "golden"))
+    if not folder.is_dir():
+        pytest.skip(f"no golden tensors at {folder} (set GYRE_GOLDEN)")
+    return folder

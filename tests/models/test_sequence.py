@@ -1,0 +1,193 @@
+"""Tokens in, logits out: shapes, inputs, sizes, and what each option of the YAML does."""
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from src.cells.gru import GRUCell
+from src.cells.lstm import LSTMCell
+from src.cells.rnn import RNNCell
+from src.cells.rum import RUMCell
+from src.checks import OptionError
+from src.models.sequence import SequenceModel
+
+V, N, OUT, BATCH, STEPS = 11, 6, 5, 4, 8
+gru = functools.partial(GRUCell, hidden_size=N)
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("embedding_size", [None, 3])
+@pytest.mark.parametrize("cell", [gru, functools.partial(RUMCell, hidden_size=N, lambd=1.0)], ids=["gru", "rum"])
+def test_shapes(cell: Any, embedding_size: int | None, num_layers: int, bidirectional: bool) -> None:
+    model = SequenceModel(
+        cell, V, OUT, embedding_size=embedding_size, num_layers=num_layers, bidirectional=bidirectional
+    )
+    tokens = torch.randint(V, (BATCH, STEPS))
+    logits, state = model(tokens)
+    cells = num_layers * (2 if bidirectional else 1)
+    assert logits.shape == (BATCH, STEPS, OUT)
+    assert len(state) == cells
+    assert all(leaf.shape[0] == BATCH for one in state for leaf in one)
+    assert model.state_size() == cells * sum(leaf[0].numel() for leaf in state[0])
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_one_hot_is_a_column_of_the_input_weights() -> None:
+    model = SequenceModel(gru, V, OUT).double()
+    tokens = torch.randint(V, (BATCH, STEPS))
+    assert model.embedding is None
+    inputs = F.one_hot(tokens, V).double().transpose(0, 1)
+    outputs, _ = model.recurrent(inputs)
+    expected = model.head(outputs).transpose(0, 1)
+    torch.testing.assert_close(model(tokens)[0], expected, rtol=0, atol=1e-14)
+    assert model(tokens)[0].dtype == torch.float64
+
+
+def test_an_embedding_that_is_the_identity_is_one_hot() -> None:
+    one_hot = SequenceModel(gru, V, OUT).double()
+    embedded = SequenceModel(gru, V, OUT, embedding_size=V).double()
+    with torch.no_grad():
+        embedded.load_state_dict({**one_hot.state_dict(), "embedding.weight": torch.eye(V)})
+        tokens = torch.randint(V, (BATCH, STEPS))
+        torch.testing.assert_close(embedded(tokens)[0], one_hot(tokens)[0], rtol=0, atol=1e-14)
+        one, other = tokens.clone(), tokens.clone()
+        one[:, 0], other[:, 0] = 1, 2
+        assert (embedded(one)[0] - embedded(other)[0]).abs().amax(dim=(1, 2)).gt(1e-6).all()
+
+
+def test_state_and_lengths_are_passed_on() -> None:
+    model = SequenceModel(gru, V, OUT, embedding_size=3, num_layers=2).double().eval()
+    tokens = torch.randint(V, (BATCH, STEPS))
+    with torch.no_grad():
+        whole, final = model(tokens)
+        head, carried = model(tokens[:, :3])
+        tail, last = model(tokens[:, 3:], carried)
+        torch.testing.assert_close(torch.cat([head, tail], dim=1), whole, rtol=0, atol=1e-13)
+        torch.testing.assert_close(last, final, rtol=0, atol=1e-13)
+
+        lengths = torch.tensor([2, STEPS, 5, 1])
+        ragged, ends = model(tokens, lengths=lengths)
+        for row, length in enumerate(lengths.tolist()):
+            alone, end = model(tokens[row : row + 1, :length])
+            torch.testing.assert_close(ragged[row : row + 1, :length], alone, rtol=0, atol=1e-13)
+            torch.testing.assert_close(ends[1].hidden[row : row + 1], end[1].hidden, rtol=0, atol=1e-13)
+            # padding has no recurrent output: the head's bias is left
+            assert torch.equal(ragged[row, length:], model.head.bias.expand(STEPS - length, OUT))
+
+
+@pytest.mark.parametrize(
+    ("cell", "values"),
+    [
+        (GRUCell, N),
+        (RNNCell, N),
+        (LSTMCell, 2 * N),
+        (RUMCell, N),
+        (functools.partial(RUMCell, lambd=1.0), N + N * N),
+    ],
+    ids=["gru", "rnn", "lstm", "rum", "rum with memory"],
+)
+def test_state_size(cell: Any, values: int) -> None:
+    factory = functools.partial(cell, hidden_size=N)
+    assert SequenceModel(factory, V, OUT).state_size() == values
+    assert SequenceModel(factory, V, OUT, num_layers=3, bidirectional=True).state_size() == 6 * values
+
+
+def layer_parameters(gates: int, inputs: int) -> int:
+    return gates * (inputs * N + N * N + 2 * N)
+
+
+def rum_parameters(inputs: int, gates: int = 2, norms: int = 0) -> int:
+    return (gates + 1) * (inputs * N + N) + gates * N * N + norms * 2 * N
+
+
+@pytest.mark.parametrize("embedding_size", [None, 3])
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        (GRUCell, functools.partial(layer_parameters, 3)),
+        (LSTMCell, functools.partial(layer_parameters, 4)),
+        (RNNCell, functools.partial(layer_parameters, 1)),
+        (RUMCell, rum_parameters),
+        (functools.partial(RUMCell, lambd=1.0), rum_parameters),
+        (functools.partial(RUMCell, layer_norm=True), functools.partial(rum_parameters, norms=3)),
+        (functools.partial(RUMCell, update_gate=False), functools.partial(rum_parameters, gates=1)),
+        (
+            functools.partial(RUMCell, update_gate=False, layer_norm=True),
+            functools.partial(rum_parameters, gates=1, norms=2),
+        ),
+    ],
+    ids=["gru", "lstm", "rnn", "rum", "rum λ=1", "rum layer norm", "rum without gate", "rum layer norm without gate"],
+)
+def test_parameter_count(cell: Any, expected: Any, embedding_size: int | None) -> None:
+    factory = functools.partial(cell, hidden_size=N)
+    width = embedding_size or V
+    around = (V * embedding_size if embedding_size else 0) + N * OUT + OUT
+    assert count(SequenceModel(factory, V, OUT, embedding_size=embedding_size)) == expected(width) + around
+    stacked = SequenceModel(factory, V, OUT, embedding_size=embedding_size, num_layers=2, bidirectional=True)
+    assert count(stacked) == 2 * expected(width) + 2 * expected(2 * N) + around + N * OUT
+
+
+@pytest.mark.parametrize(
+    ("cell", "hidden_size", "millions"),
+    [(RUMCell, 1000, 2.4), (RUMCell, 2000, 8.9), (functools.partial(RUMCell, update_gate=False), 1400, 2.4)],
+    ids=["RUM 1000", "RUM 2000", "RUM 1400 without gate"],
+)
+def test_parameter_counts_of_the_paper_on_character_ptb(cell: Any, hidden_size: int, millions: float) -> None:
+    with torch.device("meta"):  # counts need no values, and orthogonal ones of this size take seconds
+        model = SequenceModel(functools.partial(cell, hidden_size=hidden_size), 50, 50, embedding_size=128)
+    assert round(count(model) / 1e6, 1) == millions
+
+
+def test_every_option_has_an_effect() -> None:
+    tokens = torch.randint(V, (BATCH, STEPS))
+
+    def run(**options: Any) -> tuple[torch.Tensor, SequenceModel]:
+        torch.manual_seed(1)
+        model = SequenceModel(gru, V, OUT, **options).train()
+        torch.manual_seed(2)
+        return model(tokens)[0].detach(), model
+
+    for base, changed in (
+        ({}, {"embedding_size": 3}),
+        ({}, {"num_layers": 2}),
+        ({}, {"bidirectional": True}),
+        ({"num_layers": 2}, {"num_layers": 2, "dropout": 0.5}),
+    ):
+        assert (run(**base)[0] - run(**changed)[0]).abs().max() > 1e-4, changed
+    assert run(backend="reference")[1].recurrent.backend == "reference"
+    assert run(backend="fused")[1].recurrent.backend == "fused"
+    torch.testing.assert_close(run(backend="reference")[0], run(backend="fused")[0], rtol=0, atol=1e-6)
+
+
+BAD_ARGUMENTS: list[tuple[str, Any]] = [
+    ("embedding_size", 0),
+    ("embedding_size", "64"),
+    ("embedding_size", 1.5),
+    ("num_layers", 0),
+    ("bidirectional", "yes"),
+    ("dropout", 1.0),
+    ("backend", "tpu"),
+    ("vocabulary_size", 0),
+    ("vocabulary_size", 2.0),
+    ("output_size", 0),
+    ("output_size", -1),
+    ("output_size", "5"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_ARGUMENTS, ids=str)
+def test_bad_arguments_are_refused_in_one_line(name: str, value: Any) -> None:
+    arguments = {"cell": gru, "vocabulary_size": V, "output_size": OUT, name: value}
+    with pytest.raises(OptionError) as caught:
+        SequenceModel(**arguments)
+    assert str(caught.value).startswith(f"{name}={value}: ")
+    assert "\n" not in str(caught.value)

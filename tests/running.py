@@ -1,0 +1,187 @@
+"""Helpers of the tests that compose configurations and run the programs, in this process or in another one."""
+
+import contextlib
+import copy
+import csv
+import functools
+import io
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from omegaconf import DictConfig, OmegaConf
+
+from src import build, cli, evaluate, train
+
+ROOT = Path(__file__).resolve().parents[1]
+CONF = ROOT / "conf"
+
+# Data and steps of a run that takes about a second. Checkpoints, validations and log lines fall on the same steps and
+# on different ones.
+SMALL = (
+    "logger=none",
+    "threads=1",
+    "trainer.accelerator=cpu",
+    "callbacks.checkpoints.every=3",
+    "trainer.max_steps=24",
+    "trainer.val_check_interval=8",
+    "trainer.log_every_n_steps=2",
+    "model.cell.hidden_size=8",
+    "task.batch_size=8",
+    "task.train_size=64",
+    "task.val_size=16",
+    "task.test_size=16",
+)
+SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
+SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
+
+# Columns of metrics.csv that no two runs share.
+MEASURED = ("train/seconds_a_step", "train/peak_memory_mb")
+
+
+def choices(group: str) -> list[str]:
+    """Return the names that a group has on the command line."""
+    folder = CONF / group
+    names = [path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.yaml"))]
+    return [str(name) for name in names if not name.name.startswith("_")]
+
+
+def compose_config(*overrides: str, name: str = "train", hydra_too: bool = False) -> DictConfig:
+    """Return the configuration that these overrides give, resolved but for Hydra's own section."""
+    return copy.deepcopy(_compose(overrides, name, hydra_too))
+
+
+@functools.cache
+def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(name, list(overrides), return_hydra_config=hydra_too)
+    if not hydra_too:
+        OmegaConf.resolve(config)
+    return config
+
+
+def build_task(*overrides: str, **options: Any) -> Any:
+    """Return the task that these overrides and then these options of the section `task` give."""
+    config = compose_config(*overrides)
+    config.task.update(options)  # much faster than composing again for each of their values
+    return build.build_task(config)
+
+
+class Outcome(NamedTuple):
+    """How a command ended: its exit status and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that tells the error; checks that there is exactly one and no traceback."""
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert self.status == 1, (self.status, self.out, self.err)
+        assert len(lines) == 1, self.err
+        assert self.err.rstrip().splitlines()[-1] == lines[0], "the error is not the last line"
+        assert "Traceback" not in self.err + self.out
+        return lines[0].removeprefix("error: ")
+
+
+ENTRIES = {"train": train.train, "evaluate": evaluate.evaluate}
+
+
+@contextlib.contextmanager
+def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, torch."""
+    argv, environment = sys.argv, dict(os.environ)
+    singletons, root = Singleton.get_state(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logger.level for name, logger in logging.Logger.manager.loggerDict.items() if hasattr(logger, "level")}
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        GlobalHydra.instance().clear()
+        sys.argv = arguments
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield out, err
+    finally:
+        sys.argv = argv
+        os.environ.clear()
+        os.environ.update(environment)
+        for handler in set(root.handlers) - set(handlers):
+            handler.close()
+        root.handlers[:], root.level = handlers, level
+        for name, old in levels.items():
+            logging.getLogger(name).setLevel(old)
+        Singleton.set_state(singletons)
+        torch.set_num_threads(1)
+        torch.use_deterministic_algorithms(False)
+
+
+def invoke(*arguments: str, entry: str = "train") -> Outcome:
+    """Run `python -m src.<entry> <arguments>` in this process, which saves the seconds that importing torch takes."""
+    status = 0
+    with as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err):
+        try:
+            cli.main(ENTRIES[entry], entry)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Outcome(status, out.getvalue(), err.getvalue())
+
+
+def spawn(*arguments: str, **environment: str | None) -> Outcome:
+    """Run `python <arguments>` as a process of its own, without terminal; None removes a variable."""
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    completed = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={name: value for name, value in variables.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return Outcome(completed.returncode, completed.stdout, completed.stderr)
+
+
+def load_last(directory: Path) -> dict[str, Any]:
+    """Return the last checkpoint of a run."""
+    return torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)
+
+
+def read_rows(directory: Path) -> list[dict[str, str]]:
+    """Return the rows of metrics.csv without the columns that are measured."""
+    with (directory / "metrics.csv").open(newline="") as file:
+        return [{key: value for key, value in row.items() if key not in MEASURED} for row in csv.DictReader(file)]
+
+
+def assert_same(first: Any, second: Any, where: str = "") -> None:
+    """Check that two structures of containers, numbers and tensors are equal to the bit."""
+    assert type(first) is type(second), where
+    if isinstance(first, dict):
+        assert list(first) == list(second), where
+        for key in first:
+            assert_same(first[key], second[key], f"{where}.{key}")
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second), where
+        for index, pair in enumerate(zip(first, second, strict=True)):
+            assert_same(*pair, f"{where}[{index}]")
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    else:
+        assert first == second, where
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    """Check that two runs ended alike: weights, optimizer, schedule, random state, metrics and results."""
+    left, right = load_last(first), load_last(second)
+    for key in ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "losses_since_logged"):
+        assert_same(left[key], right[key], key)
+    assert_same(left.get("plateau"), right.get("plateau"), "plateau")
+    assert read_rows(first) == read_rows(second)

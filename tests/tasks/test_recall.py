@@ -1,0 +1,99 @@
+"""Associative recall against an independent slow construction, sequence by sequence."""
+
+import statistics
+import time
+
+import pytest
+import torch
+
+from src.checks import OptionError
+from src.data.batching import IGNORED
+from src.tasks.recall import RecallData
+from tests.running import build_task
+
+
+def data(**options: int) -> RecallData:
+    sizes = {"batch_size": 8, "train_size": 300, "val_size": 8, "test_size": 8, "data_seed": 3}
+    return RecallData(**{"length": 8, **sizes, **options})
+
+
+@pytest.mark.parametrize("length", [2, 8, 30, 50, 400])
+def test_layout(length: int) -> None:
+    made = data(length=length)
+    batch = made.assemble(made.rows("train"))
+    pairs, question = length // 2, length // 2 + 10
+    assert batch.inputs.shape == (300, length + 3)
+    for row in range(0, 300, 7):
+        tokens = batch.inputs[row].tolist()
+        letters, digits, asked = tokens[0:length:2], tokens[1:length:2], tokens[-1]
+        assert tokens[length : length + 2] == [question, question]
+        assert sorted(letters) == list(range(pairs)), "a letter is repeated or missing"
+        assert all(pairs <= digit < pairs + 10 for digit in digits)
+        answer = dict(zip(letters, digits, strict=True))[asked] - pairs
+        assert batch.targets[row].tolist() == [IGNORED] * (length + 2) + [answer]
+        assert batch.answers[row].tolist() == [False] * (length + 2) + [True]
+
+
+@pytest.mark.parametrize("length", [30, 50])
+def test_papers_sizes(length: int) -> None:
+    built = build_task("task=recall", "model=gru", length=length, val_size=2)
+    batch = next(iter(built.data.loader("val")))
+    assert batch.inputs.shape == (2, length + 3)
+    assert built.model.vocabulary_size == length // 2 + 10 + 1
+    assert built.model.head.out_features == 10
+
+
+def test_letters_digits_and_questions_are_uniform() -> None:
+    made = data(train_size=40_000)
+    batch = made.assemble(made.rows("train"))
+    places = (batch.inputs[:, :8:2] == batch.inputs[:, -1:]).long().argmax(dim=1)
+    for drawn in (batch.inputs[:, 0], batch.inputs[:, 3] - 4, batch.inputs[:, -1], batch.targets[:, -1], places):
+        counts = torch.bincount(drawn)
+        degrees = len(counts) - 1
+        expected = 40_000 / len(counts)
+        # chi-square: its mean is the degrees of freedom, its deviation √(2 · degrees)
+        assert ((counts - expected) ** 2 / expected).sum() < degrees + 5 * (2 * degrees) ** 0.5
+
+
+def test_making_a_batch_takes_a_sliver_of_a_step() -> None:
+    made = data(length=50, train_size=1000)
+    rows = made.rows("train")[:128]
+    made.assemble(rows)
+    seconds = []
+    for _ in range(15):
+        start = time.process_time()
+        made.assemble(rows)
+        seconds.append(time.process_time() - start)
+    assert statistics.median(seconds) < 0.005
+
+
+def test_answer_stands_below_the_question() -> None:
+    for length in (8, 60):  # letters, and names where there are more than letters
+        built = build_task("task=recall", "model=gru", length=length)
+        batch = built.data.assemble(built.data.rows("val")[:1])
+        source, target, prediction = built.render(batch, batch.targets).splitlines()
+        assert prediction.removeprefix("prediction") == target.removeprefix("target    ")
+        column = len(target) - 1
+        assert target[column] == str(batch.targets[0, -1].item())
+        assert source[:column].rstrip().endswith("? ?")
+        asked = source[column:]
+        assert source[column - 1] == " "
+        words = source.split()[1:]
+        assert words[-1] == asked
+        assert words[words.index(asked) + 1] == target[column]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("length", 7, "even, since letters and digits come in pairs"),
+        ("length", 0, "an integer from 2 to 400"),
+        ("length", 402, "an integer from 2 to 400"),
+        ("length", 8.0, "an integer from 2 to 400"),
+        ("val_size", 0, "an integer ≥ 1"),
+    ],
+)
+def test_refused_options(option: str, value: int, allowed: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        data(**{option: value})
+    assert str(raised.value) == f"{option}={value}: must be {allowed}"

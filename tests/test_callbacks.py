@@ -1,0 +1,227 @@
+"""Which checkpoints are kept, what is named when numbers go bad, and what is measured along the way."""
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from src.callbacks import Checkpoints, Examples, FiniteGuard, NonFiniteError, Statistics, first_non_finite
+from src.checks import OptionError
+from src.data.batching import Batch
+from tests.running import SMALL_RECALL, build_task, invoke
+
+TINY = {"batch_size": 4, "train_size": 8, "val_size": 4, "test_size": 4, "length": 4}
+
+
+@pytest.fixture
+def task() -> Any:
+    return build_task("model=gru", "task=recall", "model.cell.hidden_size=4", "model.backend=reference", **TINY)
+
+
+@pytest.fixture
+def batch(task: Any) -> Batch:
+    return next(iter(task.data.loader("train")))
+
+
+class Recorder(SimpleNamespace):
+    """Stands in for the trainer: notes which checkpoints are asked for."""
+
+    def __init__(self, task: Any, *, max_steps: int = 100, interval: int | None = 10) -> None:
+        super().__init__(
+            state=SimpleNamespace(fn="fit"),
+            sanity_checking=False,
+            callback_metrics={},
+            global_step=0,
+            max_steps=max_steps,
+            val_check_batch=interval,
+            enable_validation=interval is not None,
+            lightning_module=task,
+            default_root_dir="",
+            saved=[],
+        )
+
+    def save_checkpoint(self, path: Path) -> None:
+        self.saved.append((Path(path).name, self.global_step))
+
+    def take_steps(self, callback: Checkpoints, last: int, scores: dict[int, float]) -> list[tuple[str, int]]:
+        """Take steps up to `last`, validating where there is a score; return what was saved."""
+        for self.global_step in range(1, last + 1):
+            callback.on_train_batch_end(self, self.lightning_module)
+            if self.global_step in scores:
+                self.callback_metrics[self.lightning_module.monitor] = torch.tensor(scores[self.global_step])
+                callback.on_validation_end(self, self.lightning_module)
+        return self.saved
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", [10, 20, 40]), ("max", [10, 30])])
+def test_best_checkpoint_follows_the_tasks_metric_and_mode(task: Any, mode: str, best: list[int]) -> None:
+    task.mode = mode
+    scores = {10: 0.5, 20: 0.4, 30: 0.7, 40: 0.3, 50: 0.3}
+    saved = Recorder(task).take_steps(Checkpoints(every=1000), 50, scores)
+    assert [step for name, step in saved if name == "best.ckpt"] == best
+
+
+def test_last_checkpoint_is_written_on_time_and_at_the_end(task: Any) -> None:
+    recorder = Recorder(task, max_steps=25)
+    saved = recorder.take_steps(Checkpoints(every=4), 25, {10: 0.5, 20: 0.4})
+    assert [step for name, step in saved if name == "last.ckpt"] == [4, 8, 12, 16, 20, 24, 25]
+    # where a validation is due the last checkpoint holds its outcome: it is written once, after the best one
+    assert saved.index(("best.ckpt", 20)) + 1 == saved.index(("last.ckpt", 20))
+
+
+def test_without_validation_the_last_checkpoint_is_written_all_the_same(task: Any) -> None:
+    saved = Recorder(task, interval=None, max_steps=9).take_steps(Checkpoints(every=4), 9, {})
+    assert saved == [("last.ckpt", 4), ("last.ckpt", 8), ("last.ckpt", 9)]
+
+
+def test_nothing_is_written_while_a_parameter_is_not_finite(task: Any) -> None:
+    task.model.head.bias.data[3] = float("inf")
+    recorder = Recorder(task)
+    with pytest.raises(NonFiniteError, match=r"parameter model\.head\.bias is not finite after step 4"):
+        recorder.take_steps(Checkpoints(every=4), 8, {})
+    assert recorder.saved == []
+
+
+def test_a_score_that_is_not_a_number_is_never_the_best_for_ever(task: Any) -> None:
+    saved = Recorder(task).take_steps(Checkpoints(every=1000), 30, {10: float("nan"), 20: 0.4, 30: 0.5})
+    assert ("best.ckpt", 20) in saved
+    assert ("best.ckpt", 30) not in saved
+
+
+def test_best_score_and_random_state_outlive_the_process(task: Any) -> None:
+    recorder = Recorder(task)
+    first = Checkpoints(every=1000)
+    recorder.take_steps(first, 20, {10: 0.5, 20: 0.4})
+    torch.rand(3), np.random.rand(3), random.random(), np.random.randn(), random.gauss(0, 1)
+    saved = first.state_dict()
+    torch.save(saved, buffer := Path("/dev/null"))
+    assert buffer.exists()
+    expected = (torch.rand(5), np.random.randn(5), random.gauss(0, 1), random.random())
+
+    second = Checkpoints(every=1000)
+    second.load_state_dict(saved)
+    second.on_train_start(recorder, task)
+    actual = (torch.rand(5), np.random.randn(5), random.gauss(0, 1), random.random())
+    assert torch.equal(actual[0], expected[0])
+    assert (actual[1] == expected[1]).all()
+    assert actual[2:] == expected[2:]
+    recorder.saved.clear()
+    recorder.take_steps(second, 20, {20: 0.45})
+    assert recorder.saved == []
+
+
+def test_saved_state_loads_as_plain_data(tmp_path: Path) -> None:
+    torch.save(Checkpoints().state_dict(), tmp_path / "state")
+    torch.load(tmp_path / "state", weights_only=True)
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.0, "3", True])
+@pytest.mark.parametrize("kind", [Checkpoints, FiniteGuard])
+def test_intervals_are_positive_integers(kind: type, every: Any) -> None:
+    with pytest.raises(OptionError, match=f"every={every}: must be an integer ≥ 1"):
+        kind(every=every)
+
+
+def test_all_finite_names_nothing(task: Any, batch: Batch) -> None:
+    task.loss(task(batch), batch).backward()
+    assert first_non_finite(task, batch).startswith("nothing")
+
+
+@pytest.mark.parametrize("name", ["model.recurrent.cells.0.layer.weight_hh_l0", "model.head.weight"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_poisoned_parameter_is_named(task: Any, batch: Batch, name: str, value: float) -> None:
+    task.get_parameter(name).data[1, 2] = value
+    assert first_non_finite(task, batch) == f"parameter {name}"
+
+
+@pytest.mark.parametrize("poisoned", ["model.recurrent", "model.head"])
+def test_a_poisoned_layer_is_named(task: Any, batch: Batch, poisoned: str) -> None:
+    def poison(module: Any, arguments: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return output[0] * float("nan"), *output[1:]
+        return output * float("nan")
+
+    handle = task.get_submodule(poisoned).register_forward_hook(poison)
+    assert first_non_finite(task, batch) == f"output of {poisoned}"
+    handle.remove()
+    assert first_non_finite(task, batch).startswith("nothing")
+
+
+def test_a_loss_that_is_not_finite_is_named(task: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "loss", lambda logits, _: logits.sum() * float("inf"))
+    assert first_non_finite(task, batch) == "the loss"
+
+
+def test_the_gradient_nearest_to_the_loss_is_named(task: Any, batch: Batch) -> None:
+    task.loss(task(batch), batch).backward()
+    for name in ("model.recurrent.cells.0.layer.weight_ih_l0", "model.recurrent.cells.0.layer.weight_hh_l0"):
+        task.get_parameter(name).grad[0, 0] = float("nan")
+    named = first_non_finite(task, batch)
+    assert named == "gradient of model.recurrent.cells.0.layer.weight_hh_l0"
+    task.model.head.weight.grad[0, 0] = float("inf")
+    assert first_non_finite(task, batch) == "gradient of model.head.weight"
+
+
+def test_looking_for_it_changes_nothing(task: Any, batch: Batch) -> None:
+    task.loss(task(batch), batch).backward()
+    before = [(p.clone(), p.grad.clone()) for p in task.parameters()]
+    first_non_finite(task, batch)
+    assert all(torch.equal(p, old) and torch.equal(p.grad, g) for p, (old, g) in zip(task.parameters(), before, strict=True))
+    assert not any(module._forward_hooks for module in task.modules())
+
+
+def guarded(task: Any, batch: Batch, every: int, step: int, spoil: bool) -> None:
+    """Take the guarded part of a training step."""
+    guard = FiniteGuard(every)
+    trainer = SimpleNamespace(global_step=step)
+    guard.on_train_batch_start(trainer, task, batch, 0)
+    loss = task.loss(task(batch), batch)
+    guard.on_before_backward(trainer, task, loss)
+    loss.backward()
+    if spoil:
+        task.model.head.weight.grad[0, 0] = float("inf")
+    guard.on_before_optimizer_step(trainer, task, None)
+
+
+def test_the_guard_stops_a_step_and_tells_which(task: Any, batch: Batch) -> None:
+    guarded(task, batch, every=1, step=7, spoil=False)
+    with pytest.raises(NonFiniteError, match=r"^step 8: .* inf; first to go: gradient of model\.head\.weight$"):
+        guarded(task, batch, every=1, step=7, spoil=True)
+    guarded(task, batch, every=5, step=7, spoil=True)
+    with pytest.raises(NonFiniteError):
+        guarded(task, batch, every=5, step=10, spoil=True)
+
+
+def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:
+    examples = Examples()
+    trainer = SimpleNamespace(state=SimpleNamespace(fn="fit"), global_step=3, default_root_dir=tmp_path, loggers=[])
+    examples.on_validation_end(trainer, task)
+    assert not (tmp_path / "examples.txt").exists()
+    examples.on_validation_batch_start(trainer, task, batch, 0)
+    examples.on_validation_batch_start(trainer, task, None, 1)
+    examples.on_validation_end(trainer, task)
+    trainer.global_step = 6
+    examples.on_validation_end(trainer, task)
+    with torch.no_grad():
+        drawn = task.render(batch, task(batch).argmax(-1))
+    assert (tmp_path / "examples.txt").read_text() == f"step 3\n{drawn}\n\nstep 6\n{drawn}\n\n"
+
+
+def test_statistics_count_parameters_and_state(task: Any) -> None:
+    noted: dict[str, int] = {}
+    logger = SimpleNamespace(log_hyperparams=noted.update)
+    Statistics().on_train_start(SimpleNamespace(loggers=[logger]), task)
+    assert noted == {"parameters": sum(p.numel() for p in task.parameters()), "state_size": 4}
+
+
+def test_statistics_are_in_the_metrics_and_the_results(tmp_path: Path) -> None:
+    outcome = invoke(*SMALL_RECALL, "model=gru", "trainer.max_steps=4", f"hydra.run.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    header, first = (tmp_path / "metrics.csv").read_text().splitlines()[:2]
+    row = dict(zip(header.split(","), first.split(","), strict=True))
+    assert 0 < float(row["train/seconds_a_step"]) < 60
+    assert 50 < float(row["train/peak_memory_mb"]) < 1e5
