@@ -21,7 +21,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from src import runs
-from src.callbacks import Checkpoints, ProgressBar, Statistics, peak_memory
+from src.callbacks import Checkpoints, ProgressBar
 from src.checks import OptionError, check_boolean, check_choice, check_integer
 from src.loggers import MetricsFile, close_wandb
 from src.tasks.base import SequenceTask
@@ -111,23 +111,6 @@ def build_loggers(config: DictConfig, run: runs.Run, resumed_at: int) -> Iterato
         yield [MetricsFile(run.directory / runs.METRICS, resumed_at), *configured]
     finally:
         close_wandb()
-
-
-def test(trainer: Trainer, task: SequenceTask, directory: Path) -> dict[str, float]:
-    """Test the best checkpoint of a finished training; return the metrics and the run's figures."""
-    statistics = next((c for c in trainer.callbacks if isinstance(c, Statistics)), None)
-    keeps_checkpoints = any(isinstance(c, Checkpoints) for c in trainer.callbacks)
-    checkpoint = choose_checkpoint(directory, "best") if keeps_checkpoints else None
-    monitor = trainer.callback_metrics[task.monitor].item()
-    metrics = trainer.test(task, task.data.loader("test"), checkpoint, verbose=False, weights_only=True)[0]
-    return {
-        **metrics,
-        "monitor": monitor,
-        "parameters": sum(p.numel() for p in task.parameters() if p.requires_grad),
-        "seconds_a_step": statistics.seconds if statistics else float("nan"),
-        "peak_memory_mb": peak_memory(),
-        "steps": trainer.global_step,
-    }
 
 
 def make(config: DictConfig, key: str, **arguments: Any) -> Any:

@@ -42,7 +42,7 @@ class Checkpoints(Checkpoint):
     def __init__(self, every: int = 500) -> None:
         self.every = check_integer("every", every)
         self.best_score: float | None = None
-        self.saved_step = 0
+        self._saved_step = 0
         self._stop_asked = False
         self._handlers: dict[int, Any] = {}
         self._random_state: dict[str, Any] | None = None
@@ -107,10 +107,18 @@ class Checkpoints(Checkpoint):
 
     def _save_if_due(self, trainer: Trainer) -> None:
         step = trainer.global_step
-        if self._stop_asked or step % self.every == 0 or step == trainer.max_steps:
-            self._save(trainer, runs.LAST_CHECKPOINT)
+        if self._stop_asked or step % self.every == 0:
+            self._save_last(trainer)
         if self._stop_asked:
             raise runs.Interrupted
+
+    def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
+        if trainer.global_step != self._saved_step:
+            self._save_last(trainer)
+
+    def _save_last(self, trainer: Trainer) -> None:
+        self._save(trainer, runs.LAST_CHECKPOINT)
+        self._saved_step = trainer.global_step
 
     def _save(self, trainer: Trainer, name: str) -> None:
         for parameter_name, parameter in trainer.lightning_module.named_parameters():
@@ -198,7 +206,7 @@ class Statistics(Callback):
     """Logs seconds a step and peak memory, and once the number of parameters and the size of the recurrent state.
 
     Attributes:
-        seconds: median seconds a step over the logging intervals, without validation and checkpoints.
+        seconds: median seconds a step over the logging intervals, None before the first; validation does not count.
     """
 
     def __init__(self) -> None:
@@ -207,12 +215,12 @@ class Statistics(Callback):
         self._steps = 0
 
     @property
-    def seconds(self) -> float:
-        return float(np.median(self._intervals)) if self._intervals else float("nan")
+    def seconds(self) -> float | None:
+        return float(np.median(self._intervals)) if self._intervals else None
 
     def on_train_start(self, trainer: Trainer, task: Any) -> None:
         sizes = {
-            "parameters": sum(p.numel() for p in task.parameters() if p.requires_grad),
+            "parameters": count_parameters(task),
             "state_size": task.model.state_size(),
         }
         for logger in trainer.loggers:
@@ -232,6 +240,25 @@ class Statistics(Callback):
 
     def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
         self._restart()
+
+
+def summarize(trainer: Trainer) -> dict[str, float | None]:
+    """Return the figures of a training that ended: the monitored metric at its best, size, speed, memory, steps."""
+    task = trainer.lightning_module
+    found = {type(callback): callback for callback in trainer.callbacks}
+    last = trainer.callback_metrics.get(task.monitor)
+    return {
+        "monitor": found[Checkpoints].best_score if Checkpoints in found else last and last.item(),
+        "parameters": count_parameters(task),
+        "seconds_a_step": found[Statistics].seconds if Statistics in found else None,
+        "peak_memory_mb": peak_memory(),
+        "steps": trainer.global_step,
+    }
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Return the number of trainable parameters."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
 def peak_memory() -> float:

@@ -22,7 +22,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         "memoryless baseline (nats)": f"{baseline:.4g}",
         "baseline beaten": beaten,
         "parameters": f"{results['parameters']:,.0f}",
-        "seconds a step": f"{results['seconds_a_step']:.3g}",
+        "seconds a step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
         "run directory": str(directory),
     }
     _print_table(rows)

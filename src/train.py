@@ -29,6 +29,7 @@ def train(config: DictConfig) -> float:
 def fit_and_test(run: runs.Run) -> dict[str, float]:
     """Build, train from the start or the last checkpoint, test the best checkpoint; return what was measured."""
     from src import build
+    from src.callbacks import summarize
 
     config = run.config
     build.prepare(config)
@@ -41,7 +42,9 @@ def fit_and_test(run: runs.Run) -> dict[str, float]:
         except runs.Interrupted:
             log.info("Stopped. To go on: python -m src.train resume=%s", run.directory)
             raise
-        results = build.test(trainer, task, run.directory)
+        checkpoint = build.choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
+        metrics = trainer.test(task, task.data.loader("test"), checkpoint, verbose=False, weights_only=True)[0]
+        results = {**metrics, **summarize(trainer)}
         build.log_picture(loggers, report.plot_losses(run.directory))
     return results
 

@@ -54,11 +54,11 @@ def arm(point: str, step: int) -> None:
         arm_replace(step, done=point == "after_replace")
     elif point == "in_metrics":
 
-        def write_half(file: Any, metrics: dict[str, float], at: int) -> None:
+        def write_half(file: Any, **_: Any) -> None:
             with file.path.open("a") as stream:
-                stream.write(f"{at},2.3")
+                stream.write(f"{step},2.3")
 
-        before(loggers.MetricsFile, "log_metrics", lambda file, metrics, at: at == step, write_half)
+        before(loggers.MetricsFile, "log_metrics", lambda file, **row: row["step"] == step, write_half)
     else:
         raise ValueError(point)
 

@@ -7,6 +7,7 @@ import functools
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ SMALL = (
     "threads=1",
     "trainer.accelerator=cpu",
     "callbacks.checkpoints.every=3",
+    "~callbacks.progress_bar",
     "trainer.max_steps=24",
     "trainer.val_check_interval=8",
     "trainer.log_every_n_steps=2",
@@ -81,6 +83,7 @@ class Outcome(NamedTuple):
     status: int
     out: str
     err: str
+    handlers_put_back: bool = True
 
     @property
     def error(self) -> str:
@@ -102,7 +105,9 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
     argv, environment = sys.argv, dict(os.environ)
     singletons, root = Singleton.get_state(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    levels = {name: logger.level for name, logger in logging.Logger.manager.loggerDict.items() if hasattr(logger, "level")}
+    loggers = [logging.getLogger(name) for name in list(logging.Logger.manager.loggerDict)]
+    levels = [(logger, logger.level) for logger in loggers]
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     out, err = io.StringIO(), io.StringIO()
     try:
         GlobalHydra.instance().clear()
@@ -116,8 +121,10 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         for handler in set(root.handlers) - set(handlers):
             handler.close()
         root.handlers[:], root.level = handlers, level
-        for name, old in levels.items():
-            logging.getLogger(name).setLevel(old)
+        for logger, old in levels:
+            logger.setLevel(old)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
         Singleton.set_state(singletons)
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(False)
@@ -125,13 +132,14 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
 
 def invoke(*arguments: str, entry: str = "train") -> Outcome:
     """Run `python -m src.<entry> <arguments>` in this process, which saves the seconds that importing torch takes."""
-    status = 0
+    status, handler = 0, signal.getsignal(signal.SIGINT)
     with as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err):
         try:
             cli.main(ENTRIES[entry], entry)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    return Outcome(status, out.getvalue(), err.getvalue())
+        handlers_put_back = signal.getsignal(signal.SIGINT) is handler
+    return Outcome(status, out.getvalue(), err.getvalue(), handlers_put_back)
 
 
 def spawn(*arguments: str, **environment: str | None) -> Outcome:

@@ -192,9 +192,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("overrides", "said", "allowed"), REFUSED, ids=[case[1] for case in REFUSED])
-def test_values_that_are_not_allowed_are_refused(
-    overrides: list[str], said: str, allowed: str, tmp_path: Path
-) -> None:
+def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str, allowed: str, tmp_path: Path) -> None:
     base = SMALL if "task=recall" in overrides else SMALL_COPY
     overrides = [override for override in overrides if not override.startswith("~")]
     key = said.partition("=")[0]

@@ -170,7 +170,9 @@ def test_looking_for_it_changes_nothing(task: Any, batch: Batch) -> None:
     task.loss(task(batch), batch).backward()
     before = [(p.clone(), p.grad.clone()) for p in task.parameters()]
     first_non_finite(task, batch)
-    assert all(torch.equal(p, old) and torch.equal(p.grad, g) for p, (old, g) in zip(task.parameters(), before, strict=True))
+    assert all(
+        torch.equal(p, old) and torch.equal(p.grad, g) for p, (old, g) in zip(task.parameters(), before, strict=True)
+    )
     assert not any(module._forward_hooks for module in task.modules())
 
 

@@ -177,12 +177,21 @@ def test_a_run_directory_holds_what_it_takes_to_run_again(tmp_path: Path) -> Non
     assert {"started", "command", "git_commit", "host", "platform", "processor", "cores", "python"} <= set(provenance)
     results = json.loads((tmp_path / "DONE").read_text())
     assert results["steps"] == 24
-    for line in ("test loss", "test accuracy", "memoryless baseline", "baseline beaten", "parameters", "seconds a step"):
+    for line in (
+        "test loss",
+        "test accuracy",
+        "memoryless baseline",
+        "baseline beaten",
+        "parameters",
+        "seconds a step",
+    ):
         assert line in outcome.out
     assert "Traceback" not in outcome.err
 
 
-def test_two_runs_started_at_once_have_directories_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_two_runs_started_at_once_have_directories_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert invoke(*CHEAP, "trainer.max_steps=1", "trainer.val_check_interval=1").status == 0

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
+from src import build
 from src.tasks.base import SequenceTask
 from tests.running import (
     ROOT,
@@ -31,7 +33,14 @@ from tests.running import (
 # zoneout makes every step depend on the state of the random generator
 COPY = (*SMALL_COPY, "model=rum", "model.cell.zoneout=0.2")
 RECALL = (*SMALL_RECALL, "model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2")
-PLATEAU = (*SMALL_RECALL, "model=gru", "scheduler=plateau", "scheduler.patience=0", "optimizer=adam", "optimizer.lr=0.3")
+PLATEAU = (
+    *SMALL_RECALL,
+    "model=gru",
+    "scheduler=plateau",
+    "scheduler.patience=0",
+    "optimizer=adam",
+    "optimizer.lr=0.3",
+)
 CHEAP = (*SMALL_RECALL, "model=gru")
 
 # Where a run is killed: a point of tests/killing.py and the optimizer steps taken then. SMALL writes last.ckpt every 3
@@ -47,9 +56,7 @@ POINTS = [
 ]
 
 
-def kill_and_continue(
-    tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]
-) -> tuple[Path, Path, str]:
+def kill_and_continue(tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]) -> tuple[Path, Path, str]:
     """Run once uninterrupted and once killed at each point; return both directories and what the runs printed."""
     whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
     again = [*arguments, f"hydra.run.dir={killed}"]
@@ -60,7 +67,8 @@ def kill_and_continue(
     outcome = spawn("-m", "tests.killing", log, json.dumps(plan))
     printed = log.read_text() if log.exists() else ""
     assert outcome.status == 0, outcome.err + printed
-    assert json.loads(outcome.out) == [0, *[-signal.SIGKILL] * len(points), 0], printed
+    statuses = json.loads(outcome.out)
+    assert statuses == [0, *[-signal.SIGKILL] * len(points), 0], statuses
     assert (killed / "DONE").exists()
     return whole, killed, printed
 
@@ -75,7 +83,9 @@ def test_a_run_killed_at_several_points_ends_bit_equal(tmp_path: Path, arguments
     whole, killed, printed = kill_and_continue(tmp_path, arguments, POINTS)
     assert printed.count("Going on from") == len(POINTS) - 1
     assert_same_run(whole, killed)
-    assert json.loads((whole / "DONE").read_text())["test/loss"] == json.loads((killed / "DONE").read_text())["test/loss"]
+    assert (
+        json.loads((whole / "DONE").read_text())["test/loss"] == json.loads((killed / "DONE").read_text())["test/loss"]
+    )
     assert [row["step"] for row in read_rows(killed)].count("24") == 1
     assert not list(killed.rglob("*.tmp"))
 
@@ -189,7 +199,6 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(
 ) -> None:
     directory = tmp_path / "run"
     interrupt_at(monkeypatch, step, method, number)
-    handler = signal.getsignal(signal.SIGINT)
     outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
     assert outcome.status == 130
     assert f"python -m src.train resume={directory}" in outcome.err
@@ -197,24 +206,19 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(
     assert not (directory / "DONE").exists()
     assert not (directory / "FAILED").exists()
     assert load_last(directory)["global_step"] == step + (method == "training_step")
-    assert signal.getsignal(signal.SIGINT) is handler, "the handler was not put back"
+    assert outcome.handlers_put_back, "Ctrl-C does something else afterwards"
 
     outcome = invoke(f"resume={directory}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, directory)
 
 
-def test_ctrl_c_during_the_test_says_how_to_go_on(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_during_the_test_says_how_to_go_on(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "run"
     interrupt_at(monkeypatch, 24, "test_step")
-    handler = signal.getsignal(signal.SIGINT)
     outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
-    now = signal.signal(signal.SIGINT, handler)
     assert outcome.status == 130
     assert f"python -m src.train resume={directory}" in outcome.err
-    assert now is handler, "Ctrl-C does nothing any more"
     assert not (directory / "DONE").exists()
     assert invoke(f"resume={directory}").status == 0
     assert_same_run(whole, directory)
@@ -360,9 +364,7 @@ def make_directory(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("entry", ["train", "evaluate"])
-def test_a_spoiled_checkpoint_is_refused(
-    stopped: Path, spoil: Callable[[Path], None], said: str, entry: str
-) -> None:
+def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], None], said: str, entry: str) -> None:
     path = stopped / "checkpoints" / "last.ckpt"
     spoil(path)
     spoiled = path.read_bytes()
@@ -383,13 +385,28 @@ def test_evaluating_a_run_without_checkpoint_is_refused(stopped: Path) -> None:
 
 def test_resuming_a_run_without_checkpoint_starts_again(stopped: Path, whole: Path) -> None:
     shutil.rmtree(stopped / "checkpoints")
-    outcome = invoke(f"resume={stopped}")
+    saved = (stopped / "config.yaml").read_text()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        # the wrong configuration would train for minutes
+        monkeypatch.setattr("src.build.build_task", check_config_first(saved))
+        outcome = invoke(f"resume={stopped}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, stopped)
 
 
+def check_config_first(saved: str) -> Callable[..., Any]:
+    """Return `build_task` that refuses to build anything but the saved configuration."""
+
+    def check_and_build(config: Any) -> Any:
+        assert OmegaConf.to_yaml(config) == saved, "another configuration than the directory's own"
+        return build_task(config)
+
+    build_task = build.build_task
+    return check_and_build
+
+
 def test_numbers_that_explode_fail_the_run_and_keep_the_last_good_checkpoint(tmp_path: Path) -> None:
-    exploding = (*CHEAP, "optimizer=sgd", "optimizer.lr=1e30", "trainer.gradient_clip_val=null")
+    exploding = (*CHEAP, "optimizer=sgd", "optimizer.lr=3e38", "trainer.gradient_clip_val=null")
     outcome = invoke(*exploding, "callbacks.checkpoints.every=1", f"hydra.run.dir={tmp_path}")
     assert "step " in outcome.error
     assert "first to go: " in outcome.error or "is not finite" in outcome.error

@@ -27,7 +27,14 @@ def markers(directory: Path) -> dict[str, str]:
 
 def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_twice(tmp_path: Path) -> None:
     # RUM has no fused path: of each task's jobs one fails
-    command = ["-m", *SHORT, "model=gru,rum,rnn", "task=copy,recall", "model.backend=fused", f"hydra.sweep.dir={tmp_path}"]
+    command = [
+        "-m",
+        *SHORT,
+        "model=gru,rum,rnn",
+        "task=copy,recall",
+        "model.backend=fused",
+        f"hydra.sweep.dir={tmp_path}",
+    ]
     outcome = invoke(*command)
     assert "model.backend=fused" in outcome.error
     expected = {f"{task}/{model}": "DONE" for task in ("copy", "recall") for model in ("gru", "rnn")}

@@ -98,8 +98,8 @@ class LayerCell(RecurrentCell):
 
     def _parameters_of(self, part: str) -> tuple[Tensor, Tensor | None]:
         """Return the layer's weight and bias of the input ("ih") or the recurrent ("hh") projection."""
-        weight = self.layer.get_parameter(f"weight_{part}_l0")
-        return weight, self.layer.get_parameter(f"bias_{part}_l0") if self.layer.bias else None
+        weight: Any = getattr(self.layer, f"weight_{part}_l0")
+        return weight, getattr(self.layer, f"bias_{part}_l0") if self.layer.bias else None
 
     @property
     def has_fused(self) -> bool:

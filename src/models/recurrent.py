@@ -106,7 +106,8 @@ class Recurrent(nn.Module):
         if len(state) != len(self.cells):
             raise ValueError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
         if lengths is not None:
-            if lengths.shape != (batch_size,) or lengths.min() < 1 or lengths.max() > steps:
+            is_integer = not (lengths.is_floating_point() or lengths.is_complex())
+            if lengths.shape != (batch_size,) or not is_integer or lengths.min() < 1 or lengths.max() > steps:
                 raise ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
             lengths = lengths.to(next(self.parameters()).device)
 

@@ -39,7 +39,8 @@ class SequenceModel(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.vocabulary_size = vocabulary_size
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size)
+        check_integer("output_size", output_size)
         self.embedding: nn.Embedding | None = None
         if embedding_size is not None:
             self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))

@@ -41,11 +41,11 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
     """Normalize `vector` (…, N).
 
-    A vector whose squared norm is below the smallest normal number counts as zero, and so does one where the mask
-    `where` (…, 1) is False; its gradient is zero.
+    A vector whose squared norm is below the smallest normal number or overflows counts as zero, and so does one where
+    the mask `where` (…, 1) is False; its gradient is zero.
     """
     squared = dot(vector, vector)
-    nonzero = squared > torch.finfo(vector.dtype).tiny
+    nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
     if where is not None:
         nonzero = nonzero & where
     # multiplied by the reciprocal, and both masked as (…, 1): a division or a mask over (…, N) costs several times that

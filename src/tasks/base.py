@@ -70,10 +70,10 @@ class GeneratedData(LightningDataModule, ABC):
         return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
 
     def train_dataloader(self) -> ShuffledBatches:
-        """Return the training stream: as many batches as the trainer takes steps."""
+        """Return the training stream: as many batches as the trainer's steps take."""
         assert self.trainer is not None, "the training stream is as long as a trainer's max_steps"
         seed = mix_seed(self.data_seed, "order")
-        length = self.trainer.max_steps
+        length = self.trainer.max_steps * self.trainer.accumulate_grad_batches
         return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=length)
 
     def val_dataloader(self) -> Batches:

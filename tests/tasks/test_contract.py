@@ -130,7 +130,11 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
             assert isinstance(batch, Batch)
             assert batch.inputs.shape == batch.targets.shape == batch.answers.shape
             assert len(batch.inputs) <= 7
-            assert (batch.inputs.dtype, batch.targets.dtype, batch.answers.dtype) == (torch.long, torch.long, torch.bool)
+            assert (batch.inputs.dtype, batch.targets.dtype, batch.answers.dtype) == (
+                torch.long,
+                torch.long,
+                torch.bool,
+            )
             assert batch.inputs.min() >= 0
             assert batch.inputs.max() < built.model.vocabulary_size
             counted = batch.targets[batch.targets != IGNORED]

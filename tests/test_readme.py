@@ -1,0 +1,70 @@
+"""The commands that README.md shows are the commands that work."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from src import build
+from tests.running import ROOT, SMALL, compose_config
+
+COMMANDS = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    for line in block.splitlines()
+]
+TRAIN, EVALUATE = "python -m src.train", "python -m src.evaluate"
+
+
+def overrides_of(command: str) -> list[str]:
+    """Return what stands behind the program's name, without switches."""
+    return [word for word in shlex.split(command)[3:] if not word.startswith("-")]
+
+
+def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
+    assert len(COMMANDS) >= 10
+    for command in COMMANDS:
+        assert command.startswith((TRAIN, EVALUATE, "make ")), command
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(TRAIN) and "resume=" not in c])
+def test_train_commands_compose_and_build(command: str) -> None:
+    swept = [override.split(",")[0] for override in overrides_of(command)]
+    task = build.build_task(compose_config(*swept))
+    assert sum(parameter.numel() for parameter in task.parameters()) > 0
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])
+def test_make_commands_are_targets_that_install_first(command: str) -> None:
+    printed = subprocess.run(
+        [*shlex.split(command), "--dry-run", "--always-make"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.index("pip install") < printed.index("src.train" if "train" in command else "pytest")
+
+
+def test_make_alone_prints_its_targets() -> None:
+    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("train", "test", "lint", "bench"):
+        assert f"make {target}" in printed
+
+
+def test_the_first_command_then_evaluate_and_resume(tmp_path) -> None:
+    first = next(command for command in COMMANDS if command.startswith(TRAIN))
+    evaluate = next(command for command in COMMANDS if command.startswith(EVALUATE))
+    resume = next(command for command in COMMANDS if "resume=" in command)
+    run = tmp_path / "run"
+
+    def call(command: str, *extra: str) -> str:
+        words = shlex.split(command.replace("<run directory>", str(run)))
+        result = subprocess.run(
+            [sys.executable, *words[1:], *extra], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    assert "baseline beaten" in call(first, *SMALL, f"hydra.run.dir={run}")
+    assert (run / "DONE").is_file()
+    assert "test/loss" in call(evaluate)
+    assert "baseline beaten" in call(resume)
