@@ -66,9 +66,9 @@ class RUMCell(RecurrentCell):
         trainable_embedding: False holds W̃_xh constant, likewise.
         layer_norm: normalize (Ba et al. 2016, with gain and bias) τ, u before its sigmoid, and ε̃ + R h before f.
         zoneout: probability, in [0, 1), that a unit of h keeps its old value in training; its expectation at test.
-        initialization: of the kernels [W_xh; W_hh] (X + N, N) of τ and u. "one_block": orthogonal, W̃ Xavier-uniform,
-            as the authors' PyTorch code has it. "two_block": two orthogonal blocks of N/2 columns side by side,
-            W̃ orthogonal, as in the authors' TensorFlow code, which ran the paper's experiments. b^τ = b^u = 1, b̃ = 0.
+        initialization: of the kernels [W_xh; W_hh] (X + N, N) of τ and u. "two_block": two orthogonal blocks of N/2
+            columns side by side, W̃ orthogonal, as in the authors' TensorFlow code, which ran the paper's experiments.
+            "one_block": orthogonal, W̃ Xavier-uniform, as in their PyTorch code. b^τ = b^u = 1, b̃ = 0 in both.
 
     Raises:
         OptionError: an option out of the bounds above or of another type.
@@ -87,7 +87,7 @@ class RUMCell(RecurrentCell):
         trainable_embedding: bool = True,
         layer_norm: bool = False,
         zoneout: float = 0.0,
-        initialization: str = "one_block",
+        initialization: str = "two_block",
     ) -> None:
         super().__init__(check_integer("input_size", input_size), check_integer("hidden_size", hidden_size, minimum=2))
         self.lambd = check_real("lambd", lambd)
