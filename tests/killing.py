@@ -25,23 +25,33 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def before(owner: type, method: str, due: Callable[..., bool], act: Callable[..., None] | None = None) -> None:
-    """Die, after acting, when a method is called with arguments for which `due` holds."""
-    original = getattr(owner, method)
+def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..., None] = setattr) -> None:
+    """Have this process act, that is die, at a point of a run after so many optimizer steps.
 
-    @functools.wraps(original)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        if due(*arguments, **options):
-            if act is not None:
-                act(*arguments, **options)
-            die()
-        return original(*arguments, **options)
+    Args:
+        point: a name below.
+        step: number of optimizer steps taken.
+        act: what is done.
+        patch: sets an attribute, as `setattr` does.
+    """
 
-    setattr(owner, method, wrapped)
+    def before(owner: type, method: str, due: Callable[..., bool], first: Callable[..., None] | None = None) -> None:
+        original = getattr(owner, method)
 
+        @functools.wraps(original)
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            if due(*arguments, **options):
+                if first is not None:
+                    first(*arguments, **options)
+                act()
+            return original(*arguments, **options)
 
-def arm(point: str, step: int) -> None:
-    """Have this process die at a point of a run after so many optimizer steps."""
+        patch(owner, method, wrapped)
+
+    def write_half(file: Any, **_: Any) -> None:
+        with file.path.open("a") as stream:
+            stream.write(f"{step},2.3")
+
     if point == "before_step":
         before(SequenceTask, "training_step", lambda task, *_: task.global_step == step)
     elif point == "before_update":
@@ -50,37 +60,34 @@ def arm(point: str, step: int) -> None:
         before(SequenceTask, "validation_step", lambda task, batch, index: task.global_step == step and index == 1)
     elif point == "in_test":
         before(SequenceTask, "test_step", lambda task, batch, index: index == 1)
-    elif point in ("before_replace", "after_replace"):
-        arm_replace(step, done=point == "after_replace")
     elif point == "in_metrics":
-
-        def write_half(file: Any, **_: Any) -> None:
-            with file.path.open("a") as stream:
-                stream.write(f"{step},2.3")
-
         before(loggers.MetricsFile, "log_metrics", lambda file, **row: row["step"] == step, write_half)
+    elif point in ("before_replace", "after_replace"):
+        arm_replace(step, act, patch, done=point == "after_replace")
     else:
         raise ValueError(point)
 
 
-def arm_replace(step: int, done: bool) -> None:
-    """Die when last.ckpt of a step is written beside, before or right after it is moved to its place."""
+def arm_replace(step: int, act: Callable[[], None], patch: Callable[..., None], done: bool) -> None:
+    """Act when last.ckpt of a step is written beside, before or right after it is moved to its place."""
     save = build.SafeCheckpointIO.save_checkpoint
     replace = os.replace
+    under_way: list[int] = []
 
-    def replace_and_die(source: Any, target: Any) -> None:
-        if Path(target).name == "last.ckpt":
-            if done:
-                replace(source, target)
-            die()
+    def replace_and_act(source: Any, target: Any) -> None:
+        due = under_way == [step] and Path(target).name == "last.ckpt"
+        if due and not done:
+            act()
         replace(source, target)
+        if due and done:
+            act()
 
     def wrapped(io: Any, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        if checkpoint["global_step"] == step:
-            os.replace = replace_and_die
+        under_way[:] = [checkpoint["global_step"]]
         save(io, checkpoint, path, storage_options)
 
-    build.SafeCheckpointIO.save_checkpoint = wrapped
+    patch(os, "replace", replace_and_act)
+    patch(build.SafeCheckpointIO, "save_checkpoint", wrapped)
 
 
 def run_child(point: tuple[str, int] | None, arguments: list[str], log: Path) -> int:

@@ -101,7 +101,7 @@ ENTRIES = {"train": train.train, "evaluate": evaluate.evaluate}
 
 @contextlib.contextmanager
 def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, torch."""
+    """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, …"""
     argv, environment = sys.argv, dict(os.environ)
     singletons, root = Singleton.get_state(), logging.getLogger()
     handlers, level = root.handlers[:], root.level

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from src import build
-from tests.running import SMALL, SMALL_COPY, build_task, choices, compose_config, invoke
+from src.checks import OptionError
+from tests.running import SMALL_COPY, SMALL_RECALL, build_task, choices, compose_config, invoke
 
 TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
 
@@ -53,12 +55,31 @@ def test_every_optimizer_takes_every_schedule(optimizer: str, scheduler: str) ->
     assert isinstance(made, dict) == (scheduler not in ("none", "plateau"))
 
 
+@pytest.mark.parametrize(("mode", "better", "worse"), [("min", 0.4, 0.6), ("max", 0.6, 0.4)])
+def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: float, worse: float) -> None:
+    config = compose_config(
+        "model=rnn", "model.cell.hidden_size=3", "scheduler=plateau", "task=recall", "optimizer=sgd"
+    )
+    config.scheduler.patience = 0
+    config.task.update(mode=mode, monitor="val/accuracy", **TINY)
+    built = build.build_task(config)
+    optimizer = built.configure_optimizers()
+    built.log = lambda *_, **__: None
+    rates = []
+    for value in (0.5, better, better, worse):
+        built.metrics.compute = lambda value=value: {"accuracy": torch.tensor(value)}
+        built.on_validation_epoch_end()
+        rates.append(optimizer.param_groups[0]["lr"])
+    # halved where the metric got no better, and only there
+    assert rates == pytest.approx([0.1, 0.1, 0.05, 0.025])
+
+
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_builds(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")
     built = build.build_task(config)
     assert parameters(built) > 0
-    # the row's own settings arrive
+    # its own settings arrive
     text = (Path(__file__).parents[1] / "conf" / "experiment" / f"{experiment}.yaml").read_text()
     wanted = OmegaConf.create(text)
     wanted.pop("defaults", None)
@@ -100,7 +121,8 @@ def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, t
 def test_every_debug_choice_trains(debug: str, tmp_path: Path) -> None:
     outcome = invoke(
         f"debug={debug}", "model=rnn", "threads=1", "trainer.accelerator=cpu", "task.delay=1", "task.recalled=2",
-        "trainer.max_steps=4", "trainer.val_check_interval=2", "logger=none", f"hydra.run.dir={tmp_path}",
+        "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.log_every_n_steps=2", "logger=none",
+        f"hydra.run.dir={tmp_path}",
     )  # fmt: skip
     assert outcome.status == 0, outcome.err
     assert (tmp_path / "DONE").exists()
@@ -164,7 +186,7 @@ REFUSED = [
     (["model=gru", "model.dropout=1.0"], "model.dropout=1.0", "< 1"),
     (["model=gru", "model.embedding_size=0"], "model.embedding_size=0", "≥ 1"),
     (["task.delay=0"], "task.delay=0", "≥ 1"),
-    (["task=recall", "~task.delay", "task.length=7"], "task.length=7", "even"),
+    (["task=recall", "task.length=7"], "task.length=7", "even"),
     (["task.batch_size=0"], "task.batch_size=0", "≥ 1"),
     (["task.batch_size=100000000"], "task.batch_size=100000000", "at most"),
     (["task.monitor=loss"], "task.monitor=loss", "val/loss"),
@@ -187,20 +209,56 @@ REFUSED = [
     (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every=0", "≥ 1"),
     (["callbacks.guard.every=x"], "callbacks.guard.every=x", "integer"),
     (["scheduler=plateau", "scheduler.factor=2"], "scheduler.factor=2", ""),
-    (["scheduler=multistep", "scheduler.milestones=3"], "scheduler.milestones=3", ""),
 ]
+
+
+# those that are tried on the command line, too
+SAMPLED = (
+    "model.cell.hidden_size=1",
+    "model.cell.lambd=nan",
+    "task.batch_size=100000000",
+    "optimizer.lr=abc",
+    "seed=-1",
+)
+
+
+def build_all(config: DictConfig, directory: Path) -> None:
+    """Build everything that a run is made of, up to its first batch."""
+    build.prepare(config)
+    task = build.build_task(config)
+    task.configure_optimizers()
+    trainer = build.build_trainer(config, directory, loggers=[])
+    task.data.trainer = trainer
+    next(iter(task.data.train_dataloader()))
 
 
 @pytest.mark.parametrize(("overrides", "said", "allowed"), REFUSED, ids=[case[1] for case in REFUSED])
 def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str, allowed: str, tmp_path: Path) -> None:
-    base = SMALL if "task=recall" in overrides else SMALL_COPY
-    overrides = [override for override in overrides if not override.startswith("~")]
-    key = said.partition("=")[0]
-    base = tuple(override for override in base if not override.startswith(f"{key}="))
+    *groups, override = overrides
+    config = compose_config(*(SMALL_RECALL if "task=recall" in groups else SMALL_COPY), *groups)
+    build_all(config, tmp_path)
+    parsed = OverridesParser.create().parse_override(override)
+    OmegaConf.update(config, parsed.key_or_group, parsed.value())
+    with pytest.raises(OptionError) as raised:
+        build_all(config, tmp_path)
+    error = str(raised.value)
+    assert error.startswith(f"{said}:"), error
+    assert "\n" not in error
+    assert any(part in error for part in allowed.split("|")), error
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in REFUSED if case[1] in SAMPLED], ids=[case[1] for case in REFUSED if case[1] in SAMPLED]
+)
+def test_refusals_are_one_line_on_the_command_line_and_leave_nothing_that_looks_finished(
+    case: tuple[list[str], str, str], tmp_path: Path
+) -> None:
+    overrides, said, _ = case
     directory = tmp_path / "run"
+    key = said.partition("=")[0]
+    base = [override for override in SMALL_COPY if not override.startswith(f"{key}=")]
     error = invoke(*base, *overrides, f"hydra.run.dir={directory}").error
     assert error.startswith(f"{said}:"), error
-    assert any(part in error for part in allowed.split("|")), error
     assert not (directory / "DONE").exists()
     assert not (directory / "checkpoints").exists()
 

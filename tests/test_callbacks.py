@@ -54,6 +54,8 @@ class Recorder(SimpleNamespace):
             if self.global_step in scores:
                 self.callback_metrics[self.lightning_module.monitor] = torch.tensor(scores[self.global_step])
                 callback.on_validation_end(self, self.lightning_module)
+        if last == self.max_steps:
+            callback.on_train_end(self, self.lightning_module)
         return self.saved
 
 
@@ -66,6 +68,7 @@ def test_best_checkpoint_follows_the_tasks_metric_and_mode(task: Any, mode: str,
 
 
 def test_last_checkpoint_is_written_on_time_and_at_the_end(task: Any) -> None:
+    task.mode = "min"
     recorder = Recorder(task, max_steps=25)
     saved = recorder.take_steps(Checkpoints(every=4), 25, {10: 0.5, 20: 0.4})
     assert [step for name, step in saved if name == "last.ckpt"] == [4, 8, 12, 16, 20, 24, 25]
@@ -87,12 +90,14 @@ def test_nothing_is_written_while_a_parameter_is_not_finite(task: Any) -> None:
 
 
 def test_a_score_that_is_not_a_number_is_never_the_best_for_ever(task: Any) -> None:
+    task.mode = "min"
     saved = Recorder(task).take_steps(Checkpoints(every=1000), 30, {10: float("nan"), 20: 0.4, 30: 0.5})
     assert ("best.ckpt", 20) in saved
     assert ("best.ckpt", 30) not in saved
 
 
 def test_best_score_and_random_state_outlive_the_process(task: Any) -> None:
+    task.mode = "min"
     recorder = Recorder(task)
     first = Checkpoints(every=1000)
     recorder.take_steps(first, 20, {10: 0.5, 20: 0.4})

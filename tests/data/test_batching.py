@@ -1,6 +1,7 @@
 """Batches: every row once, an order that the seed alone decides, and a stream that resumes at the next batch."""
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -23,16 +24,20 @@ def served(batches: ShuffledBatches | Batches, count: int | None = None) -> list
     return [batch.inputs.flatten().tolist() for batch in itertools.islice(batches, count)]
 
 
+def flat(batches: Iterable[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(batches))
+
+
 def test_each_pass_serves_every_row_once() -> None:
     batches = served(stream())
     for start in (0, 5, 10):
-        one_pass = sum(batches[start : start + 5], [])
+        one_pass = flat(batches[start : start + 5])
         assert sorted(one_pass) == list(range(20))
 
 
 def test_each_pass_has_an_order_of_its_own() -> None:
     batches = served(stream())
-    passes = [sum(batches[start : start + 5], []) for start in (0, 5, 10)]
+    passes = [flat(batches[start : start + 5]) for start in (0, 5, 10)]
     assert len({tuple(one_pass) for one_pass in passes}) == 3
     assert all(one_pass != sorted(one_pass) for one_pass in passes)
 
@@ -41,10 +46,10 @@ def test_all_batches_are_full_and_what_is_left_of_a_pass_is_left_out() -> None:
     batches = served(stream(rows=22, batch_size=4, length=10))
     assert all(len(batch) == 4 for batch in batches)
     for start in (0, 5):
-        one_pass = sum(batches[start : start + 5], [])
+        one_pass = flat(batches[start : start + 5])
         assert len(set(one_pass)) == 20
     # other rows are left out in another pass, so that none is left out for ever
-    assert set(sum(batches[:5], [])) != set(sum(batches[5:], []))
+    assert set(flat(batches[:5])) != set(flat(batches[5:]))
 
 
 def test_order_depends_on_the_seed_alone() -> None:
@@ -101,7 +106,7 @@ def test_batches_are_the_rows_in_order(rows: int, sizes: list[int]) -> None:
     batches = Batches(torch.arange(rows).unsqueeze(1), 3, assemble)
     assert [len(batch) for batch in served(batches)] == sizes
     assert len(batches) == len(sizes)
-    assert sum(served(batches), []) == list(range(rows))
+    assert flat(served(batches)) == list(range(rows))
     assert served(batches) == served(batches)
 
 

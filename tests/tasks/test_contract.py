@@ -45,7 +45,7 @@ def small(task: str, **options: Any) -> SequenceTask:
 
 def stream(task: SequenceTask, steps: int = 9) -> Any:
     """Return the training stream of a run with so many steps."""
-    task.data.trainer = SimpleNamespace(max_steps=steps)
+    task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return task.data.train_dataloader()
 
 
@@ -306,7 +306,7 @@ def plain(batch: Batch) -> list[Any]:
 
 
 def best_steps(task: SequenceTask) -> list[int]:
-    """Return the steps that are kept as best when the metrics each have their highest and lowest value at another one."""
+    """Return the steps kept as best where each metric has its highest and its lowest value at a step of its own."""
     names = [f"val/{name}" for name, _ in task.metrics.named_children()]
     kept = []
     checkpoints = Checkpoints(every=1000)
