@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from src import runs
 from src.callbacks import Checkpoints, ProgressBar
-from src.checks import OptionError, check_boolean, check_choice, check_integer
+from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
 from src.loggers import MetricsFile, close_wandb
 from src.tasks.base import SequenceTask
 
@@ -54,9 +55,9 @@ def build_task(config: DictConfig) -> SequenceTask:
     """
     optimizer = make(config, "optimizer")
     scheduler = make(config, "scheduler")
-    trial = _located("optimizer", optimizer, [torch.nn.Parameter(torch.zeros(1))])
+    trial = _located(config, "optimizer", optimizer, [torch.nn.Parameter(torch.zeros(1))])
     if scheduler is not None:
-        _located("scheduler", scheduler, trial)
+        _located(config, "scheduler", scheduler, trial)
 
     def build_model(vocabulary_size: int, output_size: int) -> Any:
         return make(config, "model", vocabulary_size=vocabulary_size, output_size=output_size)
@@ -74,6 +75,8 @@ def build_trainer(
     """
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer[key])
+    if config.trainer.gradient_clip_val is not None:
+        check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
     if callbacks is None:
         callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
     has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
@@ -84,6 +87,7 @@ def build_trainer(
         max_epochs=1,
         check_val_every_n_epoch=None,
         val_check_interval=min(config.trainer.val_check_interval, config.trainer.max_steps),
+        log_every_n_steps=min(config.trainer.log_every_n_steps, config.trainer.max_steps),
         num_sanity_val_steps=0,
         default_root_dir=str(directory),
         enable_model_summary=False,
@@ -126,9 +130,9 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         return None
     _check_types(node, key)
     # arguments go past Hydra, which would take apart some of them
-    made = _located(key, instantiate, node, _partial_=True, _convert_="all")
+    made = _located(config, key, instantiate, node, _partial_=True, _convert_="all")
     try:
-        return made if node.get("_partial_") else _located(key, made, **arguments)
+        return made if node.get("_partial_") else _located(config, key, made, **arguments)
     except LocatedError:
         raise
     except OptionError as error:
@@ -139,14 +143,22 @@ class LocatedError(OptionError):
     """An option error whose message begins with the whole key."""
 
 
-def _located(key: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call a function; what others than our own checks refuse is told as one line that names the key."""
+def _located(config: DictConfig, key: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call what the node at `key` stands for; what others than our own checks refuse is told in one line.
+
+    The line begins with the option whose name or value their message has, with the node's key where there is none.
+    """
     try:
         return function(*arguments, **named)
     except OptionError:
         raise
     except (ValueError, TypeError, MisconfigurationException, InstantiationException) as error:
-        raise LocatedError(f"{key}: {' '.join(str(error).split())}") from error
+        message = " ".join(str(error).split())
+        words = {word.rstrip(".") for word in re.findall(r"[\w.+-]+", message)}
+        for option, value in runs.flatten(OmegaConf.to_container(config[key.split(".")[0]]), key.split(".")[0]):
+            if option.startswith(key) and (option.split(".")[-1] in words or str(value) in words):
+                raise LocatedError(f"{option}={value}: {message}") from error
+        raise LocatedError(f"{key}: {message}") from error
 
 
 def _owner(node: DictConfig, key: str, message: str) -> str:
@@ -210,14 +222,15 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         OptionError: the file is missing, cut off, not a checkpoint, or holds objects that would run code.
     """
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # torch's advice to load the file unsafely
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise OptionError(f"checkpoint={path}: there is no such file") from None
     except pickle.UnpicklingError as error:
-        if "Unsupported global" in str(error) or "Unsupported operand" in str(error) or "GLOBAL" in str(error):
+        if "Unsupported global" in str(error) or "GLOBAL" in str(error):
             raise OptionError(f"checkpoint={path}: refused, loading it would run code") from None
         raise OptionError(f"checkpoint={path}: is cut off or no checkpoint") from None
-    except (RuntimeError, EOFError, ValueError, KeyError):
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError):
         raise OptionError(f"checkpoint={path}: is cut off or no checkpoint") from None
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
         raise OptionError(f"checkpoint={path}: was not written by a training run")

@@ -1,9 +1,9 @@
 """What happens along training besides training: checkpoints, guarding against bad numbers, timing, examples."""
 
 import logging
+import math
 import random
 import resource
-import signal
 import sys
 import time
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from src import runs
 from src.checks import check_integer
 from src.data.batching import Batch
+from src.interrupt import Interrupted, stop
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,6 @@ class Checkpoints(Checkpoint):
         self.every = check_integer("every", every)
         self.best_score: float | None = None
         self._saved_step = 0
-        self._stop_asked = False
-        self._handlers: dict[int, Any] = {}
         self._random_state: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,21 +62,8 @@ class Checkpoints(Checkpoint):
         self.best_score = state["best_score"]
         self._random_state = state
 
-    def on_fit_start(self, trainer: Trainer, task: LightningModule) -> None:
-        self._stop_asked = False
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._ask_to_stop)
-        except ValueError:
-            log.debug("not in the main thread: signals are left alone")
-
-    def _ask_to_stop(self, number: int, frame: Any) -> None:
-        if self._stop_asked:
-            raise runs.Interrupted
-        self._stop_asked = True
-        print("\nStopping after this step; once more stops at once.", file=sys.stderr, flush=True)
-
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        stop.deferrable = True
         state, self._random_state = self._random_state, None
         if state is None:
             return
@@ -100,19 +86,20 @@ class Checkpoints(Checkpoint):
             return
         score = float(trainer.callback_metrics[task.monitor])
         sign = 1 if task.mode == "max" else -1
-        if self.best_score is None or sign * score > sign * self.best_score:
+        if not math.isnan(score) and (self.best_score is None or sign * score > sign * self.best_score):
             self.best_score = score
             self._save(trainer, runs.BEST_CHECKPOINT)
         self._save_if_due(trainer)
 
     def _save_if_due(self, trainer: Trainer) -> None:
         step = trainer.global_step
-        if self._stop_asked or step % self.every == 0:
+        if stop.asked or step % self.every == 0:
             self._save_last(trainer)
-        if self._stop_asked:
-            raise runs.Interrupted
+        if stop.asked:
+            raise Interrupted
 
     def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
+        stop.deferrable = False
         if trainer.global_step != self._saved_step:
             self._save_last(trainer)
 
@@ -128,13 +115,6 @@ class Checkpoints(Checkpoint):
                     " the last good checkpoint is kept"
                 )
         trainer.save_checkpoint(Path(trainer.default_root_dir) / name)
-
-    def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
-        self.teardown(trainer, task, "fit")
-
-    def teardown(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
-        while self._handlers:
-            signal.signal(*self._handlers.popitem())
 
 
 class FiniteGuard(Callback):
@@ -230,12 +210,13 @@ class Statistics(Callback):
     def _restart(self) -> None:
         self._started, self._steps = time.perf_counter(), 0
 
-    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, task: Any, *_: Any) -> None:
         self._steps += 1
         if trainer.global_step % trainer.log_every_n_steps == 0:
             seconds = (time.perf_counter() - self._started) / self._steps
             self._intervals.append(seconds)
-            task.log_dict({"train/seconds_a_step": seconds, "train/peak_memory_mb": peak_memory()})
+            figures = {"train/seconds_a_step": seconds, "train/peak_memory_mb": peak_memory()}
+            task.log_row(figures, trainer.global_step - 1)
             self._restart()
 
     def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
@@ -250,6 +231,7 @@ def summarize(trainer: Trainer) -> dict[str, float | None]:
     return {
         "monitor": found[Checkpoints].best_score if Checkpoints in found else last and last.item(),
         "parameters": count_parameters(task),
+        "state_size": task.model.state_size(),
         "seconds_a_step": found[Statistics].seconds if Statistics in found else None,
         "peak_memory_mb": peak_memory(),
         "steps": trainer.global_step,

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from src import runs
 from src.checks import OptionError
+from src.interrupt import Interrupted
 
 CONFIG_PATH = str(Path(__file__).parents[1] / "conf")
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -45,7 +45,7 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
 
     try:
         hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=config_name)(job)()
-    except (KeyboardInterrupt, runs.Interrupted):
+    except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
     except JobError as error:
         fail(f"not all jobs of the sweep succeeded; the first to fail was {error}")
@@ -83,20 +83,26 @@ def describe(error: BaseException) -> str:
 
 
 def _describe_composition(causes: list[BaseException]) -> str:
-    message = " ".join(str(causes[0]).split())
     for cause in causes:
+        if isinstance(cause, OverrideParseException):
+            return f"{cause.override}: cannot be read; one value is key=value, a sweep key=a,b without empty items"
+        if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
+            group, _, name = cause.missing_cfg_file.partition("/")
+            names = _choices(group)
+            if names:
+                return f"{group}={name}: must be one of {', '.join(names)}"
         node = getattr(cause, "parent_node", None)
         if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
-            allowed = ", ".join(str(key) for key in node if not str(key).startswith("_"))
+            allowed = ", ".join(str(key) for key in node if key != "hydra" and not str(key).startswith("_"))
             return f"{cause.full_key}: no such option; allowed: {allowed}"
-    if "Available options in" in message:
-        wanted, _, available = message.partition(" Available options in ")
-        group, _, names = available.partition(":")
-        names = ", ".join(name for name in names.split(" Config search path")[0].split() if not name.startswith("_"))
-        group = group.strip("' ")
-        wanted = wanted.removeprefix("In 'train': ").removeprefix(f"Could not find '{group}/").strip("'. ")
-        return f"{group}={wanted}: must be one of {names}"
-    return message
+    return " ".join(str(causes[0]).split())
+
+
+def _choices(group: str) -> list[str]:
+    """Return the names that a group has on the command line."""
+    folder = Path(CONFIG_PATH) / group
+    names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")]
+    return sorted(str(name) for name in names if not name.name.startswith("_"))
 
 
 logging.captureWarnings(True)

@@ -1,6 +1,7 @@
 """What a run measured, for people: tables in the terminal, loss curves as a picture. Imports no torch."""
 
 import csv
+import math
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,8 @@ LOSS_CURVE = "loss.png"
 def print_results(directory: Path, results: dict[str, float]) -> None:
     """Print the short table that ends a run."""
     loss, baseline = results["test/loss"], results["test/baseline"]
-    beaten = f"yes, by a factor of {baseline / loss:.3g}" if loss < baseline else "no"
+    factor = baseline / loss if loss > 0 else math.inf
+    beaten = f"yes, by a factor of {factor:.3g}" if factor > 1 else "no"
     rows = {
         "test loss (nats)": f"{loss:.4g}",
         "test accuracy": f"{results['test/accuracy']:.2%}",
@@ -60,16 +62,20 @@ def plot_losses(directory: Path) -> Path:
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
+    positive = False
     for name, label, style in (
         ("train/loss", "training", {"linewidth": 1}),
         ("val/loss", "validation", {"linewidth": 1.8, "marker": "o", "markersize": 4}),
     ):
         steps, values = read_metrics(directory, name)
+        positive |= any(value > 0 for value in values)
         axes.plot(steps, values, label=label, **style)
     _, baseline = read_metrics(directory, "train/baseline")
     if baseline:
         axes.axhline(baseline[0], color="black", linestyle="--", linewidth=1.2, label="memoryless baseline")
-    axes.set(xlabel="optimizer steps", ylabel="loss (nats)", yscale="log", title=directory.name)
+    axes.set(
+        xlabel="optimizer steps", ylabel="loss (nats)", yscale="log" if positive else "linear", title=directory.name
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     FigureCanvasAgg(figure).print_png(directory / LOSS_CURVE)

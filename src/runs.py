@@ -26,10 +26,6 @@ from src.checks import OptionError
 log = logging.getLogger(__name__)
 
 
-class Interrupted(BaseException):
-    """The user asked a run to stop. No KeyboardInterrupt, which Lightning would turn into an exit of its own."""
-
-
 # Sections that do not change what a run computes: a run may be continued with others.
 NOT_IDENTITY = ("paths", "logger", "resume")
 CONFIG, OVERRIDES, PROVENANCE, DIFF = "config.yaml", "overrides.yaml", "provenance.json", "git.diff"
@@ -83,9 +79,11 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except OSError as error:
+        # torch leaves out which file it was
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -154,12 +152,12 @@ def open_run(config: DictConfig) -> Iterator[Run]:
 def _continue(directory: Path, config: DictConfig) -> Run | None:
     """Return the run that is in the directory, or None if nothing there is worth keeping."""
     run = load(directory)
-    if run.results is None and run.checkpoint is None:
-        return None
     if config.resume is not None:
         extra = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
         if extra:
             raise OptionError(f"resume={config.resume}: goes on from its saved configuration; leave out {extra[0]}")
+    elif run.results is None and run.checkpoint is None:
+        return None
     else:
         wanted = resolve(config)
         difference = first_difference(_identity(run.config), _identity(wanted))
@@ -172,20 +170,22 @@ def _continue(directory: Path, config: DictConfig) -> Run | None:
     if run.results is None:
         saved, current = json.loads((directory / PROVENANCE).read_text())["git_commit"], git_commit()
         code = "" if saved == current else f" (started with commit {saved}, now {current})"
-        log.info("Going on from %s%s", run.checkpoint, code)
+        where = f"Going on from {run.checkpoint}" if run.checkpoint else "Starting again, for want of a checkpoint"
+        log.info("%s%s", where, code)
     return run
 
 
 def _identity(config: DictConfig) -> dict[str, Any]:
     """Return by flat key what decides what a run computes."""
-    values = _flatten(OmegaConf.to_container(config))
+    values = flatten(OmegaConf.to_container(config))
     return {key: value for key, value in values if key.split(".")[0] not in NOT_IDENTITY}
 
 
-def _flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested dictionaries with its dotted key."""
     if isinstance(node, dict) and node:
         for key, value in node.items():
-            yield from _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
     else:
         yield prefix, node
 
@@ -210,13 +210,14 @@ def _lock(directory: Path) -> Iterator[None]:
 
 def git_commit() -> str | None:
     """Return the commit that the code is at, None outside a checkout."""
-    return _git("rev-parse", "HEAD")
+    return _output("git", "rev-parse", "HEAD")
 
 
-def _git(*arguments: str) -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+def _output(*command: str) -> str | None:
+    """Return what a command prints when run beside this file, None where there is no such command or it fails."""
+    where = Path(__file__).parent
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, cwd=where, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -233,10 +234,11 @@ def _write_provenance(directory: Path) -> None:
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
+        "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
         "python": platform.python_version(),
         "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
     }
-    difference = _git("diff", "HEAD")
+    difference = _output("git", "diff", "HEAD")
     if difference:
         (directory / DIFF).write_text(difference + "\n")
     write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")

@@ -10,6 +10,7 @@ import logging
 from omegaconf import DictConfig
 
 from src import cli, report, runs
+from src.interrupt import Interrupted, stop
 
 log = logging.getLogger(__name__)
 
@@ -35,18 +36,17 @@ def fit_and_test(run: runs.Run) -> dict[str, float]:
     build.prepare(config)
     task = build.build_task(config)
     resumed_at = build.check_fits(task, run.checkpoint) if run.checkpoint else 0
-    with build.build_loggers(config, run, resumed_at) as loggers:
+    with stop.on_signals(), build.build_loggers(config, run, resumed_at) as loggers:
         trainer = build.build_trainer(config, run.directory, loggers)
         try:
             trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
-        except runs.Interrupted:
+            checkpoint = build.choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
+            metrics = trainer.test(task, task.data.loader("test"), checkpoint, verbose=False, weights_only=True)[0]
+        except Interrupted:
             log.info("Stopped. To go on: python -m src.train resume=%s", run.directory)
             raise
-        checkpoint = build.choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
-        metrics = trainer.test(task, task.data.loader("test"), checkpoint, verbose=False, weights_only=True)[0]
-        results = {**metrics, **summarize(trainer)}
         build.log_picture(loggers, report.plot_losses(run.directory))
-    return results
+        return {**metrics, **summarize(trainer)}
 
 
 if __name__ == "__main__":

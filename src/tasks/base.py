@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from src.checks import check_choice, check_integer
+from src.checks import OptionError, check_choice, check_integer
 from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
 
 SPLITS = ("train", "val", "test")
@@ -36,7 +36,7 @@ class GeneratedData(LightningDataModule, ABC):
         data_seed: what the splits and the order of training batches are drawn from.
 
     Raises:
-        OptionError: a size below 1, a seed below 0, or another type.
+        OptionError: a size below 1, a seed below 0, another type, or batches larger than the training split.
     """
 
     def __init__(self, *, batch_size: int, train_size: int, val_size: int, test_size: int, data_seed: int) -> None:
@@ -47,6 +47,8 @@ class GeneratedData(LightningDataModule, ABC):
             "val": check_integer("val_size", val_size),
             "test": check_integer("test_size", test_size),
         }
+        if train_size < batch_size:
+            raise OptionError(f"batch_size={batch_size}: must be at most train_size, {train_size}")
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
         self._rows: dict[str, Tensor] = {}
 
@@ -171,9 +173,15 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
             mean = torch.stack(self._losses).mean()
             self._losses.clear()
-            self.log("train/loss", mean, prog_bar=True)
-            self.log("train/baseline", self.baseline)
+            self.log("train/loss", mean, prog_bar=True, logger=False)
+            self.log_row({"train/loss": mean.item(), "train/baseline": self.baseline}, self.global_step)
         return loss
+
+    def log_row(self, metrics: dict[str, float], step: int) -> None:
+        """Log metrics at once. `self.log` would wait until a checkpoint of the same step is written, and a run that is
+        killed in between would lose them."""
+        for logger in self.trainer.loggers:
+            logger.log_metrics(metrics, step)
 
     def validation_step(self, batch: Batch, index: int) -> None:
         self._evaluate(batch)
@@ -195,8 +203,10 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             self._plateau.step(values[self.monitor])
 
     def on_test_epoch_end(self) -> None:
-        self.log_dict({f"test/{name}": value for name, value in self.metrics.compute().items()})
-        self.log("test/baseline", self.baseline)
+        values = {f"test/{name}": value.item() for name, value in self.metrics.compute().items()}
+        values["test/baseline"] = self.baseline
+        self.log_dict(values, logger=False)
+        self.log_row(values, self.global_step)
 
     def configure_optimizers(self) -> Any:
         assert self._make_optimizer is not None, "the task was built without an optimizer"
@@ -205,8 +215,6 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             return optimizer
         scheduler = self._make_scheduler(optimizer)
         if isinstance(scheduler, ReduceLROnPlateau):
-            scheduler.mode = self.mode
-            scheduler._reset()
             self._plateau = scheduler
             if self._plateau_state is not None:
                 self._plateau.load_state_dict(self._plateau_state)

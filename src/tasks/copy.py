@@ -100,9 +100,10 @@ class CopyTask(SequenceTask[CopyData]):
         show = {BLANK: "·", marker: "?"}
         # the middle of a long delay says nothing: it is left out of the picture
         head, tail = self.data.recalled + 2, self.data.recalled + 2
+        width = len(str(self.data.symbols))
         lines = []
         for name, tokens in (("input", batch.inputs), ("target", batch.targets), ("prediction", predicted)):
-            words = [show.get(token, str(token)) for token in tokens[row].tolist()]
+            words = [show.get(token, str(token)).rjust(width) for token in tokens[row].tolist()]
             if len(words) > head + tail + 1:
                 words = [*words[:head], f"…{len(words) - head - tail}…", *words[-tail:]]
             lines.append(f"{name:<11} {' '.join(words)}")
