@@ -1,6 +1,7 @@
 """From configuration to objects. The only place where sizes flow from task to model."""
 
 import logging
+import math
 import pickle
 import re
 import warnings
@@ -55,9 +56,9 @@ def build_task(config: DictConfig) -> SequenceTask:
     """
     optimizer = make(config, "optimizer")
     scheduler = make(config, "scheduler")
-    trial = _located(config, "optimizer", optimizer, [torch.nn.Parameter(torch.zeros(1))])
+    trial = _located(config.optimizer, "optimizer", optimizer, [torch.nn.Parameter(torch.zeros(1))])
     if scheduler is not None:
-        _located(config, "scheduler", scheduler, trial)
+        _located(config.scheduler, "scheduler", scheduler, trial)
 
     def build_model(vocabulary_size: int, output_size: int) -> Any:
         return make(config, "model", vocabulary_size=vocabulary_size, output_size=output_size)
@@ -130,9 +131,9 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         return None
     _check_types(node, key)
     # arguments go past Hydra, which would take apart some of them
-    made = _located(config, key, instantiate, node, _partial_=True, _convert_="all")
+    made = _located(node, key, instantiate, node, _partial_=True, _convert_="all")
     try:
-        return made if node.get("_partial_") else _located(config, key, made, **arguments)
+        return made if node.get("_partial_") else _located(node, key, made, **arguments)
     except LocatedError:
         raise
     except OptionError as error:
@@ -143,8 +144,8 @@ class LocatedError(OptionError):
     """An option error whose message begins with the whole key."""
 
 
-def _located(config: DictConfig, key: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call what the node at `key` stands for; what others than our own checks refuse is told in one line.
+def _located(node: DictConfig, key: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call what a node stands for; what others than our own checks refuse is told in one line.
 
     The line begins with the option whose name or value their message has, with the node's key where there is none.
     """
@@ -154,11 +155,12 @@ def _located(config: DictConfig, key: str, function: Callable[..., Any], *argume
         raise
     except (ValueError, TypeError, MisconfigurationException, InstantiationException) as error:
         message = " ".join(str(error).split())
-        words = {word.rstrip(".") for word in re.findall(r"[\w.+-]+", message)}
-        for option, value in runs.flatten(OmegaConf.to_container(config[key.split(".")[0]]), key.split(".")[0]):
-            if option.startswith(key) and (option.split(".")[-1] in words or str(value) in words):
-                raise LocatedError(f"{option}={value}: {message}") from error
-        raise LocatedError(f"{key}: {message}") from error
+        words = {word.rstrip(".").lower() for word in re.findall(r"[\w.+-]+", message)}
+        options = [(o, o.split(".")[-1], v) for o, v in runs.flatten(OmegaConf.to_container(node), key)]
+        told = [(o, v) for o, name, v in options if f"{name}={v}" in message]
+        told += [(o, v) for o, name, v in options if name.lower() in words or str(v) in words]
+        where = f"{told[0][0]}={told[0][1]}" if told else key
+        raise LocatedError(f"{where}: {message}") from error
 
 
 def _owner(node: DictConfig, key: str, message: str) -> str:
@@ -183,6 +185,8 @@ def _check_types(node: DictConfig, key: str) -> None:
     values = OmegaConf.to_container(node, resolve=True)
     assert isinstance(values, dict)
     for name, value in ((str(name), value) for name, value in values.items()):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise LocatedError(f"{key}.{name}={value}: must be a finite number")
         if name not in hints or isinstance(value, dict):
             continue
         try:

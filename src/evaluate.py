@@ -4,6 +4,7 @@ python -m src.evaluate run=outputs/copy/rum/<time> split=test
 """
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -25,10 +26,15 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     checkpoint = build.choose_checkpoint(run.directory, config.checkpoint)
     step = build.check_fits(task, checkpoint)
     trainer = build.build_trainer(run.config, run.directory, loggers=[], callbacks=[])
-    metrics = trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)[0]
-    results = {name.replace("test/", f"{split}/"): value for name, value in metrics.items()}
+    results = measure(trainer, task, split, checkpoint)
     report.print_metrics(f"{checkpoint} (step {step})", results)
     return results
+
+
+def measure(trainer: Any, task: Any, split: str, checkpoint: Path | None) -> dict[str, float]:
+    """Return a task's metrics on a split, with the weights of a checkpoint or, if None, those it has."""
+    trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)
+    return {name.replace("test/", f"{split}/"): value.item() for name, value in trainer.callback_metrics.items()}
 
 
 if __name__ == "__main__":

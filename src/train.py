@@ -31,6 +31,7 @@ def fit_and_test(run: runs.Run) -> dict[str, float]:
     """Build, train from the start or the last checkpoint, test the best checkpoint; return what was measured."""
     from src import build
     from src.callbacks import summarize
+    from src.evaluate import measure
 
     config = run.config
     build.prepare(config)
@@ -40,13 +41,14 @@ def fit_and_test(run: runs.Run) -> dict[str, float]:
         trainer = build.build_trainer(config, run.directory, loggers)
         try:
             trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
+            figures = summarize(trainer)
             checkpoint = build.choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
-            metrics = trainer.test(task, task.data.loader("test"), checkpoint, verbose=False, weights_only=True)[0]
+            metrics = measure(trainer, task, "test", checkpoint)
         except Interrupted:
             log.info("Stopped. To go on: python -m src.train resume=%s", run.directory)
             raise
         build.log_picture(loggers, report.plot_losses(run.directory))
-        return {**metrics, **summarize(trainer)}
+        return {**metrics, **figures}
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: flo
         "model=rnn", "model.cell.hidden_size=3", "scheduler=plateau", "task=recall", "optimizer=sgd"
     )
     config.scheduler.patience = 0
+    config.scheduler.mode = mode
     config.task.update(mode=mode, monitor="val/accuracy", **TINY)
     built = build.build_task(config)
     optimizer = built.configure_optimizers()

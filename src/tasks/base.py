@@ -205,7 +205,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
     def on_test_epoch_end(self) -> None:
         values = {f"test/{name}": value.item() for name, value in self.metrics.compute().items()}
         values["test/baseline"] = self.baseline
-        self.log_dict(values, logger=False)
+        self.log_dict(values, logger=False)  # for trainer.callback_metrics
         self.log_row(values, self.global_step)
 
     def configure_optimizers(self) -> Any:

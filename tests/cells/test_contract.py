@@ -39,7 +39,7 @@ INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 ALTERNATIVES: dict[str, list[Any]] = {
     "activation": ["tanh", "sigmoid", "softsign"],
     "eta": [0.7, 1.5],
-    "initialization": ["two_block"],
+    "initialization": ["one_block"],
     "lambd": [1.0, 0.5, -0.3],
     "nonlinearity": ["relu"],
     "zoneout": [0.3],
