@@ -230,10 +230,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise OptionError(f"checkpoint={path}: there is no such file") from None
-    except pickle.UnpicklingError as error:
-        if "Unsupported global" in str(error) or "GLOBAL" in str(error):
-            raise OptionError(f"checkpoint={path}: refused, loading it would run code") from None
-        raise OptionError(f"checkpoint={path}: is cut off or no checkpoint") from None
+    except pickle.UnpicklingError:
+        raise OptionError(f"checkpoint={path}: refused, is cut off or no checkpoint, or would run code") from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError):
         raise OptionError(f"checkpoint={path}: is cut off or no checkpoint") from None
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):

@@ -61,7 +61,7 @@ class Run:
         """The id that the run has in Weights & Biases, derived from its directory when it was first started."""
         return str(json.loads((self.directory / PROVENANCE).read_text())["id"])
 
-    def finish(self, results: dict[str, float]) -> None:
+    def finish(self, results: dict[str, Any]) -> None:
         """Mark the run as done, with what it measured."""
         write_atomically(self.directory / DONE, json.dumps(results, indent=2) + "\n")
 

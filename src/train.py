@@ -6,6 +6,7 @@ See `python -m src.train --help`.
 """
 
 import logging
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -27,7 +28,7 @@ def train(config: DictConfig) -> float:
     return results["monitor"]
 
 
-def fit_and_test(run: runs.Run) -> dict[str, float]:
+def fit_and_test(run: runs.Run) -> dict[str, Any]:
     """Build, train from the start or the last checkpoint, test the best checkpoint; return what was measured."""
     from src import build
     from src.callbacks import summarize

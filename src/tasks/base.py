@@ -181,7 +181,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """Log metrics at once. `self.log` would wait until a checkpoint of the same step is written, and a run that is
         killed in between would lose them."""
         for logger in self.trainer.loggers:
-            logger.log_metrics(metrics, step)
+            logger.log_metrics(metrics=metrics, step=step)
 
     def validation_step(self, batch: Batch, index: int) -> None:
         self._evaluate(batch)
