@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         "baseline beaten": beaten,
         "parameters": f"{results['parameters']:,.0f}",
         "seconds a step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
-        "run directory": str(directory),
+        "run directory": os.path.relpath(directory),
     }
     _print_table(rows)
 
