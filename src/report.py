@@ -2,7 +2,6 @@
 
 import csv
 import math
-import os
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +15,7 @@ LOSS_CURVE = "loss.png"
 def print_results(directory: Path, results: dict[str, float]) -> None:
     """Print the short table that ends a run."""
     loss, baseline = results["test/loss"], results["test/baseline"]
+    here = Path.cwd()
     factor = baseline / loss if loss > 0 else math.inf
     beaten = f"yes, by a factor of {factor:.3g}" if factor > 1 else "no"
     rows = {
@@ -26,7 +26,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         "baseline beaten": beaten,
         "parameters": f"{results['parameters']:,.0f}",
         "seconds a step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
-        "run directory": os.path.relpath(directory),
+        "run directory": str(directory.relative_to(here) if directory.is_relative_to(here) else directory),
     }
     _print_table(rows)
 
