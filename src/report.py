@@ -17,7 +17,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
     loss, baseline = results["test/loss"], results["test/baseline"]
     here = Path.cwd()
     factor = baseline / loss if loss > 0 else math.inf
-    beaten = f"yes, by a factor of {factor:.3g}" if factor > 1 else "no"
+    beaten = f"yes, by a factor of {factor:.4g}" if factor > 1 else "no"
     rows = {
         "test loss (nats)": f"{loss:.4g}",
         "test accuracy": f"{results['test/accuracy']:.2%}",
