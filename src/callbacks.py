@@ -286,8 +286,17 @@ class ProgressBar(TQDMProgressBar):
     def init_test_tqdm(self) -> Tqdm:
         return Tqdm(disable=True)
 
+    def on_train_start(self, *_: Any) -> None:
+        super().on_train_start()
+        self._begin()
+
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_epoch_start(trainer)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Say what the bar counts, also where a run is continued and Lightning starts no epoch."""
+        self.train_progress_bar.total = self.total_train_batches
         self.train_progress_bar.set_description("training")
 
     def get_metrics(self, trainer: Trainer, task: LightningModule) -> dict[str, Any]:
