@@ -136,9 +136,8 @@ def open_run(config: DictConfig) -> Iterator[Run]:
         run = _continue(directory, config) if (directory / CONFIG).is_file() else None
         if run is None:
             run = Run(directory, resolve(config))
-            if not (directory / PROVENANCE).is_file():
-                (directory / OVERRIDES).write_text(OmegaConf.to_yaml(HydraConfig.get().overrides.task))
-                _write_provenance(directory)
+            (directory / OVERRIDES).write_text(OmegaConf.to_yaml(HydraConfig.get().overrides.task))
+            _write_provenance(directory)
             write_atomically(directory / CONFIG, OmegaConf.to_yaml(run.config))
         if run.results is None:
             (directory / FAILED).unlink(missing_ok=True)
@@ -239,6 +238,7 @@ def _write_provenance(directory: Path) -> None:
         "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
     }
     difference = _output("git", "diff", "HEAD")
+    (directory / DIFF).unlink(missing_ok=True)  # of a start here that came to nothing
     if difference:
         (directory / DIFF).write_text(difference + "\n")
     write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")

@@ -66,10 +66,8 @@ class Recurrent(nn.Module):
                 f"backend=fused: {type(first).__name__} has no fused path; allowed: auto, reference, compile"
             )
         self.backend = ("fused" if first.has_fused else "reference") if backend == "auto" else backend
-        # kept out of the module tree: a compiled function holds no parameters of its own
-        self._steps = [
-            torch.compile(cell.step, dynamic=False) if self.backend == "compile" else cell.step for cell in cells
-        ]
+        # the class's function, not a cell's method, which a deep copy of this module would share with the original
+        self._compiled = torch.compile(type(first).step, dynamic=False) if self.backend == "compile" else None
         log.info("%s runs on the %s backend (asked for: %s)", type(first).__name__, self.backend, backend)
 
     def init_state(self, batch_size: int) -> tuple[State, ...]:
@@ -131,7 +129,7 @@ class Recurrent(nn.Module):
         cell = self._cell(index)
         if self.backend == "fused":
             return cell.fused(inputs, state, lengths)
-        step = self._steps[index]
+        step = partial(self._compiled, cell) if self._compiled else cell.step
         leaves, structure = tree_flatten(cell.project(inputs))
         steps = tree_flatten(inputs)[0][0].shape[0]
         # unbind once: indexing x[t] in the loop would make each step's backward fill a full-size tensor

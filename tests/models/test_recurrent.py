@@ -1,5 +1,6 @@
 """The time loop: called as torch.nn.GRU is, and equal to it; lengths equal running each sequence alone."""
 
+import copy
 import functools
 import logging
 import shutil
@@ -330,7 +331,15 @@ def test_compiled_equals_reference(name: str) -> None:
         compiled = make(name, "compile")
         compiled.load_state_dict(reference.state_dict())
         actual = results(compiled)
+        copied = copy.deepcopy(compiled)
+        with torch.no_grad():
+            for parameter in copied.parameters():
+                parameter.mul_(0.5)
+        of_copy = copied(inputs)[0]
+        reference_of_copy = make(name)
+        reference_of_copy.load_state_dict(copied.state_dict())
     assert_same(actual, results(reference), 1e-10)
+    assert_same([of_copy], [reference_of_copy(inputs)[0]], 1e-10)
 
 
 # ---------------------------------------------------------------- any cell: structured inputs, any state
