@@ -52,14 +52,13 @@ class RecurrentCell(nn.Module, ABC):
             state = self.init_state(inputs.shape[0])
         return self.step(self.project(inputs), state)
 
-    @property
-    def has_fused(self) -> bool:
-        """Whether `fused` can run this cell as it is configured, on the device where it lies."""
-        return False
+    def fused_obstacle(self) -> str | None:
+        """Return why `fused` cannot run this cell as it is configured, where it lies; None where it can."""
+        return f"{type(self).__name__} has no fused path"
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run the whole sequence (T, B, X) at once → (outputs (T, B, output_size), final state); see `Recurrent`."""
-        raise NotImplementedError(f"{type(self).__name__} has no fused path")
+        raise NotImplementedError(self.fused_obstacle())
 
     def zeros(self, *shape: int) -> Tensor:
         """Zeros on the cell's device and in its dtype."""
@@ -101,9 +100,8 @@ class LayerCell(RecurrentCell):
         weight: Any = getattr(self.layer, f"weight_{part}_l0")
         return weight, getattr(self.layer, f"bias_{part}_l0") if self.layer.bias else None
 
-    @property
-    def has_fused(self) -> bool:
-        return True
+    def fused_obstacle(self) -> None:
+        return None
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         leaves = tuple(leaf.unsqueeze(0).contiguous() for leaf in state)

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from src.cells.base import HiddenState, RecurrentCell
 from src.checks import check_boolean, check_choice, check_integer, check_real
-from src.ops import rotation
+from src.ops import rotation, rum
+from src.ops.kernels import UnavailableError
 from src.ops.zoneout import keep_mask, zoneout
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
@@ -136,15 +137,7 @@ class RUMCell(RecurrentCell):
         return AssociativeState(hidden, identity.expand(batch_size, -1, -1).clone())
 
     def project(self, inputs: Tensor) -> Projected:
-        size = self.hidden_size
-        rows = list(self.weight_ih.split(size))
-        if not self.trainable_target:
-            rows[0] = rows[0].detach()
-        if not self.trainable_embedding:
-            rows[-1] = rows[-1].detach()
-        all_trainable = self.trainable_target and self.trainable_embedding
-        weight = self.weight_ih if all_trainable else torch.cat(rows)
-        parts = F.linear(inputs, weight, self.bias).split(size, dim=-1)
+        parts = F.linear(inputs, self._kernel(self.weight_ih), self.bias).split(self.hidden_size, dim=-1)
         axis = rotation.direction(parts[-1])
         return Projected(
             target=parts[0],
@@ -154,6 +147,18 @@ class RUMCell(RecurrentCell):
             fallback=rotation.perpendicular(axis.unit),
             keep=keep_mask(parts[0], self.zoneout) if self.training and self.zoneout > 0 else None,
         )
+
+    def _kernel(self, weight: Tensor) -> Tensor:
+        """Return weight_ih or weight_hh with the rows that are held constant cut from the graph."""
+        held_target, held_embedding = not self.trainable_target, not self.trainable_embedding
+        if not held_target and (not held_embedding or weight is self.weight_hh):
+            return weight
+        rows = list(weight.split(self.hidden_size))
+        if held_target:
+            rows[0] = rows[0].detach()
+        if held_embedding and weight is self.weight_ih:
+            rows[-1] = rows[-1].detach()
+        return torch.cat(rows)
 
     def step(
         self, projected: Projected, state: HiddenState | AssociativeState
@@ -186,12 +191,47 @@ class RUMCell(RecurrentCell):
 
     def _recur(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the recurrent parts (B, N) of the memory target and, if there is one, of the update gate."""
-        if self.trainable_target:
-            parts = F.linear(hidden, self.weight_hh).split(self.hidden_size, dim=-1)
-        else:
-            rows = self.weight_hh.split(self.hidden_size)
-            parts = tuple(F.linear(hidden, w) for w in (rows[0].detach(), *rows[1:]))
+        parts = F.linear(hidden, self._kernel(self.weight_hh)).split(self.hidden_size, dim=-1)
         return parts[0], parts[1] if self.update_gate else None
+
+    def fused_obstacle(self) -> str | None:
+        if self.lambd not in (0, 1):
+            return f"λ = {self.lambd:g} has no fused path, 0 and 1 have"
+        try:
+            rum.kernels_for(self.bias)
+        except UnavailableError as error:
+            return str(error)
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None
+    ) -> tuple[Tensor, HiddenState | AssociativeState]:
+        keep: Tensor | float | None = self.zoneout or None
+        if self.training and self.zoneout > 0:
+            keep = keep_mask(self.bias.new_empty(*inputs.shape[:2], self.hidden_size), self.zoneout)
+        memory = state.memory if isinstance(state, AssociativeState) else None
+        outputs, hidden, memory, cosines = rum.scan(
+            rum.kernels_for(self.bias),
+            inputs,
+            self._kernel(self.weight_ih),
+            self._kernel(self.weight_hh),
+            self.bias,
+            state.hidden,
+            memory,
+            self._norms(),
+            keep,
+            lengths,
+            rum.Options(self.activation, self.update_gate, self.eta),
+        )
+        if self._cosines is not None:
+            self._cosines.extend(cosines.unbind(0))
+        return outputs, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
+
+    def _norms(self) -> Tensor | None:
+        """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate."""
+        layers = [self.norm_target, self.norm_gate if self.update_gate else self.norm_target, self.norm_candidate]
+        pairs = [torch.stack((layer.weight, layer.bias)) for layer in layers if isinstance(layer, nn.LayerNorm)]
+        return torch.stack(pairs) if pairs else None
 
     @contextmanager
     def record_cosines(self) -> Iterator[list[Tensor]]:

@@ -11,9 +11,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from src.cells.base import RecurrentCell, State
 from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
+from src.models.graphs import GraphedLoops
 
 log = logging.getLogger(__name__)
-BACKENDS = ("auto", "reference", "fused", "compile")
+BACKENDS = ("auto", "reference", "fused", "compile", "graph")
 
 
 class Recurrent(nn.Module):
@@ -27,11 +28,14 @@ class Recurrent(nn.Module):
         dropout: probability on the outputs of each layer but the last, in training.
         batch_first: inputs and outputs are (B, T, …) instead of (T, B, …).
         backend: "reference" is the readable loop over `cell.step`; "fused" the cell's own whole-sequence path;
-            "compile" the loop over the step as `torch.compile` makes it (needs a C++ compiler on CPU); "auto" is fused
-            where the cell has it, else reference.
+            "compile" the loop over the step as `torch.compile` makes it (needs a C++ compiler on CPU); "graph" the
+            whole loop as a CUDA graph; "auto" is fused where the cell has it, else graph on a GPU, else reference.
+
+    Attributes:
+        backend: what runs: never "auto". It may change when the module is moved to another device.
 
     Raises:
-        OptionError: an argument out of bounds, an unknown backend, or "fused" for a cell that has no fused path.
+        OptionError: an argument out of bounds, an unknown backend, or "fused" where the cell has no fused path.
     """
 
     def __init__(
@@ -60,15 +64,28 @@ class Recurrent(nn.Module):
         self.cells = nn.ModuleList(cells)
         self.output_size = input_size
 
-        first = cells[0]
-        if backend == "fused" and not first.has_fused:
-            raise OptionError(
-                f"backend=fused: {type(first).__name__} has no fused path; allowed: auto, reference, compile"
-            )
-        self.backend = ("fused" if first.has_fused else "reference") if backend == "auto" else backend
+        self.asked = backend
+        self.backend = ""
         # the class's function, not a cell's method, which a deep copy of this module would share with the original
-        self._compiled = torch.compile(type(first).step, dynamic=False) if self.backend == "compile" else None
-        log.info("%s runs on the %s backend (asked for: %s)", type(first).__name__, self.backend, backend)
+        self._compiled = torch.compile(type(cells[0]).step, dynamic=False) if backend == "compile" else None
+        self._graphs = GraphedLoops(loop)
+        self._choose_backend(cells[0])
+
+    def _choose_backend(self, cell: RecurrentCell) -> str:
+        """Return the backend for a cell where it lies now, and log it when it is another than the last."""
+        chosen, reason = self.asked, ""
+        device = next(cell.parameters()).device.type
+        if self.asked in ("auto", "fused"):
+            obstacle = cell.fused_obstacle()
+            if obstacle is not None and self.asked == "fused":
+                raise OptionError(f"backend=fused: {obstacle}; allowed here: auto, reference, compile, graph")
+            if self.asked == "auto":
+                chosen = "fused" if obstacle is None else "graph" if device == "cuda" else "reference"
+                reason = "" if obstacle is None else f"; {obstacle}"
+        if chosen != self.backend:
+            log.info("%s runs on the %s backend (asked for: %s%s)", type(cell).__name__, chosen, self.asked, reason)
+            self.backend = chosen
+        return chosen
 
     def init_state(self, batch_size: int) -> tuple[State, ...]:
         """Return one initial state a cell: layer by layer, forward direction before backward."""
@@ -127,23 +144,34 @@ class Recurrent(nn.Module):
     def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs in the order given."""
         cell = self._cell(index)
-        if self.backend == "fused":
+        backend = self._choose_backend(cell)
+        if backend == "fused":
             return cell.fused(inputs, state, lengths)
+        projected = cell.project(inputs)
+        if backend == "graph":
+            return self._graphs.run(cell, projected, state, lengths)
         step = partial(self._compiled, cell) if self._compiled else cell.step
-        leaves, structure = tree_flatten(cell.project(inputs))
-        steps = tree_flatten(inputs)[0][0].shape[0]
-        # unbind once: indexing x[t] in the loop would make each step's backward fill a full-size tensor
-        unbound = [(None,) * steps if leaf is None else leaf.unbind(0) for leaf in leaves]
-        outputs = []
-        for time, parts in enumerate(zip(*unbound, strict=True)):
-            output, new = step(tree_unflatten(parts, structure), state)
-            if lengths is not None:
-                going = time < lengths
-                new = tree_map(partial(_choose, going), new, state)
-                output = _choose(going, output, torch.zeros_like(output))
-            state = new
-            outputs.append(output)
-        return torch.stack(outputs), state
+        return loop(step, projected, state, lengths)
+
+
+def loop(
+    step: Callable[[Any, State], tuple[Tensor, State]], projected: Any, state: State, lengths: Tensor | None
+) -> tuple[Tensor, State]:
+    """Take a cell's step for each time of what its `project` gave (T, B, …) → outputs (T, B, …) and final state."""
+    leaves, structure = tree_flatten(projected)
+    steps = next(leaf.shape[0] for leaf in leaves if leaf is not None)
+    # unbind once: indexing x[t] in the loop would make each step's backward fill a full-size tensor
+    unbound = [(None,) * steps if leaf is None else leaf.unbind(0) for leaf in leaves]
+    outputs = []
+    for time, parts in enumerate(zip(*unbound, strict=True)):
+        output, new = step(tree_unflatten(parts, structure), state)
+        if lengths is not None:
+            going = time < lengths
+            new = tree_map(partial(_choose, going), new, state)
+            output = _choose(going, output, torch.zeros_like(output))
+        state = new
+        outputs.append(output)
+    return torch.stack(outputs), state
 
 
 def _choose(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:

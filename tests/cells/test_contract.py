@@ -147,7 +147,7 @@ def make_model(case: Case, backend: str = "reference", dtype: torch.dtype = torc
 
 def backends(case: Case) -> list[str]:
     """Return the backends that the case has in float64, where comparisons can be tight."""
-    return ["reference", "fused"] if make_cell(case).has_fused else ["reference"]
+    return ["reference"] if make_cell(case).fused_obstacle() else ["reference", "fused"]
 
 
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -499,19 +499,32 @@ def test_fused_equals_reference(model: str, ragged: bool) -> None:
         compare_fused(case, lengths)
 
 
+DRAWS = 12  # one draw's error is mostly luck at these sizes
+
+
 def compare_fused(case: Case, lengths: Tensor | None) -> None:
-    reference = make_model(case, "reference")
-    inputs, state = random_inputs(), random_state(reference.cells[0])
+    ratios = []
+    for seed in range(DRAWS):
+        torch.manual_seed(seed)
+        reference = make_model(case, "reference")
+        data = random_inputs(), random_state(reference.cells[0]), lengths, seed
+        models = {
+            (backend, dtype): make_model(case, backend, dtype)
+            for backend in ("fused", "reference")
+            for dtype in (torch.float64, torch.float32)
+        }
+        for model in models.values():
+            model.load_state_dict(reference.state_dict())
+        truth = results(models["reference", torch.float64], *data)
+        assert_same(results(models["fused", torch.float64], *data), truth, 1e-10)
+        fused = relative_errors(results(models["fused", torch.float32], *data), truth)
+        plain = relative_errors(results(models["reference", torch.float32], *data), truth)
+        ratios.append(fused / plain)
+    typical = torch.stack(ratios).log().mean(0).exp()
+    assert (typical <= 2).all(), f"{case}: errors relative to the reference's {typical.tolist()}"
 
-    def run(backend: str, dtype: torch.dtype) -> list[Tensor]:
-        model = make_model(case, backend, dtype)
-        model.load_state_dict(reference.state_dict())
-        return results(model, inputs, state, lengths, seed=5)
 
-    truth = run("reference", torch.float64)
-    assert_same(run("fused", torch.float64), truth, 1e-10)
-    errors = zip(truth, run("fused", torch.float32), run("reference", torch.float32), strict=True)
-    for index, (exact, fused, plain) in enumerate(errors):
-        # twice the reference's error; its floor is one rounding, lest a lucky reference set an impossible bound
-        allowed = 2 * max((plain - exact).norm().item(), torch.finfo(torch.float32).eps * exact.norm().item())
-        assert (fused - exact).norm().item() <= allowed, f"{case}: result {index}"
+def relative_errors(values: list[Tensor], truth: list[Tensor]) -> Tensor:
+    """Return ‖value − truth‖ / ‖truth‖ of each, at least the rounding of one number."""
+    errors = [(value - exact).norm() / exact.norm().clamp(min=1e-30) for value, exact in zip(values, truth, strict=True)]
+    return torch.stack(errors).clamp(min=torch.finfo(torch.float32).eps)

@@ -1,0 +1,76 @@
+"""C++ that is compiled on first use, for the processor at hand, and kept for all later runs."""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from src.ops.kernels import UnavailableError
+
+log = logging.getLogger(__name__)
+
+# -march=native: the library is for this processor alone. No -ffast-math: NaN and infinity keep their meaning.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
+WIDE_VECTORS = ("-mprefer-vector-width=512",)  # GCC and Clang on x86 use half of AVX-512's width without it
+
+
+@functools.cache
+def load(source: Path) -> ctypes.CDLL:
+    """Return the library made of one C++ source, compiled unless that was done before.
+
+    Libraries are kept in $GYRE_CACHE, else $XDG_CACHE_HOME/gyre, else ~/.cache/gyre, by a name that depends on the
+    source, the compiler, the flags and the processor, so that machines may share the folder. The compiler is $CXX,
+    else c++, g++ or clang++.
+
+    Raises:
+        UnavailableError: no compiler; or it fails, and why.
+    """
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+    if compiler is None:
+        raise UnavailableError("there is no C++ compiler (c++, g++ or clang++; $CXX names another)")
+    flags = FLAGS + (WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ())
+    key = [source.read_text(), *flags, _run([compiler, "--version"]), _processor()]
+    name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
+    path = _cache() / name
+    if not path.exists():
+        log.info("compiling %s, once; this takes some seconds", source.name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                made = Path(folder) / name
+                _run([compiler, *flags, str(source), "-o", str(made)])
+                os.replace(made, path)  # whole or not at all, also when two processes compile at once
+        except OSError as error:
+            raise UnavailableError(f"{path.parent}: {error.strerror}") from error
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise UnavailableError(f"{path} does not load: {error}") from error
+
+
+def _cache() -> Path:
+    own = os.environ.get("GYRE_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gyre"
+
+
+def _run(command: list[str]) -> str:
+    """Return what a command prints."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except subprocess.CalledProcessError as error:
+        reason = next((line for line in error.stderr.splitlines() if "error" in line), f"status {error.returncode}")
+        raise UnavailableError(f"{command[0]} failed: {reason}") from error
+
+
+def _processor() -> str:
+    """Return what decides which instructions there are."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    told = [line for line in lines if line.startswith(("flags", "Features"))]
+    return told[0] if told else platform.processor() + platform.machine()

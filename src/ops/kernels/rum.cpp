@@ -1,0 +1,794 @@
+// RUM over a whole sequence on the CPU, forward and backward: see `src/ops/rum.py` for what goes in and out.
+//
+// Rows of the batch do not meet in the recurrence, so every thread runs its own rows through all steps, without a
+// barrier. A step of a block of rows is one product with the recurrent weights, packed once a call, and passes over
+// rows that lie in the cache. Backward rebuilds what is cheap to rebuild and writes gradients over what it consumes.
+//
+// T steps, B batch, N size, G parts of a row: [memory target, (update gate,) embedded input]. With u = e/|e| and
+// v = tau/|tau| of embedded input e and target tau, c = u.v, a rotation is I + [u w] C [u w]^T with a 2 by 2 matrix C:
+//   c >= -1/2:  w = v,                           C = [[-s, -s], [2 - s, -s]],          s = 1 / (1 + c)
+//   c < -1/2:   w = r = v - c u, orthogonal to u, C = [[-(1 - c), -1], [1, -kappa]],   kappa = (1 - c) / |r|^2
+// since the first form loses its precision towards the angle pi, as src/ops/rotation.py says.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+using Index = std::int64_t;
+
+// Mirrored field by field in rum_cpu.py. Pointers are to Real unless said otherwise; null where something is absent.
+struct Arguments {
+    Index steps, batch, size, gated, activation, threads, checkpoint_every;
+    double eta;        // 0: none
+    double keep_mean;  // zoneout at test; 0: none
+    void* parts;       // (T, B, G, N); left by forward: normalized or plain target, normalized or sigmoid gate, embedded
+    void* weight;      // ((G - 1) N, N)
+    void* hidden;      // (B, N) before the first step
+    void* norms;       // (3, 2, N)
+    void* keep;        // (T, B, N)
+    void* lengths;     // Index (B)
+    void* outputs;     // (T, B, N)
+    void* final_hidden;  // (B, N)
+    void* scalars;       // (T, B, SCALARS)
+    void* candidates;    // (T, B, N), for an associative memory alone: e + R h
+    void* memory;        // (B, N, N), null without associative memory; forward: updated; backward: run backwards
+    void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, N)
+    void* workspace;     // rum_workspace(...) elements
+    void* grad_outputs;  // (T, B, N)
+    void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
+    void* grad_memory;   // (B, N, N), likewise
+    void* grad_bias;     // (blocks, G, N), each block of rows its own sum
+    void* grad_norms;    // (blocks, 3, 2, N), likewise
+};
+
+namespace {
+
+constexpr Index BLOCK = 8;  // rows that go through a step together
+constexpr int SCALARS = 10;
+enum Scalar { INVERSE_E, INVERSE_TAU, COSINE, ALPHA, BETA, INVERSE_H, RSTD_TARGET, RSTD_GATE, MEAN_Z, RSTD_Z };
+enum Norm { TARGET, GATE, CANDIDATE };
+
+// ---------------------------------------------------------------- functions of one number
+
+inline double exponential(double x) { return std::exp(x); }
+
+// Cephes' expf in a form that compilers vectorize: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2].
+inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float shift = 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer, which ends up in the low bits
+    const float shifted = x * 1.44269504f + shift;
+    const float n = shifted - shift;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    std::int32_t bits, exponent;
+    std::memcpy(&bits, &p, sizeof bits);
+    std::memcpy(&exponent, &shifted, sizeof exponent);
+    bits += static_cast<std::int32_t>(static_cast<std::uint32_t>(exponent) << 23);
+    std::memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+template <class Real>
+inline Real sigmoid(Real x) {
+    return 1 / (1 + exponential(-x));
+}
+
+inline double hyperbolic_tangent(double x) { return std::tanh(x); }
+
+inline float hyperbolic_tangent(float x) {
+    const float size = std::fabs(x), z = x * x;
+    float p = -5.70498872745e-3f;
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    const float near = x + x * z * p;
+    const float far = std::copysign(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
+    return size < 0.625f ? near : far;
+}
+
+// An activation and its slope as a function of its value.
+struct Relu {
+    template <class Real> static Real value(Real x) { return x < 0 ? Real(0) : x; }  // a NaN stays one
+    template <class Real> static Real slope(Real y) { return y > 0 ? Real(1) : Real(0); }
+};
+struct Tanh {
+    template <class Real> static Real value(Real x) { return hyperbolic_tangent(x); }
+    template <class Real> static Real slope(Real y) { return 1 - y * y; }
+};
+struct Sigmoid {
+    template <class Real> static Real value(Real x) { return sigmoid(x); }
+    template <class Real> static Real slope(Real y) { return y * (1 - y); }
+};
+struct Softsign {
+    template <class Real> static Real value(Real x) { return x / (1 + std::fabs(x)); }
+    template <class Real> static Real slope(Real y) { return (1 - std::fabs(y)) * (1 - std::fabs(y)); }
+};
+
+// ---------------------------------------------------------------- the product with packed weights
+
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64;
+#elif defined(__AVX__)
+constexpr int VECTOR_BYTES = 32;
+#else
+constexpr int VECTOR_BYTES = 16;
+#endif
+// A tile of ROWS by VECTORS accumulators, with VECTORS of weights and one broadcast, fills the registers.
+constexpr int ROWS = VECTOR_BYTES == 32 ? 4 : 8;
+constexpr int VECTORS = 3;
+static_assert(BLOCK % ROWS == 0);
+
+template <class Real> constexpr int LANES = VECTOR_BYTES / sizeof(Real);
+
+template <class Real> constexpr Index padded(Index columns) {
+    return (columns + LANES<Real> - 1) / LANES<Real> * LANES<Real>;
+}
+
+// (depth, columns), element (k, j) at source[k * row + j * column] -> panels of up to VECTORS vectors of columns, each
+// (depth, its width), zeros beyond the last column.
+template <class Real>
+void pack(const Real* source, Index row, Index column, Index depth, Index columns, Real* packed) {
+    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
+        const Index width = std::min<Index>(VECTORS * LANES<Real>, padded<Real>(columns) - first);
+        for (Index k = 0; k < depth; ++k)
+            for (Index j = first; j < first + width; ++j) *packed++ = j < columns ? source[k * row + j * column] : 0;
+    }
+}
+
+template <class Real, int rows, int vectors>
+void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add) {
+    typedef Real Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
+    Vector sum[rows][vectors];
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j)
+            sum[i][j] = add ? *reinterpret_cast<const Vector*>(c + i * c_row + j * LANES<Real>) : Vector{};
+    for (Index k = 0; k < depth; ++k, panel += vectors * LANES<Real>) {
+        Vector weight[vectors];
+        for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
+        for (int i = 0; i < rows; ++i) {
+            const Vector value = a[i * a_row + k] + Vector{};
+            for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
+        }
+    }
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) *reinterpret_cast<Vector*>(c + i * c_row + j * LANES<Real>) = sum[i][j];
+}
+
+template <class Real, int vectors, int rows = ROWS>
+void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add) {
+    if constexpr (rows > 1) {
+        if (wanted < rows) return tile_of<Real, vectors, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add);
+    }
+    tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add);
+}
+
+// c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). Every entry is summed in the
+// same order whatever `rows` is, so that results do not depend on how rows are shared out.
+template <class Real>
+void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index depth, Index columns, Real* c,
+              Index c_row, bool add) {
+    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
+        const Index vectors = std::min<Index>(VECTORS, (padded<Real>(columns) - first) / LANES<Real>);
+        for (Index row = 0; row < rows; row += ROWS) {
+            const Index some = std::min<Index>(ROWS, rows - row);
+            const Real* left = a + row * a_row;
+            Real* out = c + row * c_row + first;
+            if (vectors == 1) tile_of<Real, 1>(some, left, a_row, packed, depth, out, c_row, add);
+            if (vectors == 2) tile_of<Real, 2>(some, left, a_row, packed, depth, out, c_row, add);
+            if (vectors == 3) tile_of<Real, 3>(some, left, a_row, packed, depth, out, c_row, add);
+        }
+        packed += depth * vectors * LANES<Real>;
+    }
+}
+
+// ---------------------------------------------------------------- vectors
+
+template <class Real>
+inline Real dot(const Real* __restrict a, const Real* __restrict b, Index size) {
+    Real sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Index i = 0; i < size; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+// 1/|x| of a squared norm; 0 where it is below the smallest normal number or overflows
+template <class Real>
+inline Real inverse_norm(Real squared) {
+    const bool usable = squared > std::numeric_limits<Real>::min() && squared < std::numeric_limits<Real>::infinity();
+    return usable ? 1 / std::sqrt(squared) : Real(0);
+}
+
+constexpr double NORM_EPSILON = 1e-5;  // of torch.nn.LayerNorm
+
+template <class Real>
+void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd) {
+    Real sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Index i = 0; i < size; ++i) sum += x[i];
+    const Real center = sum / size;
+#pragma omp simd reduction(+ : squares)
+    for (Index i = 0; i < size; ++i) squares += (x[i] - center) * (x[i] - center);
+    mean = center;
+    rstd = 1 / std::sqrt(squares / size + Real(NORM_EPSILON));
+}
+
+// gradient of normalized * gain + bias -> in its place that of what was normalized; adds to those of gain and bias
+template <class Real>
+void norm_backward(Real* __restrict gradient, const Real* __restrict normalized, const Real* __restrict gain, Real rstd,
+                   Index size, Real* __restrict grad_gain, Real* __restrict grad_bias) {
+    Real sum = 0, along = 0;
+#pragma omp simd reduction(+ : sum, along)
+    for (Index i = 0; i < size; ++i) {
+        grad_gain[i] += gradient[i] * normalized[i];
+        grad_bias[i] += gradient[i];
+        const Real inner = gradient[i] * gain[i];
+        sum += inner;
+        along += inner * normalized[i];
+    }
+    sum /= size;
+    along /= size;
+#pragma omp simd
+    for (Index i = 0; i < size; ++i)
+        gradient[i] = rstd * (gradient[i] * gain[i] - sum - normalized[i] * along);
+}
+
+// ---------------------------------------------------------------- the rotation
+
+template <class Real>
+struct Turn {
+    Real inverse_e, inverse_tau, cosine;
+    bool careful, opposite;
+    Real squared;  // |r|^2, of the careful form
+    Real c11, c12, c21, c22;
+    const Real* w;  // (N), times `scale`
+    Real scale;
+};
+
+// The smallest coordinate's axis, orthogonalized against u = e * inverse, with norm `size`: as src/ops/rotation.py.
+template <class Real>
+void perpendicular(const Real* e, Real inverse, Index count, Real norm, Real* out) {
+    Index smallest = 0;
+    for (Index i = 1; i < count; ++i)
+        if (std::fabs(e[i]) < std::fabs(e[smallest])) smallest = i;
+    const Real along = e[smallest] * inverse;
+    for (Index i = 0; i < count; ++i) out[i] = (i == smallest) - e[i] * inverse * along;
+    const Real factor = norm / std::sqrt(dot(out, out, count));
+    for (Index i = 0; i < count; ++i) out[i] *= factor;
+}
+
+// The rotation from e to tau, whose norms and cosine are known; `r` is room for the careful form's vector.
+template <class Real>
+Turn<Real> make_turn(const Real* e, const Real* tau, Index size, Real inverse_e, Real inverse_tau, Real cosine,
+                     Real* r) {
+    Turn<Real> turn{inverse_e, inverse_tau, cosine, cosine < Real(-0.5), false, 1, 0, 0, 0, 0, tau, inverse_tau};
+    if (!turn.careful) {
+        const Real s = 1 / (1 + cosine);
+        turn.c11 = turn.c12 = turn.c22 = -s;
+        turn.c21 = 2 - s;
+        return turn;
+    }
+    for (Index i = 0; i < size; ++i) r[i] = tau[i] * inverse_tau - cosine * (e[i] * inverse_e);
+    const Real rest = dot(e, r, size) * inverse_e;  // what rounding left of r along u
+    for (Index i = 0; i < size; ++i) r[i] -= rest * (e[i] * inverse_e);
+    turn.squared = dot(r, r, size);
+    const Real smallest_sine = 8 * std::numeric_limits<Real>::epsilon();
+    if (turn.squared < smallest_sine * smallest_sine) {
+        turn.opposite = true;
+        turn.squared = smallest_sine * smallest_sine;
+        perpendicular(e, inverse_e, size, smallest_sine, r);
+    }
+    turn.c11 = cosine - 1;
+    turn.c12 = -1;
+    turn.c21 = 1;
+    turn.c22 = (cosine - 1) / turn.squared;
+    turn.w = r;
+    turn.scale = 1;
+    return turn;
+}
+
+// ---------------------------------------------------------------- the recurrence
+
+template <class Real>
+struct Scan {
+    const Arguments& given;
+    const Index steps, batch, size, gated, parts_count, recurrent;  // recurrent = (G - 1) N columns
+    const Index products_row, carry_row;
+    const Index temporaries;  // elements of workspace a thread
+
+    explicit Scan(const Arguments& a)
+        : given(a), steps(a.steps), batch(a.batch), size(a.size), gated(a.gated), parts_count(2 + a.gated),
+          recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
+          temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
+
+    static constexpr Index TEMPORARIES = 12;
+
+    template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
+        return base ? static_cast<Pointer*>(base) + offset : nullptr;
+    }
+
+    // Rows that a thread takes through all steps at a time. Few, so that their memories stay in the cache; as many as
+    // there are, where the weights do not, so that these are read once a step.
+    Index rows_at_once() const {
+        const Index weight_bytes = recurrent * size * Index(sizeof(Real));
+        return given.memory || weight_bytes < (Index(1) << 19) ? BLOCK : rows_a_thread();
+    }
+
+    Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
+    Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
+    Index packed_size(bool backward) const {
+        return backward ? recurrent * padded<Real>(size) : size * padded<Real>(recurrent);
+    }
+
+    Real* parts(Index t, Index row) const { return at(given.parts, (t * batch + row) * parts_count * size); }
+    Real* vector(void* base, Index t, Index row) const { return at(base, (t * batch + row) * size); }
+    Real* scalars(Index t, Index row) const { return at(given.scalars, (t * batch + row) * SCALARS); }
+    Real* matrix(void* base, Index row) const { return at(base, row * size * size); }
+    Real* checkpoint(Index t, Index row) const {  // of the memory after step t, or null
+        const Index every = given.checkpoint_every;
+        if (!given.memory || (t + 1) % every || t + 1 >= steps) return nullptr;
+        return at(given.checkpoints, (((t + 1) / every - 1) * batch + row) * size * size);
+    }
+    const Real* previous(Index t, Index row) const {
+        return t ? vector(given.outputs, t - 1, row) : vector(given.hidden, 0, row);
+    }
+    Index length(Index row) const { return given.lengths ? *at<Index>(given.lengths, row) : steps; }
+    const Real* gain(Norm norm) const { return at(given.norms, 2 * norm * size); }
+
+    // ------------------------------------------------------------ forward
+
+    // R (N, N) -> R Rot, and y = (R Rot) h
+    void memory_forward(Real* __restrict memory, const Turn<Real>& turn, const Real* __restrict h,
+                        const Real* __restrict u, const Real* __restrict w, Real* __restrict y, Real along_u,
+                        Real along_w) const {
+        const Real a = turn.c11 * along_u + turn.c12 * along_w, b = turn.c21 * along_u + turn.c22 * along_w;
+        for (Index i = 0; i < size; ++i) {
+            Real* __restrict row = memory + i * size;
+            Real rh = 0, ru = 0, rw = 0;
+#pragma omp simd reduction(+ : rh, ru, rw)
+            for (Index j = 0; j < size; ++j) {
+                rh += row[j] * h[j];
+                ru += row[j] * u[j];
+                rw += row[j] * w[j];
+            }
+            y[i] = rh + a * ru + b * rw;
+            const Real to_u = ru * turn.c11 + rw * turn.c21, to_w = ru * turn.c12 + rw * turn.c22;
+#pragma omp simd
+            for (Index j = 0; j < size; ++j) row[j] += to_u * u[j] + to_w * w[j];
+        }
+    }
+
+    template <class Activation>
+    void forward_row(Index t, Index row, const Real* __restrict product, Real* room) const {
+        Real* __restrict target = parts(t, row);
+        Real* __restrict gate = target + size;
+        const Real* __restrict e = target + recurrent;
+        const Real* __restrict h = previous(t, row);
+        Real* __restrict saved = scalars(t, row);
+        Real* __restrict out = vector(given.outputs, t, row);
+        Real *__restrict tau = room, *__restrict z = room + carry_row, *r = room + 2 * carry_row;
+
+        for (Index i = 0; i < size; ++i) target[i] += product[i];
+        if (given.norms) {
+            normalize(target, saved[RSTD_TARGET]);
+            const Real *gains = gain(TARGET), *biases = gains + size;
+            for (Index i = 0; i < size; ++i) tau[i] = target[i] * gains[i] + biases[i];
+        } else {
+            tau = target;
+        }
+
+        Real ee = 0, tt = 0, et = 0, eh = 0, th = 0;
+#pragma omp simd reduction(+ : ee, tt, et, eh, th)
+        for (Index i = 0; i < size; ++i) {
+            ee += e[i] * e[i];
+            tt += tau[i] * tau[i];
+            et += e[i] * tau[i];
+            eh += e[i] * h[i];
+            th += tau[i] * h[i];
+        }
+        Real inverse_e = inverse_norm(ee), inverse_tau = inverse_norm(tt), cosine = et * inverse_e * inverse_tau;
+        if (inverse_e == 0 || inverse_tau == 0) inverse_e = inverse_tau = 0, cosine = 1;
+        const Turn<Real> turn = make_turn(e, tau, size, inverse_e, inverse_tau, cosine, r);
+        const Real alpha = eh * inverse_e, beta = turn.careful ? dot(turn.w, h, size) : th * inverse_tau;
+        saved[INVERSE_E] = inverse_e;
+        saved[INVERSE_TAU] = inverse_tau;
+        saved[COSINE] = cosine;
+        saved[ALPHA] = alpha;
+        saved[BETA] = beta;
+
+        if (given.memory) {
+            z = vector(given.candidates, t, row);
+            Real *u = room + 3 * carry_row, *w = room + 4 * carry_row;
+            for (Index i = 0; i < size; ++i) u[i] = e[i] * inverse_e, w[i] = turn.w[i] * turn.scale;
+            memory_forward(matrix(given.memory, row), turn, h, u, w, z, alpha, beta);
+            for (Index i = 0; i < size; ++i) z[i] += e[i];
+            if (Real* copy = checkpoint(t, row))
+                std::memcpy(copy, matrix(given.memory, row), size * size * sizeof(Real));
+        } else {
+            candidate_input(turn, e, h, alpha, beta, z);
+        }
+
+        const Real *gains = gain(CANDIDATE), *biases = gains + size;
+        Real mean = 0, rstd = 1;
+        if (given.norms) {
+            mean_and_rstd(z, size, mean, rstd);
+            saved[MEAN_Z] = mean;
+            saved[RSTD_Z] = rstd;
+            for (Index i = 0; i < size; ++i)
+                out[i] = Activation::value((z[i] - mean) * rstd * gains[i] + biases[i]);
+        } else {
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) out[i] = Activation::value(z[i]);
+        }
+        if (gated) {
+            const Real* __restrict rest = product + size;
+            if (given.norms) {
+                for (Index i = 0; i < size; ++i) gate[i] += rest[i];
+                normalize(gate, saved[RSTD_GATE]);
+                const Real *gate_gains = gain(GATE), *gate_biases = gate_gains + size;
+#pragma omp simd
+                for (Index i = 0; i < size; ++i)
+                    out[i] += sigmoid(gate[i] * gate_gains[i] + gate_biases[i]) * (h[i] - out[i]);
+            } else {
+#pragma omp simd
+                for (Index i = 0; i < size; ++i) {
+                    gate[i] = sigmoid(gate[i] + rest[i]);
+                    out[i] += gate[i] * (h[i] - out[i]);
+                }
+            }
+        }
+        if (given.eta != 0) {
+            saved[INVERSE_H] = inverse_norm(dot(out, out, size));
+            const Real factor = Real(given.eta) * saved[INVERSE_H];
+            for (Index i = 0; i < size; ++i) out[i] *= factor;
+        }
+        if (given.keep) {
+            const Real* __restrict keep = vector(given.keep, t, row);
+            for (Index i = 0; i < size; ++i) out[i] += keep[i] * (h[i] - out[i]);
+        } else if (given.keep_mean != 0) {
+            for (Index i = 0; i < size; ++i) out[i] += Real(given.keep_mean) * (h[i] - out[i]);
+        }
+    }
+
+    void normalize(Real* x, Real& rstd) const {
+        Real mean;
+        mean_and_rstd(x, size, mean, rstd);
+        for (Index i = 0; i < size; ++i) x[i] = (x[i] - mean) * rstd;
+    }
+
+    // z = e + Rot h, without associative memory
+    void candidate_input(const Turn<Real>& turn, const Real* __restrict e, const Real* __restrict h, Real along_u,
+                         Real along_w, Real* __restrict z) const {
+        const Real to_e = 1 + (turn.c11 * along_u + turn.c12 * along_w) * turn.inverse_e;
+        const Real to_w = (turn.c21 * along_u + turn.c22 * along_w) * turn.scale;
+        const Real* __restrict w = turn.w;
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) z[i] = h[i] + to_e * e[i] + to_w * w[i];
+    }
+
+    template <class Activation>
+    void forward_rows(Index first, Index last, const Real* packed, Real* room) const {
+        Real* products = room;
+        Real* temporary = room + rows_a_thread() * (products_row + carry_row);
+        for (Index t = 0; t < steps; ++t) {
+            multiply(last - first, previous(t, first), size, packed, size, recurrent, products, products_row, false);
+            for (Index row = first; row < last; ++row) {
+                Real* out = vector(given.outputs, t, row);
+                if (t < length(row)) {
+                    forward_row<Activation>(t, row, products + (row - first) * products_row, temporary);
+                    if (t == length(row) - 1)
+                        std::memcpy(vector(given.final_hidden, 0, row), out, size * sizeof(Real));
+                } else {
+                    std::fill_n(out, size, Real(0));
+                }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ backward
+
+    // Given R = R_t and D, the gradient of R_t but for y's part dy h^T: R -> R_{t-1}, D -> gradient of R_{t-1}; adds
+    // R_t^T dy to dh, and returns the gradients of u and w, with that of C.
+    void memory_backward(Real* __restrict memory, Real* __restrict gradient, const Turn<Real>& turn,
+                         const Real* __restrict dy, const Real* __restrict h, const Real* __restrict u,
+                         const Real* __restrict w, Real* __restrict dh, Real* __restrict du, Real* __restrict dw,
+                         Real* dc) const {
+        const Real hu = dot(h, u, size), hw = dot(h, w, size), uu = dot(u, u, size), uw = dot(u, w, size),
+                   ww = dot(w, w, size);
+        const Real c11 = turn.c11, c12 = turn.c12, c21 = turn.c21, c22 = turn.c22;
+        std::fill_n(du, size, Real(0));
+        std::fill_n(dw, size, Real(0));
+        dc[0] = dc[1] = dc[2] = dc[3] = 0;
+        for (Index i = 0; i < size; ++i) {
+            Real* __restrict row = memory + i * size;
+            Real* __restrict slope = gradient + i * size;
+            Real ru = 0, rw = 0, gu = 0, gw = 0;
+#pragma omp simd reduction(+ : ru, rw, gu, gw)
+            for (Index j = 0; j < size; ++j) {
+                ru += row[j] * u[j];
+                rw += row[j] * w[j];
+                gu += slope[j] * u[j];
+                gw += slope[j] * w[j];
+            }
+            gu += dy[i] * hu;
+            gw += dy[i] * hw;
+            // R_{t-1} = R_t + (R_t E) C^T E^T, and what it makes of u and w
+            const Real back_u = c11 * ru + c12 * rw, back_w = c21 * ru + c22 * rw;
+            ru += back_u * uu + back_w * uw;
+            rw += back_u * uw + back_w * ww;
+            dc[0] += ru * gu;
+            dc[1] += ru * gw;
+            dc[2] += rw * gu;
+            dc[3] += rw * gw;
+            const Real slope_u = c11 * gu + c12 * gw, slope_w = c21 * gu + c22 * gw;
+            const Real other_u = c11 * ru + c21 * rw, other_w = c12 * ru + c22 * rw;
+            const Real force = dy[i];
+#pragma omp simd
+            for (Index j = 0; j < size; ++j) {
+                const Real now = row[j], before = now + back_u * u[j] + back_w * w[j], push = slope[j] + force * h[j];
+                dh[j] += force * now;
+                du[j] += slope_u * before + other_u * push;
+                dw[j] += slope_w * before + other_w * push;
+                row[j] = before;
+                slope[j] = push + slope_u * u[j] + slope_w * w[j];
+            }
+        }
+    }
+
+    // Gradients of u (`du`), of w (`dw`) and of C (`dc`) -> of tau (in `dtau`) and, added to it, of e.
+    void turn_backward(const Turn<Real>& turn, const Real* __restrict e, const Real* __restrict tau,
+                       Real* __restrict du, Real* __restrict dw, const Real* dc, Real along_u, Real along_v,
+                       Real* __restrict dtau, Real* __restrict de) const {
+        const Real inverse_e = turn.inverse_e, inverse_tau = turn.inverse_tau, cosine = turn.cosine;
+        Real dcosine;
+        if (turn.careful) {
+            const Real dkappa = -dc[3], kappa = -turn.c22;
+            dcosine = dc[0] - dkappa / turn.squared;
+            if (turn.opposite) {  // r is a constant there
+                std::fill_n(dw, size, Real(0));
+            } else {
+                const Real to_r = -2 * dkappa * kappa / turn.squared;
+                for (Index i = 0; i < size; ++i) dw[i] += to_r * turn.w[i];
+                for (Index i = 0; i < size; ++i) du[i] -= cosine * dw[i];
+                dcosine -= dot(e, dw, size) * inverse_e;
+            }
+            along_u = dot(e, du, size) * inverse_e;
+            along_v = dot(tau, dw, size) * inverse_tau;
+        } else {
+            dcosine = turn.c11 * turn.c11 * (dc[0] + dc[1] + dc[2] + dc[3]);
+        }
+        const Real u_to_e = (along_u + dcosine * cosine) * inverse_e, v_to_e = dcosine * inverse_tau;
+        const Real v_to_tau = (along_v + dcosine * cosine) * inverse_tau, u_to_tau = dcosine * inverse_e;
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) {
+            const Real one = e[i], other = tau[i];
+            de[i] += inverse_e * (du[i] + v_to_e * other - u_to_e * one);
+            dtau[i] = inverse_tau * (dw[i] + u_to_tau * one - v_to_tau * other);
+        }
+    }
+
+    // In `carry`: the gradient of h_t without the outputs' own; on return what reaches h_{t-1} past the product.
+    template <class Activation>
+    void backward_row(Index t, Index row, Real* __restrict carry, Real* grad_bias, Real* grad_norms,
+                      Real* room) const {
+        Real* __restrict target = parts(t, row);
+        Real* __restrict gate = target + size;
+        Real* __restrict embedded = target + recurrent;
+        const Real* __restrict h = previous(t, row);
+        const Real* saved = scalars(t, row);
+        Real* r = room;
+        Real *__restrict tau = room + carry_row, *__restrict e = room + 2 * carry_row;
+        Real *__restrict candidate = room + 3 * carry_row, *__restrict dy = room + 4 * carry_row;
+        Real *__restrict du = room + 5 * carry_row, *__restrict dw = room + 6 * carry_row;
+        Real *__restrict normalized = room + 7 * carry_row;
+        Real *__restrict u = room + 8 * carry_row, *__restrict w = room + 9 * carry_row;
+
+        // what forward had
+        std::memcpy(e, embedded, size * sizeof(Real));
+        if (given.norms) {
+            const Real *gains = gain(TARGET), *biases = gains + size;
+            for (Index i = 0; i < size; ++i) tau[i] = target[i] * gains[i] + biases[i];
+        } else {
+            std::memcpy(tau, target, size * sizeof(Real));
+        }
+        const Turn<Real> turn = make_turn(e, tau, size, saved[INVERSE_E], saved[INVERSE_TAU], saved[COSINE], r);
+        const Real alpha = saved[ALPHA], beta = saved[BETA];
+        if (given.memory)
+            std::memcpy(candidate, vector(given.candidates, t, row), size * sizeof(Real));
+        else
+            candidate_input(turn, e, h, alpha, beta, candidate);
+        if (given.norms) {
+            const Real *gains = gain(CANDIDATE), *biases = gains + size;
+            for (Index i = 0; i < size; ++i) {
+                normalized[i] = (candidate[i] - saved[MEAN_Z]) * saved[RSTD_Z];
+                candidate[i] = normalized[i] * gains[i] + biases[i];
+            }
+        }
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) candidate[i] = Activation::value(candidate[i]);
+        const Real* update = gate;
+        if (gated && given.norms) {
+            const Real *gains = gain(GATE), *biases = gains + size;
+            update = u;
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) u[i] = sigmoid(gate[i] * gains[i] + biases[i]);
+        }
+
+        // through zoneout and normalization: dy is the gradient of h', carry what goes straight to h_{t-1}
+        const Real* __restrict own = vector(given.grad_outputs, t, row);
+        const Real* __restrict keep = given.keep ? vector(given.keep, t, row) : nullptr;
+        const Real keep_mean = Real(given.keep_mean);
+        if (keep || keep_mean != 0) {
+            for (Index i = 0; i < size; ++i) {
+                const Real all = own[i] + carry[i], kept = keep ? keep[i] : keep_mean;
+                carry[i] = kept * all;
+                dy[i] = all - carry[i];
+            }
+        } else {
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) dy[i] = own[i] + carry[i], carry[i] = 0;
+        }
+        if (given.eta != 0) {
+            Real along = 0;
+            for (Index i = 0; i < size; ++i) {
+                w[i] = (gated ? candidate[i] + update[i] * (h[i] - candidate[i]) : candidate[i]) * saved[INVERSE_H];
+                along += w[i] * dy[i];
+            }
+            const Real factor = Real(given.eta) * saved[INVERSE_H];
+            for (Index i = 0; i < size; ++i) dy[i] = factor * (dy[i] - along * w[i]);
+        }
+        if (gated) {
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) {
+                const Real g = update[i], d = dy[i];
+                carry[i] += g * d;
+                dy[i] = d - g * d;
+                w[i] = d * (h[i] - candidate[i]) * g * (1 - g);
+            }
+            if (given.norms)
+                norm_backward(w, gate, gain(GATE), saved[RSTD_GATE], size, grad_norms + 2 * GATE * size,
+                              grad_norms + (2 * GATE + 1) * size);
+            Real* __restrict sum = grad_bias + size;
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) gate[i] = w[i], sum[i] += w[i];
+        }
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) dy[i] *= Activation::slope(candidate[i]);
+        if (given.norms)
+            norm_backward(dy, normalized, gain(CANDIDATE), saved[RSTD_Z], size, grad_norms + 2 * CANDIDATE * size,
+                          grad_norms + (2 * CANDIDATE + 1) * size);
+
+        // through the rotation; dy is now the gradient of e + R h
+        Real along_u, along_v, dc[4];
+        std::memcpy(embedded, dy, size * sizeof(Real));
+        if (given.memory) {
+            Real* memory = matrix(given.memory, row);
+            if (Real* copy = checkpoint(t, row)) std::memcpy(memory, copy, size * size * sizeof(Real));
+            for (Index i = 0; i < size; ++i) u[i] = e[i] * turn.inverse_e, w[i] = turn.w[i] * turn.scale;
+            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, h, u, w, carry, du, dw, dc);
+            along_u = dot(u, du, size);
+            along_v = dot(w, dw, size);
+        } else {
+            Real p = 0, q = 0;
+            const Real* __restrict other = turn.w;
+#pragma omp simd reduction(+ : p, q)
+            for (Index i = 0; i < size; ++i) p += e[i] * dy[i], q += other[i] * dy[i];
+            p *= turn.inverse_e;
+            q *= turn.scale;
+            const Real a = turn.c11 * alpha + turn.c12 * beta, b = turn.c21 * alpha + turn.c22 * beta;
+            const Real dalpha = turn.c11 * p + turn.c21 * q, dbeta = turn.c12 * p + turn.c22 * q;
+            dc[0] = alpha * p, dc[1] = beta * p, dc[2] = alpha * q, dc[3] = beta * q;
+            along_u = a * p + dalpha * alpha;
+            along_v = b * q + dbeta * beta;
+            const Real to_e = dalpha * turn.inverse_e, to_w = dbeta * turn.scale;
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) {
+                carry[i] += dy[i] + to_e * e[i] + to_w * other[i];
+                du[i] = a * dy[i] + dalpha * h[i];
+                dw[i] = b * dy[i] + dbeta * h[i];
+            }
+        }
+        turn_backward(turn, e, tau, du, dw, dc, along_u, along_v, dy, embedded);
+        if (given.norms)
+            norm_backward(dy, target, gain(TARGET), saved[RSTD_TARGET], size, grad_norms + 2 * TARGET * size,
+                          grad_norms + (2 * TARGET + 1) * size);
+        Real *__restrict sum_target = grad_bias, *__restrict sum_embedded = grad_bias + recurrent;
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) {
+            target[i] = dy[i];
+            sum_target[i] += dy[i];
+            sum_embedded[i] += embedded[i];
+        }
+    }
+
+    template <class Activation>
+    void backward_rows(Index first, Index last, const Real* packed, Real* room) const {
+        Real* carry = room;
+        Real* temporary = room + rows_a_thread() * (products_row + carry_row);
+        std::fill_n(carry, (last - first) * carry_row, Real(0));
+        for (Index t = steps - 1; t >= 0; --t) {
+            for (Index row = first; row < last; ++row) {
+                Real* own = carry + (row - first) * carry_row;
+                if (t >= length(row)) {
+                    std::fill_n(parts(t, row), parts_count * size, Real(0));
+                    continue;
+                }
+                if (t == length(row) - 1) std::memcpy(own, vector(given.grad_hidden, 0, row), size * sizeof(Real));
+                const Index block = row / BLOCK;
+                Real* grad_norms = given.norms ? at(given.grad_norms, block * 6 * size) : nullptr;
+                backward_row<Activation>(t, row, own, at(given.grad_bias, block * parts_count * size), grad_norms,
+                                         temporary);
+            }
+            multiply(last - first, parts(t, first), parts_count * size, packed, recurrent, size, carry, carry_row,
+                     true);
+        }
+        for (Index row = first; row < last; ++row)
+            std::memcpy(vector(given.grad_hidden, 0, row), carry + (row - first) * carry_row, size * sizeof(Real));
+    }
+
+    // ------------------------------------------------------------ sharing out
+
+    template <class Activation> void run(bool backward) const {
+        Real* packed = at(given.workspace);
+        Real* rooms = packed + std::max(packed_size(false), packed_size(true));
+        if (backward)
+            pack(at(given.weight), size, 1, recurrent, size, packed);
+        else
+            pack(at(given.weight), 1, size, size, recurrent, packed);
+        const Index together = rows_at_once(), chunks = (batch + together - 1) / together;
+#pragma omp parallel for num_threads(given.threads) schedule(static)
+        for (Index thread = 0; thread < given.threads; ++thread) {
+            Real* room = rooms + thread * temporaries;
+            for (Index chunk = thread; chunk < chunks; chunk += given.threads) {
+                const Index first = chunk * together, last = std::min(batch, first + together);
+                if (backward)
+                    backward_rows<Activation>(first, last, packed, room);
+                else
+                    forward_rows<Activation>(first, last, packed, room);
+            }
+        }
+    }
+
+    void run(bool backward) const {
+        switch (given.activation) {
+            case 0: return run<Relu>(backward);
+            case 1: return run<Tanh>(backward);
+            case 2: return run<Sigmoid>(backward);
+            default: return run<Softsign>(backward);
+        }
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+// bytes of `Arguments`, so that the caller can check that its mirror has the same fields
+Index rum_arguments_size() { return sizeof(Arguments); }
+
+Index rum_scalars() { return SCALARS; }
+Index rum_block() { return BLOCK; }
+
+Index rum_workspace(const Arguments* given, Index is_double) {
+    const auto elements = [given](auto scan) {
+        return std::max(scan.packed_size(false), scan.packed_size(true)) + given->threads * scan.temporaries;
+    };
+    return is_double ? elements(Scan<double>(*given)) : elements(Scan<float>(*given));
+}
+
+void rum_run(const Arguments* given, Index is_double, Index backward) {
+    if (is_double)
+        Scan<double>(*given).run(backward);
+    else
+        Scan<float>(*given).run(backward);
+}
+}

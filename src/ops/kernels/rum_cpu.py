@@ -1,0 +1,138 @@
+"""The kernels of `src.ops.rum` on the CPU: rum.cpp, called through ctypes, on torch's own pool of threads."""
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from src.ops.kernels import native
+from src.ops.rum import Gradients, Problem, Solution
+
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # by their number in rum.cpp
+DTYPES = (torch.float32, torch.float64)
+
+# Steps between two copies of the associative memory. In between backward rebuilds it, which loses about 1e-9 a step.
+CHECKPOINT_EVERY = 2048
+
+_INTEGERS = ("steps", "batch", "size", "gated", "activation", "threads", "checkpoint_every")
+_REALS = ("eta", "keep_mean")
+_POINTERS = (
+    "parts", "weight", "hidden", "norms", "keep", "lengths", "outputs", "final_hidden", "scalars", "candidates",
+    "memory", "checkpoints", "workspace", "grad_outputs", "grad_hidden", "grad_memory", "grad_bias", "grad_norms",
+)  # fmt: skip
+
+
+class _Arguments(ctypes.Structure):
+    """The structure of the same name in rum.cpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _INTEGERS),
+        *((name, ctypes.c_double) for name in _REALS),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the compiled kernels.
+
+    Raises:
+        UnavailableError: they cannot be compiled or loaded here.
+    """
+    loaded = native.load(Path(__file__).with_name("rum.cpp"))
+    for name in ("rum_arguments_size", "rum_scalars", "rum_block", "rum_workspace"):
+        getattr(loaded, name).restype = ctypes.c_int64
+    loaded.rum_workspace.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64)
+    loaded.rum_run.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64, ctypes.c_int64)
+    loaded.rum_run.restype = None
+    assert loaded.rum_arguments_size() == ctypes.sizeof(_Arguments), "rum.cpp and rum_cpu.py differ in their fields"
+    return loaded
+
+
+def forward(problem: Problem) -> Solution:
+    """Run all steps; see `src.ops.rum.Kernels`."""
+    steps, batch, _, size = problem.parts.shape
+    new = problem.parts.new_empty
+    outputs, final_hidden = new(steps, batch, size), new(batch, size)
+    scalars = new(steps, batch, library().rum_scalars())
+    candidates = memory = checkpoints = None
+    if problem.memory is not None:
+        candidates, memory = new(steps, batch, size), problem.memory.clone()
+        checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, size)
+    _run(
+        problem,
+        backward=False,
+        outputs=outputs,
+        final_hidden=final_hidden,
+        scalars=scalars,
+        candidates=candidates,
+        memory=memory,
+        checkpoints=checkpoints,
+    )
+    return Solution(outputs, final_hidden, memory, scalars[..., 2], (scalars, candidates, checkpoints))
+
+
+def backward(
+    problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
+) -> Gradients:
+    """Return the gradients; see `src.ops.rum.Kernels`."""
+    _, batch, parts_count, size = problem.parts.shape
+    blocks = -(-batch // library().rum_block())
+    scalars, candidates, checkpoints = solution.saved
+    grad_bias = problem.parts.new_zeros(blocks, parts_count, size)
+    grad_norms = None if problem.norms is None else problem.norms.new_zeros(blocks, 3, 2, size)
+    # the kernel works in these
+    grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
+    grad_memory = None if grad_memory is None else grad_memory.clone(memory_format=torch.contiguous_format)
+    _run(
+        problem,
+        backward=True,
+        outputs=solution.outputs,
+        scalars=scalars,
+        candidates=candidates,
+        memory=None if solution.memory is None else solution.memory.clone(),
+        checkpoints=checkpoints,
+        grad_outputs=grad_outputs.contiguous(),
+        grad_hidden=grad_hidden,
+        grad_memory=grad_memory,
+        grad_bias=grad_bias,
+        grad_norms=grad_norms,
+    )
+    norms = None if grad_norms is None else grad_norms.sum(0)
+    return Gradients(problem.parts, grad_bias.sum(0), grad_hidden, grad_memory, norms)
+
+
+def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
+    """Call the library on a problem and further tensors by the names of their fields."""
+    steps, batch, _, size = problem.parts.shape
+    activation, update_gate, eta = problem.options
+    keep = problem.keep
+    tensors |= {
+        "parts": problem.parts,
+        "weight": problem.weight_hh,
+        "hidden": problem.hidden,
+        "norms": problem.norms,
+        "keep": keep if isinstance(keep, Tensor) else None,
+        "lengths": problem.lengths,
+    }
+    arguments = _Arguments(
+        steps=steps,
+        batch=batch,
+        size=size,
+        gated=update_gate,
+        activation=ACTIVATIONS.index(activation),
+        threads=min(torch.get_num_threads(), -(-batch // library().rum_block())),
+        checkpoint_every=CHECKPOINT_EVERY,
+        eta=eta or 0.0,
+        keep_mean=keep if isinstance(keep, float) else 0.0,
+        # only its address decides whether there is one; the size of the workspace depends on that
+        memory=None if problem.memory is None else problem.memory.data_ptr(),
+    )
+    is_double = problem.parts.dtype == torch.float64
+    workspace = problem.parts.new_empty(library().rum_workspace(ctypes.byref(arguments), is_double))
+    for name, tensor in (tensors | {"workspace": workspace}).items():
+        assert tensor is None or tensor.is_contiguous(), name
+        setattr(arguments, name, None if tensor is None else tensor.data_ptr())
+    library().rum_run(ctypes.byref(arguments), is_double, backward)
