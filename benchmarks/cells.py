@@ -4,14 +4,17 @@ Usage: python -m benchmarks.cells [key=value …]
 
   model=rum,rum:lambd=1,lstm   cells by their file in conf/model, cell options after colons; default: all
   backend=reference,fused      backends to measure where the cell has them; also: compile
-  batch=128 steps=53           sequences at once, time steps
-  input=36 hidden=50           width of the inputs and of the hidden state
-  repeat=7                     rounds; a time is the median over them
+  size=128x53x50,…             batch x time steps x hidden size; paper, the default: sizes of the RUM paper's tasks;
+                               growth: one of the three varied at a time
+  input=36                     width of the inputs
+  repeat=7                     rounds; a time is the median over them. Fewer, at least 3, where they take long
   threads=N                    torch's threads; default: torch's own choice
-  json=path                    append one line of JSON a case to this file
+  json=path                    append one line of JSON a case and size to this file
+  plot=path                    draw the figures to this file (.png, .svg or .pdf)
 
-The default sizes are those of associative recall with T = 50 (Dangovski et al., TACL 2019). Nothing is reported unless
-every case agrees with its cell's float64 reference. Exit status: 0 reported, 1 refused, 2 a key or value not allowed.
+Sizes of the paper (Dangovski et al., TACL 2019): associative recall with T = 50, copying with N = 100 and 250, and
+character-level Penn Treebank with N = 1000. Nothing is reported unless every case agrees with its cell's float64
+reference. Exit status: 0 reported, 1 refused, 2 a key or value not allowed.
 """
 
 import json
@@ -36,6 +39,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from benchmarks import measure
@@ -49,6 +53,14 @@ VARIANTS = {"rum": ("rum:lambd=1",)}  # measured by default next to the cell as 
 DEFAULT_MODELS = tuple(name for model in MODELS for name in (model, *VARIANTS.get(model, ())))
 LAYERS = {"torch.nn.RNN": nn.RNN, "torch.nn.GRU": nn.GRU, "torch.nn.LSTM": nn.LSTM}
 BASELINE = "torch.nn.GRU"
+SIZES = {  # batch, time steps, hidden size
+    "paper": ((128, 53, 50), (128, 520, 100), (128, 520, 250), (128, 150, 1000)),
+    "growth": (
+        *((32, steps, 100) for steps in (50, 100, 200, 400, 800)),
+        *((batch, 100, 100) for batch in (8, 16, 64, 128)),
+        *((32, 100, hidden) for hidden in (25, 50, 200, 400)),
+    ),
+}
 COLUMNS = {  # of the table: key of the row and format
     "forward ms": ("forward_ms", ".2f"),
     "forward + backward ms": ("train_ms", ".2f"),
@@ -57,7 +69,10 @@ COLUMNS = {  # of the table: key of the row and format
     "forward ×": ("forward_ratio", ".2f"),
     "forward + backward ×": ("train_ratio", ".2f"),
     "memory ×": ("memory_ratio", ".2f"),
+    "products ×": ("products_ratio", ".2f"),
 }
+GATE_BYTES = 2e9  # of states kept by a reference that is compared with
+GATE_BATCH = 16  # rows compared with the reference: rows do not meet, and more only take time and memory
 
 
 class Settings(NamedTuple):
@@ -65,13 +80,25 @@ class Settings(NamedTuple):
 
     model: tuple[str, ...] = DEFAULT_MODELS
     backend: tuple[str, ...] = ("reference", "fused")
-    batch: int = 128
-    steps: int = 53
+    size: tuple[tuple[int, int, int], ...] = SIZES["paper"]
     input: int = 36
-    hidden: int = 50
     repeat: int = 7
     threads: int = torch.get_num_threads()
     json: str | None = None
+    plot: str | None = None
+
+
+class Size(NamedTuple):
+    """Of one measurement."""
+
+    batch: int
+    steps: int
+    input: int
+    hidden: int
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        return self.steps, self.batch, self.input
 
 
 class Case(NamedTuple):
@@ -95,17 +122,35 @@ def parse(arguments: list[str]) -> Settings:
     for key, value in given.items():
         if key not in Settings._fields:
             raise OptionError(f"{key}={value}: unknown key, must be one of {', '.join(Settings._fields)}")
-        if key == "json":
+        if key in ("json", "plot"):
             if not isinstance(value, str) or Path(value).is_dir() or not Path(value).absolute().parent.is_dir():
-                raise OptionError(f"json={value}: must be the path of a file, in a folder that exists")
+                raise OptionError(f"{key}={value}: must be the path of a file, in a folder that exists")
+            if key == "plot":
+                check_choice("plot", Path(value).suffix, (".png", ".svg", ".pdf"))
         elif key in ("model", "backend"):
             given[key] = tuple(dict.fromkeys(str(value).split(",")))
+        elif key == "size":
+            given[key] = parse_sizes(str(value))
         else:
             check_integer(key, value)
     settings = Settings(**given)
     for backend in settings.backend:
         check_choice("backend", backend, tuple(name for name in BACKENDS if name != "auto"))
     return settings
+
+
+def parse_sizes(value: str) -> tuple[tuple[int, int, int], ...]:
+    """Read sizes such as 128x53x50,growth."""
+    sizes: list[tuple[int, int, int]] = []
+    for word in value.split(","):
+        if word in SIZES:
+            sizes += SIZES[word]
+        elif re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", word):
+            batch, steps, hidden = map(int, word.split("x"))
+            sizes.append((batch, steps, hidden))
+        else:
+            raise OptionError(f"size={word}: must be paper, growth or <batch>x<steps>x<hidden>, such as 128x53x50")
+    return tuple(dict.fromkeys(sizes))
 
 
 @cache
@@ -142,47 +187,82 @@ def build_layer(case: Case, input_size: int, hidden_size: int) -> nn.Module:
     return layer
 
 
-def candidates(settings: Settings) -> dict[Case, measure.Maker]:
+def candidates(settings: Settings, size: Size) -> dict[Case, measure.Maker]:
     """Return the cases and what makes their modules: torch's layers, then every model on the backends it has."""
-    sizes = (settings.input, settings.hidden)
+    widths = (size.input, size.hidden)
     makers: dict[Case, measure.Maker] = {}
     for case in (Case(layer, "torch") for layer in LAYERS):
-        makers[case] = partial(build_layer, case, *sizes)
+        makers[case] = partial(build_layer, case, *widths)
     for model in settings.model:
-        has_fused = build_cell(Case(model, "reference"), *sizes).cells[0].has_fused
-        cases = [Case(model, backend) for backend in settings.backend if backend != "fused" or has_fused]
-        makers |= {case: partial(build_cell, case, *sizes) for case in cases}
+        obstacle = build_cell(Case(model, "reference"), *widths).cells[0].fused_obstacle()
+        cases = [Case(model, backend) for backend in settings.backend if backend != "fused" or obstacle is None]
+        makers |= {case: partial(build_cell, case, *widths) for case in cases if fits(case, size)}
     return makers
 
 
-def refusals(makers: dict[Case, measure.Maker], settings: Settings) -> Iterator[str]:
+def fits(case: Case, size: Size) -> bool:
+    """Whether the states that a loop keeps for backward, each about twice, take less than half of the memory."""
+    if case.backend == "fused":
+        return True
+    needed = 2 * 4 * size.batch * size.steps * state_elements(case.model, size)
+    return needed < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+
+
+def state_elements(model: str, size: Size) -> int:
+    """Return how many numbers the state of one row has."""
+    return sum(
+        leaf.numel()
+        for leaf in tree_leaves(build_cell(Case(model, "reference"), size.input, size.hidden).init_state(1))
+    )
+
+
+def refusals(makers: dict[Case, measure.Maker], size: Size) -> Iterator[str]:
     """Yield a line for every case that differs from its cell's reference."""
-    shape = (settings.steps, settings.batch, settings.input)
     for reference in dict.fromkeys(case.reference for case in makers):
         others = {case.backend: make for case, make in makers.items() if reference == case.reference != case}
-        make_reference = partial(build_cell, reference, settings.input, settings.hidden)
-        yield from (f"{reference.model}: {line}" for line in disagreements(make_reference, others, shape))
+        make_reference = partial(build_cell, reference, size.input, size.hidden)
+        # the float64 reference keeps its states about three times
+        affordable = int(GATE_BYTES / (3 * 8 * size.steps * state_elements(reference.model, size)))
+        rows = max(1, min(size.batch, GATE_BATCH, affordable))
+        for line in disagreements(make_reference, others, (size.steps, rows, size.input)):
+            yield f"{reference.model}: {line}"
 
 
-def figures(makers: dict[Case, measure.Maker], settings: Settings) -> list[dict[str, Any]]:
-    """Measure every case: one row each, with its ratios to the baseline."""
-    shape = (settings.steps, settings.batch, settings.input)
-    times = measure.times(list(makers.values()), shape, settings.repeat)
-    memory = measure.peak_memories(list(makers.values()), shape, settings.threads)
+def figures(makers: dict[Case, measure.Maker], settings: Settings, size: Size) -> list[dict[str, Any]]:
+    """Measure every case: one row each, with its ratios to the baseline and to its products."""
+    rows_of = [weight_rows(make()) for make in makers.values()]
+    products = {rows: measure.Products(size.input_shape, size.hidden, *rows) for rows in rows_of if rows is not None}
+    layers = [measure.Layer(make, size.input_shape) for make in makers.values()]
+    times, repeat = measure.times([*layers, *products.values()], settings.repeat)
+    floors = dict(zip(products, times[len(layers) :], strict=True))
+    del layers, products
+    memory = measure.peak_memories(list(makers.values()), size.input_shape, settings.threads)
     base = list(makers).index(Case(BASELINE, "torch"))
     return [
         {
             **case._asdict(),
+            **size._asdict(),
+            "repeat": repeat,
             "forward_ms": forward,
             "train_ms": train,
-            "train_ms_per_time_step": train / settings.steps,
+            "train_ms_per_time_step": train / size.steps,
             "peak_memory_mib": peak,
             "forward_ratio": forward / times[base][0],
             "train_ratio": train / times[base][1],
             "memory_ratio": peak / memory[base] if memory[base] else None,  # sizes too small to see
+            "products_ratio": train / floors[rows][1] if rows is not None else None,
         }
-        for case, (forward, train), peak in zip(makers, times, memory, strict=True)
+        for case, (forward, train), peak, rows in zip(makers, times, memory, rows_of, strict=False)
     ]
+
+
+def weight_rows(module: nn.Module) -> tuple[int, int] | None:
+    """Return the rows of the input and of the recurrent weights; None for a cell that has other ones."""
+    counts = [
+        sum(p.shape[0] for name, p in module.named_parameters() if part in name and p.dim() == 2)
+        for part in ("weight_ih", "weight_hh")
+    ]
+    return (counts[0], counts[1]) if all(counts) else None
 
 
 def provenance(settings: Settings) -> dict[str, Any]:
@@ -194,7 +274,7 @@ def provenance(settings: Settings) -> dict[str, Any]:
         command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return {
-        **{key: getattr(settings, key) for key in ("batch", "steps", "input", "hidden", "repeat", "threads")},
+        "threads": settings.threads,
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
@@ -212,12 +292,80 @@ def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) 
         values = ("–" if row[key] is None else format(row[key], form) for key, form in COLUMNS.values())
         table.add_row(row["model"], row["backend"], *values)
     console = Console(highlight=False)
-    console.width = max(console.width, 160)  # a pipe counts as 80 columns wide, which would cut figures off
+    console.width = max(console.width, 170)  # a pipe counts as 80 columns wide, which would cut figures off
+    console.print(
+        "batch {batch}, {steps} time steps, input {input}, hidden {hidden}: {repeat} rounds".format(**rows[0])
+    )
     console.print(table)
-    console.print(f"× is the ratio to {BASELINE}.", ", ".join(f"{key}={about[key]}" for key in about), soft_wrap=True)
     if path is not None:
         with Path(path).open("a") as file:
             file.writelines(json.dumps(row | about) + "\n" for row in rows)
+
+
+def plot(rows: list[dict[str, Any]], path: str) -> None:
+    """Draw the times relative to the baseline's by size or, where dimensions vary, their growth with each."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    frame = ("batch", "steps", "hidden")
+    sizes = list(dict.fromkeys(tuple(row[key] for key in frame) for row in rows))
+    grown = {
+        key: max(
+            ([size for size in sizes if others(size, key) == rest] for rest in {others(size, key) for size in sizes}),
+            key=len,
+        )
+        for key in frame
+    }
+    panels = [key for key in ("steps", "hidden", "batch") if len(grown[key]) > 2]
+    cases = list(dict.fromkeys((row["model"], row["backend"]) for row in rows))
+    colors = dict(zip(cases, pyplot.get_cmap("tab20").colors, strict=False))
+    found = {(row["model"], row["backend"], *(row[key] for key in frame)): row for row in rows}
+    figure, axes = pyplot.subplots(1, max(1, len(panels)), figsize=(6.5 * max(1, len(panels)), 5.5), squeeze=False)
+    for axis, key in zip(axes[0], panels, strict=False):
+        for case in cases:
+            points = sorted((size[frame.index(key)], size) for size in grown[key] if (*case, *size) in found)
+            axis.plot(
+                [value for value, _ in points],
+                [found[*case, *size]["train_ms"] for _, size in points],
+                "--" if case[1] in ("torch", "reference") else "-",
+                color=colors[case],
+                marker="o",
+                label=" ".join(case),
+            )
+        rest = ", ".join(f"{name} {grown[key][0][frame.index(name)]}" for name in frame if name != key)
+        axis.set(
+            xscale="log", yscale="log", xlabel=key, ylabel="forward + backward, ms", title=f"growth with {key} ({rest})"
+        )
+        axis.grid(alpha=0.3)
+    if panels:
+        axes[0][0].legend(fontsize=8)
+    else:
+        places = {case: place for place, case in enumerate(reversed(cases))}
+        for size, marker in zip(sizes, "osD^v<>Pp*", strict=False):
+            drawn = [case for case in cases if (*case, *size) in found]
+            axes[0][0].plot(
+                [found[*case, *size]["train_ratio"] for case in drawn],
+                [places[case] for case in drawn],
+                marker,
+                label="×".join(map(str, size)),
+            )
+        axes[0][0].axvline(1, color="gray", linewidth=1)
+        axes[0][0].set_yticks(list(places.values()), [" ".join(case) for case in places])
+        axes[0][0].set(
+            xscale="log", xlabel=f"time of forward + backward / {BASELINE}'s", title="batch × steps × hidden"
+        )
+        axes[0][0].grid(alpha=0.3)
+        axes[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def others(size: tuple[int, ...], key: str) -> tuple[int, ...]:
+    """Return the size (batch, steps, hidden) without the dimension named."""
+    return tuple(value for name, value in zip(("batch", "steps", "hidden"), size, strict=True) if name != key)
 
 
 def main(arguments: list[str]) -> int:
@@ -227,16 +375,31 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         settings = parse(arguments)
-        makers = candidates(settings)
+        sizes = [Size(batch, steps, settings.input, hidden) for batch, steps, hidden in settings.size]
+        makers = {size: candidates(settings, size) for size in sizes}
     except OptionError as error:
         print(error, file=sys.stderr)
         return 2
     torch.set_num_threads(settings.threads)
-    wrong = list(refusals(makers, settings))
-    if wrong:
-        print("refused: no figures, since results differ from the float64 reference", *wrong, sep="\n", file=sys.stderr)
-        return 1
-    report(figures(makers, settings), provenance(settings), settings.json)
+    about = provenance(settings)
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        wrong = list(refusals(makers[size], size))
+        if wrong:
+            print(
+                "refused: no figures, since results differ from the float64 reference",
+                *wrong,
+                sep="\n",
+                file=sys.stderr,
+            )
+            return 1
+    for size in sizes:
+        rows += (measured := figures(makers[size], settings, size))
+        report(measured, about, settings.json)
+    print(f"× is the ratio to {BASELINE}; products ×: to the products with the cell's weights, alone.")
+    print(", ".join(f"{key}={about[key]}" for key in about))
+    if settings.plot is not None:
+        plot(rows, settings.plot)
     return 0
 
 

@@ -1,5 +1,6 @@
 """Time and memory of recurrent layers on the CPU, forward alone and with backward."""
 
+import ctypes
 import gc
 import multiprocessing
 import resource
@@ -10,15 +11,28 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import nn
 
 Maker = Callable[[], nn.Module]
 RESET_PEAK = Path("/proc/self/clear_refs")  # Linux: writing 5 lowers the peak resident size to the present one
+LIBC = ctypes.CDLL(None)
+SECONDS = 100.0  # a measurement takes fewer rounds than asked for, but three, where they would take longer
 
 
-class Workload:
+class Load(Protocol):
+    """What is timed."""
+
+    def forward(self) -> None:
+        """Run forward alone, as at test."""
+
+    def train(self) -> None:
+        """Run forward and backward, as in one training step."""
+
+
+class Layer:
     """A layer over random inputs (T, B, X) that need a gradient, as they do under an embedding or another layer."""
 
     def __init__(self, make: Maker, input_shape: Sequence[int]) -> None:
@@ -30,14 +44,46 @@ class Workload:
 
     @torch.no_grad()
     def forward(self) -> None:
-        """Run forward alone, as at test."""
         self.module(self.inputs)
 
     def train(self) -> None:
-        """Run forward and backward, as in one training step."""
         self.inputs.grad = None
         self.module.zero_grad()
         self.module(self.inputs)[0].backward(self.cotangent)
+
+
+class Products:
+    """The products with a cell's weights and nothing else, which no implementation that uses torch's can go below.
+
+    Forward: all input projections at once, and a recurrent product (B, N)·(N, rows) a step. Backward: one back to the
+    state a step, and the gradients of weights and inputs, each at once.
+
+    Args:
+        input_shape: T, B, X.
+        hidden_size: N.
+        input_rows, recurrent_rows: rows of the weights (rows, X) and (rows, N).
+    """
+
+    def __init__(self, input_shape: Sequence[int], hidden_size: int, input_rows: int, recurrent_rows: int) -> None:
+        steps, batch, width = input_shape
+        self.inputs, self.weight_ih = torch.randn(steps * batch, width), torch.randn(input_rows, width)
+        self.hidden, self.weight_hh = torch.randn(steps, batch, hidden_size), torch.randn(recurrent_rows, hidden_size)
+        self.projected = torch.randn(steps * batch, input_rows)
+        self.recurrent = torch.randn(steps, batch, recurrent_rows)
+
+    def forward(self) -> None:
+        torch.mm(self.inputs, self.weight_ih.T, out=self.projected)
+        weight = self.weight_hh.T
+        for hidden, recurrent in zip(self.hidden.unbind(0), self.recurrent.unbind(0), strict=True):
+            torch.mm(hidden, weight, out=recurrent)
+
+    def train(self) -> None:
+        self.forward()
+        for hidden, recurrent in zip(self.hidden.unbind(0), self.recurrent.unbind(0), strict=True):
+            torch.mm(recurrent, self.weight_hh, out=hidden)
+        self.recurrent.flatten(0, 1).T @ self.hidden.flatten(0, 1)
+        self.projected.T @ self.inputs
+        self.projected @ self.weight_ih
 
 
 def milliseconds(action: Callable[[], None]) -> float:
@@ -47,14 +93,17 @@ def milliseconds(action: Callable[[], None]) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def times(makers: Sequence[Maker], input_shape: Sequence[int], repeat: int) -> list[tuple[float, float]]:
-    """Return each layer's medians over `repeat` rounds: forward alone, and forward with backward, in ms."""
-    workloads = [Workload(make, input_shape) for make in makers]
-    rounds = []
-    for _ in range(repeat + 1):  # every layer in every round, so that the machine's drift hits all alike
-        rounds.append([(milliseconds(load.forward), milliseconds(load.train)) for load in workloads])
-    # the first round warms up and does not count
-    return [tuple(map(statistics.median, zip(*pairs, strict=True))) for pairs in zip(*rounds[1:], strict=True)]
+def times(loads: Sequence[Load], repeat: int) -> tuple[list[tuple[float, float]], int]:
+    """Return each load's medians, forward alone and forward with backward, in ms, and over how many rounds."""
+
+    def one_round() -> list[tuple[float, float]]:
+        return [(milliseconds(load.forward), milliseconds(load.train)) for load in loads]
+
+    warming_up = milliseconds(lambda: one_round()) / 1000  # does not count
+    repeat = min(repeat, max(3, int(SECONDS / warming_up)))
+    # every load in every round, so that the machine's drift hits all alike
+    rounds = [one_round() for _ in range(repeat)]
+    return [tuple(map(statistics.median, zip(*pairs, strict=True))) for pairs in zip(*rounds, strict=True)], repeat
 
 
 def peak_memories(makers: Sequence[Maker], input_shape: Sequence[int], threads: int) -> list[float]:
@@ -70,11 +119,13 @@ def peak_memories(makers: Sequence[Maker], input_shape: Sequence[int], threads: 
 def peak_memory(make: Maker, input_shape: Sequence[int], threads: int) -> float:
     """Return by how many MiB one forward with backward raises the peak resident size of this process, a new one."""
     torch.set_num_threads(threads)
-    load = Workload(make, input_shape)
+    load = Layer(make, input_shape)
     # two steps first, called in the same way: they load kernels and Python modules, start threads and compile
     load.module(load.inputs[:2].detach().requires_grad_())[0].backward(load.cotangent[:2])
     load.module.zero_grad()
     gc.collect()
+    if hasattr(LIBC, "malloc_trim"):  # what those two steps have freed would be used again and not be seen
+        LIBC.malloc_trim(0)
     if RESET_PEAK.exists():
         RESET_PEAK.write_text("5")
     before = peak_resident()

@@ -8,7 +8,7 @@ from tests.running import SMALL_COPY, invoke
 
 def test_a_start_that_came_to_nothing_leaves_no_false_provenance(tmp_path: Path) -> None:
     where = f"hydra.run.dir={tmp_path}"
-    assert invoke(*SMALL_COPY, "model=rum", "model.backend=fused", where).status == 1
+    assert invoke(*SMALL_COPY, "model=rum", "model.backend=fused", "model.cell.lambd=0.5", where).status == 1
     (tmp_path / "git.diff").write_text("changes of the first start")
     first = json.loads((tmp_path / "provenance.json").read_text())
 

@@ -27,19 +27,19 @@ def markers(directory: Path) -> dict[str, str]:
 
 
 def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_twice(tmp_path: Path) -> None:
-    # RUM has no fused path: of each task's jobs one fails
+    # a rotation needs a plane: of each task's jobs one fails
     command = [
         "-m",
         *SHORT,
         "model=gru,rum,rnn",
         "task=copy,recall",
-        "model.backend=fused",
+        "model.cell.hidden_size=1",
         f"hydra.sweep.dir={tmp_path}",
     ]
     outcome = invoke(*command)
     assert outcome.status == 1
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-    assert sum(line.startswith("error: model.backend=fused: ") for line in errors) == 2, "one line a failing job"
+    assert sum(line.startswith("error: model.cell.hidden_size=1: ") for line in errors) == 2, "one line a failing job"
     assert "Traceback" not in outcome.err
     expected = {f"{task}/{model}": "DONE" for task in ("copy", "recall") for model in ("gru", "rnn")}
     assert markers(tmp_path) == expected | {"copy/rum": "FAILED", "recall/rum": "FAILED"}
@@ -128,15 +128,15 @@ def test_each_job_has_its_own_wandb_run_offline_without_a_key_and_without_asking
 def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
     arguments = [*SHORT, "launcher=joblib", "hydra.launcher.n_jobs=2", "model=gru,rum", "task=copy,recall"]
     arguments.remove("threads=1")  # the launcher sets it
-    outcome = spawn("-m", "src.train", "-m", *arguments, "model.backend=fused", f"hydra.sweep.dir={tmp_path}")
+    outcome = spawn("-m", "src.train", "-m", *arguments, "model.cell.hidden_size=1", f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 1
-    assert "model.backend=fused" in outcome.err
+    assert "model.cell.hidden_size=1" in outcome.err
     assert markers(tmp_path) == {
         "copy/gru": "DONE",
         "copy/rum": "FAILED",
         "recall/gru": "DONE",
         "recall/rum": "FAILED",
     }
-    again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/reference", "model.backend=auto")
+    again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model.cell.hidden_size=2")
     assert again.status == 0, again.err
     assert set(markers(tmp_path / "reference").values()) == {"DONE"}

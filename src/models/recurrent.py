@@ -82,6 +82,8 @@ class Recurrent(nn.Module):
             if self.asked == "auto":
                 chosen = "fused" if obstacle is None else "graph" if device == "cuda" else "reference"
                 reason = "" if obstacle is None else f"; {obstacle}"
+        if chosen == "graph" and not torch.cuda.is_available():
+            raise OptionError("backend=graph: there is no GPU; allowed here: auto, reference, fused, compile")
         if chosen != self.backend:
             log.info("%s runs on the %s backend (asked for: %s%s)", type(cell).__name__, chosen, self.asked, reason)
             self.backend = chosen
@@ -149,6 +151,10 @@ class Recurrent(nn.Module):
             return cell.fused(inputs, state, lengths)
         projected = cell.project(inputs)
         if backend == "graph":
+            if next(cell.parameters()).device.type != "cuda":
+                raise OptionError(
+                    "backend=graph: the model lies on no GPU; allowed there: auto, reference, fused, compile"
+                )
             return self._graphs.run(cell, projected, state, lengths)
         step = partial(self._compiled, cell) if self._compiled else cell.step
         return loop(step, projected, state, lengths)

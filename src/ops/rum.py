@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from src.ops.kernels import UnavailableError
 
@@ -90,6 +89,9 @@ class Kernels(Protocol):
 
     DTYPES: tuple[torch.dtype, ...]
 
+    def prepare(self) -> None:
+        """Make sure that they run; `UnavailableError` says why they do not."""
+
     def forward(self, problem: Problem) -> Solution: ...
 
     def backward(
@@ -112,7 +114,6 @@ def kernels_for(tensor: Tensor) -> Kernels:
     if kind == "cpu":
         from src.ops.kernels import rum_cpu
 
-        rum_cpu.library()
         kernels: Kernels = rum_cpu
     elif kind == "cuda":
         try:
@@ -124,6 +125,7 @@ def kernels_for(tensor: Tensor) -> Kernels:
         raise UnavailableError(f"there are no kernels for {kind}")
     if tensor.dtype not in kernels.DTYPES:
         raise UnavailableError(f"there are no kernels for {tensor.dtype} on {kind}")
+    kernels.prepare()
     return kernels
 
 
@@ -169,8 +171,9 @@ class _Scan(torch.autograd.Function):
         return solution[:4]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_outputs, grad_hidden, grad_memory, _):
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("the fused path of RUM has no second derivative; backend=reference has")
         *tensors, keep, lengths, outputs, final_hidden, final_memory = ctx.saved_tensors
         inputs, weight_ih, weight_hh, _, hidden, memory, norms = tensors
         keep = ctx.keep_mean if keep is None else keep

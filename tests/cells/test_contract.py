@@ -526,5 +526,7 @@ def compare_fused(case: Case, lengths: Tensor | None) -> None:
 
 def relative_errors(values: list[Tensor], truth: list[Tensor]) -> Tensor:
     """Return ‖value − truth‖ / ‖truth‖ of each, at least the rounding of one number."""
-    errors = [(value - exact).norm() / exact.norm().clamp(min=1e-30) for value, exact in zip(values, truth, strict=True)]
+    errors = [
+        (value - exact).norm() / exact.norm().clamp(min=1e-30) for value, exact in zip(values, truth, strict=True)
+    ]
     return torch.stack(errors).clamp(min=torch.finfo(torch.float32).eps)

@@ -20,22 +20,26 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping
 WIDE_VECTORS = ("-mprefer-vector-width=512",)  # GCC and Clang on x86 use half of AVX-512's width without it
 
 
+def compiler() -> str | None:
+    """Return the path of the C++ compiler, if there is one: $CXX, else c++, g++ or clang++."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+
+
 @functools.cache
 def load(source: Path) -> ctypes.CDLL:
     """Return the library made of one C++ source, compiled unless that was done before.
 
     Libraries are kept in $GYRE_CACHE, else $XDG_CACHE_HOME/gyre, else ~/.cache/gyre, by a name that depends on the
-    source, the compiler, the flags and the processor, so that machines may share the folder. The compiler is $CXX,
-    else c++, g++ or clang++.
+    source, the compiler, the flags and the processor, so that machines may share the folder.
 
     Raises:
         UnavailableError: no compiler; or it fails, and why.
     """
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
-    if compiler is None:
+    command = compiler()
+    if command is None:
         raise UnavailableError("there is no C++ compiler (c++, g++ or clang++; $CXX names another)")
     flags = FLAGS + (WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ())
-    key = [source.read_text(), *flags, _run([compiler, "--version"]), _processor()]
+    key = [source.read_text(), *flags, _run([command, "--version"]), _processor()]
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
     path = _cache() / name
     if not path.exists():
@@ -44,7 +48,7 @@ def load(source: Path) -> ctypes.CDLL:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / name
-                _run([compiler, *flags, str(source), "-o", str(made)])
+                _run([command, *flags, str(source), "-o", str(made)])
                 os.replace(made, path)  # whole or not at all, also when two processes compile at once
         except OSError as error:
             raise UnavailableError(f"{path.parent}: {error.strerror}") from error

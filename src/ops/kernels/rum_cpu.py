@@ -51,6 +51,11 @@ def library() -> ctypes.CDLL:
     return loaded
 
 
+def prepare() -> None:
+    """Compile the kernels unless that was done before; see `src.ops.rum.Kernels`."""
+    library()
+
+
 def forward(problem: Problem) -> Solution:
     """Run all steps; see `src.ops.rum.Kernels`."""
     steps, batch, _, size = problem.parts.shape

@@ -8,7 +8,7 @@ threads of the program wrote in the phase before, a barrier stands between them.
 The rotation is I + [u w] C [u w]ᵀ, u = ε̃/‖ε̃‖, v = τ/‖τ‖, c = u·v, with a 2 × 2 matrix C:
 
 * c ≥ −½: w = v, s = 1/(1 + c), C = [[−s, −s], [2 − s, −s]], which needs no component of v orthogonal to u;
-* c < −½: w = r, the part of v orthogonal to u, κ = (1 − c)/‖r‖², C = [[c − 1, 1], [−1, −κ]], as `src.ops.rotation`.
+* c < −½: w = r, the part of v orthogonal to u, κ = (1 − c)/‖r‖², C = [[c − 1, −1], [1, −κ]], as `src.ops.rotation`.
 
 For λ = 1 the backward pass runs the memory backwards, R_{t−1} = R_t Rotation(τ_t, ε̃_t), and takes up the exact one
 every `CHECKPOINT_EVERY` steps, so that rounding does not pile up over long sequences.
@@ -27,7 +27,8 @@ from src.ops.rum import Gradients, Problem, Solution
 
 CHECKPOINT_EVERY = 1024  # steps of λ = 1 between two saved memories
 BLOCK_BATCH = 16  # rows of a program for λ = 0: the fewest that tl.dot takes
-RESIDENT_SIZE = 128  # up to this many hidden units the weights stay on chip
+# up to so many hidden units the weights stay on chip; without tensor cores every thread needs many of them in registers
+RESIDENT_SIZE = {"tf32": 128, "ieee": 64}
 TILE = 4096  # elements of a tile of weights or memory, and of a group of rows: registers hold several such
 
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
@@ -118,19 +119,19 @@ def _tanh(x):
     decay = tl.exp(-2.0 * size)
     far = (1.0 - decay) / (1.0 + decay)
     # near 0 that cancels; the polynomial is that of Cephes' tanhf
-    square = x * x
+    square = tl.where(size < 0.625, x * x, 0.0)
     tail = (-5.70498872745e-3 * square + 2.06390887954e-2) * square - 5.37397155531e-2
     tail = (tail * square + 1.33314422036e-1) * square - 3.33332819422e-1
     return tl.where(size < 0.625, x + x * (square * tail), tl.where(x < 0, -far, far))
 
 
 @triton.jit
-def _activate(x, activation: tl.constexpr):
-    if activation == "relu":
+def _activate(x, formulas: tl.constexpr):
+    if formulas.activation == "relu":
         result = tl.maximum(x, 0.0)
-    elif activation == "tanh":
+    elif formulas.activation == "tanh":
         result = _tanh(x)
-    elif activation == "sigmoid":
+    elif formulas.activation == "sigmoid":
         result = _sigmoid(x)
     else:
         result = x / (1.0 + tl.abs(x))
@@ -138,13 +139,13 @@ def _activate(x, activation: tl.constexpr):
 
 
 @triton.jit
-def _slope(x, activated, activation: tl.constexpr):
+def _slope(x, activated, formulas: tl.constexpr):
     """f′(x), `activated` being f(x)."""
-    if activation == "relu":
+    if formulas.activation == "relu":
         result = tl.where(x > 0, 1.0, 0.0)
-    elif activation == "tanh":
+    elif formulas.activation == "tanh":
         result = 1.0 - activated * activated
-    elif activation == "sigmoid":
+    elif formulas.activation == "sigmoid":
         result = activated * (1.0 - activated)
     else:
         reciprocal = 1.0 / (1.0 + tl.abs(x))
@@ -157,38 +158,37 @@ def _normalize(x, columns, size: tl.constexpr):
     """x (zero beyond `size`) without mean and of variance 1, and the reciprocal of its standard deviation."""
     mean = tl.sum(x, axis=1, keep_dims=True) / size
     centred = tl.where((columns < size)[None, :], x - mean, 0.0)
-    variance = _dot(centred, centred) / size
-    scale = 1.0 / tl.sqrt_rn(variance + EPSILON)
+    scale = 1.0 / tl.sqrt_rn(_dot(centred, centred) / size + EPSILON)
     return centred * scale, scale
 
 
 @triton.jit
-def _scale_and_shift(normalized, norms, which: tl.constexpr, columns, size: tl.constexpr):
-    """Gain and bias of one of the three layer normalizations."""
+def _scale_and_shift(normal, norms, which: tl.constexpr, columns, size: tl.constexpr):
+    """Gain and bias of the layer normalization of target (0), gate (1) or candidate (2)."""
     inside = columns < size
     gain = tl.load(norms + 2 * which * size + columns, mask=inside, other=0.0)
     bias = tl.load(norms + (2 * which + 1) * size + columns, mask=inside, other=0.0)
-    return normalized * gain[None, :] + bias[None, :]
+    return normal * gain[None, :] + bias[None, :]
 
 
 @triton.jit
-def _normalize_backward(d, normalized, scale, norms, grad_norms, which: tl.constexpr, columns, size: tl.constexpr):
-    """Gradient of what was normalized; adds this program's gradients of gain and bias to `grad_norms`."""
-    inside = columns < size
-    at = grad_norms + 2 * which * size + columns
-    tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(d * normalized, axis=0), mask=inside)
+def _normalize_backward(d, normal, scale, step, which: tl.constexpr, size: tl.constexpr):
+    """Gradient of what was normalized; adds this program's gradients of gain and bias to `step.grad_norms`."""
+    inside = step.columns < size
+    at = step.grad_norms + 2 * which * size + step.columns
+    tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(d * normal, axis=0), mask=inside)
     tl.store(at + size, tl.load(at + size, mask=inside, other=0.0) + tl.sum(d, axis=0), mask=inside)
     tl.debug_barrier()  # other threads may load these sums next time
 
-    d = d * tl.load(norms + 2 * which * size + columns, mask=inside, other=0.0)[None, :]
+    d = d * tl.load(step.norms + 2 * which * size + step.columns, mask=inside, other=0.0)[None, :]
     mean = tl.sum(d, axis=1, keep_dims=True) / size
-    along = _dot(d, normalized) / size
-    return tl.where(inside[None, :], scale * (d - mean - normalized * along), 0.0)
+    along = _dot(d, normal) / size
+    return tl.where(inside[None, :], scale * (d - mean - normal * along), 0.0)
 
 
 @triton.jit
 def _turn(target, embedded, columns, size: tl.constexpr):
-    """The rotation from `embedded` to `target`: vectors, C, and what its gradient needs."""
+    """The rotation from `embedded` to `target` (K, N)."""
     inverse_embedded = _inverse_norm(embedded)
     inverse_target = _inverse_norm(target)
     both = (inverse_embedded > 0) & (inverse_target > 0)
@@ -199,345 +199,212 @@ def _turn(target, embedded, columns, size: tl.constexpr):
     c = _dot(u, v)
 
     careful = c < -0.5
-    w = v
-    rho = tl.full(c.shape, 1.0, tl.float32)
     opposite = c < -2.0  # nowhere yet
+    w = v
+    squared = tl.full(c.shape, 1.0, tl.float32)
     if tl.min(c) < -0.5:
         r = v - c * u
         r -= _dot(u, r) * u
         squared = _dot(r, r)
         opposite = careful & (squared < SMALLEST_SINE * SMALLEST_SINE)
-        # the axis of u's smallest coordinate, orthogonalized, for a plane that is not defined
+        # no plane is defined: take that of the axis of u's smallest coordinate, orthogonalized
         smallest = tl.argmin(tl.where((columns < size)[None, :], tl.abs(u), float("inf")), axis=1, keep_dims=True)
         axis = tl.where(columns[None, :] == smallest, 1.0, 0.0)
         axis -= _dot(axis, u) * u
         r = tl.where(opposite, axis * (SMALLEST_SINE * _inverse_norm(axis)), r)
         w = tl.where(careful, r, v)
-        rho = tl.where(opposite, SMALLEST_SINE * SMALLEST_SINE, tl.where(careful, squared, 1.0))
+        squared = tl.where(opposite, SMALLEST_SINE * SMALLEST_SINE, tl.where(careful, squared, 1.0))
     s = 1.0 / (1.0 + tl.where(careful, 0.0, c))
     c11 = tl.where(careful, c - 1.0, -s)
-    c12 = tl.where(careful, 1.0, -s)
-    c21 = tl.where(careful, -1.0, 2.0 - s)
-    c22 = tl.where(careful, (c - 1.0) / rho, -s)
+    c12 = tl.where(careful, -1.0, -s)
+    c21 = tl.where(careful, 1.0, 2.0 - s)
+    c22 = tl.where(careful, (c - 1.0) / squared, -s)
     cosine = tl.where(both, c, 1.0)
-    return u, v, w, c11, c12, c21, c22, c, rho, careful, opposite, inverse_embedded, inverse_target, cosine
+    return Turn(u, v, w, c11, c12, c21, c22, c, squared, careful, opposite, inverse_embedded, inverse_target, cosine)
 
 
 @triton.jit
-def _turn_backward(
-    du, dw, dc11, dc12, dc21, dc22, u, v, w, c22, c, rho, careful, opposite, inverse_embedded, inverse_target
-):
+def _turn_backward(du, dw, dc11, dc12, dc21, dc22, turn):
     """Gradients of `embedded` and `target` from those of u, w and C."""
-    # C22 = −s in the one form, −κ in the other
-    dc = tl.where(careful, dc11 + dc22 / rho, c22 * c22 * (dc11 + dc12 + dc21 + dc22))
-    drho = tl.where(careful, -dc22 * c22 / rho, 0.0)
-    dw = tl.where(opposite, 0.0, dw + 2.0 * drho * w)
-    orthogonalized = tl.where(careful, 1.0, 0.0)
-    du -= orthogonalized * c * dw
-    dc -= orthogonalized * _dot(u, dw)
-    dv = dw + dc * u
-    du += dc * v
-    return inverse_embedded * (du - _dot(u, du) * u), inverse_target * (dv - _dot(v, dv) * v)
+    # C22 is −s in the one form, −κ in the other
+    c, c22, squared = turn.overlap, turn.c22, turn.squared
+    dc = tl.where(turn.careful, dc11 + dc22 / squared, c22 * c22 * (dc11 + dc12 + dc21 + dc22))
+    dsquared = tl.where(turn.careful, -dc22 * c22 / squared, 0.0)
+    # the plane's second vector is a constant where the two are opposite
+    dw = tl.where(turn.opposite, 0.0, dw + 2.0 * dsquared * turn.w)
+    # w = v − (u·v) u in the careful form; near π the part of dw along u is large and must go before it is added
+    along = tl.where(turn.careful, _dot(turn.u, dw), 0.0)
+    dw -= along * turn.u
+    du += dc * turn.v - along * turn.w - tl.where(turn.careful, c, 0.0) * dw
+    dv = dw + dc * turn.u
+    dembedded = turn.inverse_embedded * (du - _dot(turn.u, du) * turn.u)
+    return dembedded, turn.inverse_target * (dv - _dot(turn.v, dv) * turn.v)
 
 
 @triton.jit
-def _settle(
-    target,
-    gate,
-    parts,
-    scales,
-    norms,
-    rows,
-    columns,
-    live,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-):
-    """Return memory target and update gate from their sums; save in the step's `parts` what `_recall` needs."""
-    valid = live[:, None] & (columns < size)[None, :]
-    at = parts + rows[:, None] * ((2 + gated) * size) + columns[None, :]
-    if normalized:
+def _settle(target, gate, step, formulas: tl.constexpr):
+    """Return memory target and update gate from their sums, and the embedded input; save what `_recall` needs."""
+    size: tl.constexpr = formulas.size
+    live, columns = step.live[:, None], step.columns
+    valid = live & (columns < size)[None, :]
+    at = step.parts + step.rows[:, None] * formulas.width + columns[None, :]
+    if formulas.normalized:
         target, scale = _normalize(target, columns, size)
-        tl.store(scales + 2 * rows[:, None], scale, mask=live[:, None])
+        tl.store(step.scales + 2 * step.rows[:, None], scale, mask=live)
     tl.store(at, target, mask=valid)
-    if normalized:
-        target = _scale_and_shift(target, norms, 0, columns, size)
-    if gated:
-        if normalized:
+    if formulas.normalized:
+        target = _scale_and_shift(target, step.norms, 0, columns, size)
+    if formulas.gated:
+        if formulas.normalized:
             gate, scale = _normalize(gate, columns, size)
-            tl.store(scales + 2 * rows[:, None] + 1, scale, mask=live[:, None])
+            tl.store(step.scales + 2 * step.rows[:, None] + 1, scale, mask=live)
             tl.store(at + size, gate, mask=valid)
-            gate = _sigmoid(_scale_and_shift(gate, norms, 1, columns, size))
+            gate = _sigmoid(_scale_and_shift(gate, step.norms, 1, columns, size))
         else:
             gate = _sigmoid(gate)
             tl.store(at + size, gate, mask=valid)
-    return target, gate
+    return target, gate, tl.load(at + formulas.recurrent, mask=valid, other=0.0)
 
 
 @triton.jit
-def _recall(
-    parts,
-    norms,
-    rows,
-    columns,
-    live,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-):
-    """Return embedded input, the saved target and gate, and memory target and update gate themselves."""
-    valid = live[:, None] & (columns < size)[None, :]
-    at = parts + rows[:, None] * ((2 + gated) * size) + columns[None, :]
+def _recall(step, formulas: tl.constexpr):
+    """Return what is saved of target and gate, memory target and update gate themselves, and the embedded input."""
+    size: tl.constexpr = formulas.size
+    valid = step.live[:, None] & (step.columns < size)[None, :]
+    at = step.parts + step.rows[:, None] * formulas.width + step.columns[None, :]
     saved_target = tl.load(at, mask=valid, other=0.0)
     target = saved_target
-    if normalized:
-        target = _scale_and_shift(saved_target, norms, 0, columns, size)
+    if formulas.normalized:
+        target = _scale_and_shift(saved_target, step.norms, 0, step.columns, size)
     saved_gate = saved_target  # any tensor, where there is no gate
     gate = saved_target
-    if gated:
+    if formulas.gated:
         saved_gate = tl.load(at + size, mask=valid, other=0.0)
         gate = saved_gate
-        if normalized:
-            gate = _sigmoid(_scale_and_shift(saved_gate, norms, 1, columns, size))
-    embedded = tl.load(at + (1 + gated) * size, mask=valid, other=0.0)
-    return embedded, saved_target, saved_gate, target, gate
+        if formulas.normalized:
+            gate = _sigmoid(_scale_and_shift(saved_gate, step.norms, 1, step.columns, size))
+    return saved_target, saved_gate, target, gate, tl.load(at + formulas.recurrent, mask=valid, other=0.0)
 
 
 @triton.jit
-def _kept(keep, keep_probability, at, valid, zoneout: tl.constexpr):
-    if zoneout == BY_MASK:
-        kept = tl.load(keep + at, mask=valid, other=0.0)
+def _kept(step, formulas: tl.constexpr):
+    """How much of h_{t−1} zoneout keeps."""
+    at = step.rows[:, None] * formulas.size + step.columns[None, :]
+    if formulas.zoneout == "mask":
+        valid = step.live[:, None] & (step.columns < formulas.size)[None, :]
+        kept = tl.load(step.keep + at, mask=valid, other=0.0)
     else:
-        kept = tl.full(at.shape, 1.0, tl.float32) * keep_probability
+        kept = tl.full(at.shape, 1.0, tl.float32) * step.keep_probability
     return kept
 
 
 @triton.jit
-def _new_hidden(
-    candidate,
-    gate,
-    h,
-    keep,
-    keep_probability,
-    norms,
-    eta,
-    rows,
-    columns,
-    live,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
-):
+def _new_hidden(candidate, gate, h, step, formulas: tl.constexpr):
     """Return h_t from ε̃_t + R_t h_{t−1}, the update gate and h_{t−1}."""
-    inside = (columns < size)[None, :]
-    if normalized:
-        candidate, _ = _normalize(candidate, columns, size)
-        candidate = _scale_and_shift(candidate, norms, 2, columns, size)
-    new = _activate(candidate, activation)
-    if gated:
+    if formulas.normalized:
+        candidate, _ = _normalize(candidate, step.columns, formulas.size)
+        candidate = _scale_and_shift(candidate, step.norms, 2, step.columns, formulas.size)
+    new = _activate(candidate, formulas)
+    if formulas.gated:
         new += gate * (h - new)
-    new = tl.where(inside, new, 0.0)
-    if time_normalized:
-        new *= eta * _inverse_norm(new)
-    if zoneout != 0:
-        at = rows[:, None] * size + columns[None, :]
-        new += _kept(keep, keep_probability, at, live[:, None] & inside, zoneout) * (h - new)
+    new = tl.where((step.columns < formulas.size)[None, :], new, 0.0)
+    if formulas.time_normalized:
+        new *= step.eta * _inverse_norm(new)
+    if formulas.zoneout != "none":
+        new += _kept(step, formulas) * (h - new)
     return new
 
 
 @triton.jit
-def _new_hidden_backward(
-    d,
-    candidate,
-    gate,
-    saved_gate,
-    h,
-    keep,
-    keep_probability,
-    norms,
-    grad_norms,
-    scales,
-    eta,
-    rows,
-    columns,
-    live,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
-):
+def _new_hidden_backward(d, candidate, gate, saved_gate, h, step, formulas: tl.constexpr):
     """Gradients of ε̃_t + R_t h_{t−1}, of the update gate's sum and of h_{t−1} but through R_t, from that of h_t."""
-    inside = (columns < size)[None, :]
+    size: tl.constexpr = formulas.size
     normal = candidate
     scale = tl.zeros([d.shape[0], 1], tl.float32)
-    if normalized:
-        normal, scale = _normalize(candidate, columns, size)
-        candidate = _scale_and_shift(normal, norms, 2, columns, size)
-    activated = _activate(candidate, activation)
+    if formulas.normalized:
+        normal, scale = _normalize(candidate, step.columns, size)
+        candidate = _scale_and_shift(normal, step.norms, 2, step.columns, size)
+    activated = _activate(candidate, formulas)
 
     dh = tl.zeros(d.shape, tl.float32)
-    if zoneout != 0:
-        at = rows[:, None] * size + columns[None, :]
-        dh = d * _kept(keep, keep_probability, at, live[:, None] & inside, zoneout)
+    if formulas.zoneout != "none":
+        dh = d * _kept(step, formulas)
         d -= dh
-    if time_normalized:
+    if formulas.time_normalized:
         new = activated
-        if gated:
+        if formulas.gated:
             new += gate * (h - activated)
-        new = tl.where(inside, new, 0.0)
+        new = tl.where((step.columns < size)[None, :], new, 0.0)
         inverse = _inverse_norm(new)
         new *= inverse
-        d = eta * inverse * (d - _dot(new, d) * new)
+        d = step.eta * inverse * (d - _dot(new, d) * new)
     dgate = d
-    if gated:
-        dgate = d * (h - activated) * gate * (1.0 - gate)
-        if normalized:
-            gate_scale = tl.load(scales + 2 * rows[:, None] + 1, mask=live[:, None], other=0.0)
-            dgate = _normalize_backward(dgate, saved_gate, gate_scale, norms, grad_norms, 1, columns, size)
+    if formulas.gated:
         dh += d * gate
+        dgate = d * (h - activated) * gate * (1.0 - gate)
         d -= d * gate
-    d *= _slope(candidate, activated, activation)
-    if normalized:
-        d = _normalize_backward(d, normal, scale, norms, grad_norms, 2, columns, size)
+        if formulas.normalized:
+            gate_scale = tl.load(step.scales + 2 * step.rows[:, None] + 1, mask=step.live[:, None], other=0.0)
+            dgate = _normalize_backward(dgate, saved_gate, gate_scale, step, 1, size)
+    d *= _slope(candidate, activated, formulas)
+    if formulas.normalized:
+        d = _normalize_backward(d, normal, scale, step, 2, size)
     return d, dgate, dh
+
+
+@triton.jit
+def _target_backward(dtarget, saved_target, step, formulas: tl.constexpr):
+    """Gradient of the target's sum from that of the target."""
+    if formulas.normalized:
+        scale = tl.load(step.scales + 2 * step.rows[:, None], mask=step.live[:, None], other=0.0)
+        dtarget = _normalize_backward(dtarget, saved_target, scale, step, 0, formulas.size)
+    return dtarget
 
 
 # ---------------------------------------------------------------- λ = 0
 
 
 @triton.jit
-def _step(
-    target,
-    gate,
-    h,
-    parts,
-    scales,
-    cosines,
-    keep,
-    keep_probability,
-    norms,
-    eta,
-    rows,
-    columns,
-    live,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
-):
-    """Return h_t (K, N) from the sums of target and gate and h_{t−1}; the pointers are those of the step."""
-    valid = live[:, None] & (columns < size)[None, :]
-    target, gate = _settle(target, gate, parts, scales, norms, rows, columns, live, size, gated, normalized)
-    at = rows[:, None] * ((2 + gated) * size) + (1 + gated) * size + columns[None, :]
-    embedded = tl.load(parts + at, mask=valid, other=0.0)
-    u, _, w, c11, c12, c21, c22, _, _, _, _, _, _, cosine = _turn(target, embedded, columns, size)
-    tl.store(cosines + rows[:, None], cosine, mask=live[:, None])
-    alpha, beta = _dot(u, h), _dot(w, h)
-    rotated = h + (c11 * alpha + c12 * beta) * u + (c21 * alpha + c22 * beta) * w
-    return _new_hidden(
-        embedded + rotated,
-        gate,
-        h,
-        keep,
-        keep_probability,
-        norms,
-        eta,
-        rows,
-        columns,
-        live,
-        size,
-        gated,
-        normalized,
-        time_normalized,
-        zoneout,
-        activation,
-    )
+def _advance(target, gate, h, cosines, step, formulas: tl.constexpr):
+    """Return h_t (K, N) from the sums of target and gate and h_{t−1}."""
+    target, gate, embedded = _settle(target, gate, step, formulas)
+    turn = _turn(target, embedded, step.columns, formulas.size)
+    tl.store(cosines + step.rows[:, None], turn.cosine, mask=step.live[:, None])
+    alpha, beta = _dot(turn.u, h), _dot(turn.w, h)
+    rotated = h + (turn.c11 * alpha + turn.c12 * beta) * turn.u + (turn.c21 * alpha + turn.c22 * beta) * turn.w
+    return _new_hidden(embedded + rotated, gate, h, step, formulas)
 
 
 @triton.jit
-def _step_backward(
-    d,
-    h,
-    parts,
-    scales,
-    keep,
-    keep_probability,
-    norms,
-    grad_norms,
-    eta,
-    rows,
-    columns,
-    live,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
-):
+def _retreat(d, h, step, formulas: tl.constexpr):
     """Return the gradients of target's and gate's sum, of the embedded input, and of h_{t−1} but through the sums."""
-    embedded, saved_target, saved_gate, target, gate = _recall(
-        parts, norms, rows, columns, live, size, gated, normalized
-    )
-    u, v, w, c11, c12, c21, c22, c, rho, careful, opposite, inverse_embedded, inverse_target, _ = _turn(
-        target, embedded, columns, size
-    )
+    saved_target, saved_gate, target, gate, embedded = _recall(step, formulas)
+    turn = _turn(target, embedded, step.columns, formulas.size)
+    u, w = turn.u, turn.w
     alpha, beta = _dot(u, h), _dot(w, h)
-    along_u, along_w = c11 * alpha + c12 * beta, c21 * alpha + c22 * beta
-    dy, dgate, dh = _new_hidden_backward(
-        d,
-        embedded + h + along_u * u + along_w * w,
-        gate,
-        saved_gate,
-        h,
-        keep,
-        keep_probability,
-        norms,
-        grad_norms,
-        scales,
-        eta,
-        rows,
-        columns,
-        live,
-        size,
-        gated,
-        normalized,
-        time_normalized,
-        zoneout,
-        activation,
-    )
+    along_u, along_w = turn.c11 * alpha + turn.c12 * beta, turn.c21 * alpha + turn.c22 * beta
+    rotated = h + along_u * u + along_w * w
+    dy, dgate, dh = _new_hidden_backward(d, embedded + rotated, gate, saved_gate, h, step, formulas)
+
     p, q = _dot(u, dy), _dot(w, dy)
-    dalpha, dbeta = c11 * p + c21 * q, c12 * p + c22 * q
-    dembedded, dtarget = _turn_backward(
-        along_u * dy + dalpha * h,
-        along_w * dy + dbeta * h,
-        alpha * p,
-        beta * p,
-        alpha * q,
-        beta * q,
-        u,
-        v,
-        w,
-        c22,
-        c,
-        rho,
-        careful,
-        opposite,
-        inverse_embedded,
-        inverse_target,
-    )
-    if normalized:
-        scale = tl.load(scales + 2 * rows[:, None], mask=live[:, None], other=0.0)
-        dtarget = _normalize_backward(dtarget, saved_target, scale, norms, grad_norms, 0, columns, size)
+    dalpha, dbeta = turn.c11 * p + turn.c21 * q, turn.c12 * p + turn.c22 * q
+    du, dw = along_u * dy + dalpha * h, along_w * dy + dbeta * h
+    dembedded, dtarget = _turn_backward(du, dw, alpha * p, beta * p, alpha * q, beta * q, turn)
+    dtarget = _target_backward(dtarget, saved_target, step, formulas)
     return dtarget, dgate, dembedded + dy, dh + dy + dalpha * u + dbeta * w
+
+
+@triton.jit
+def _resident_weights(weight, along_out, along_in, formulas: tl.constexpr):
+    """Both recurrent weights whole, output units along `along_out`, input units along `along_in`."""
+    size: tl.constexpr = formulas.size
+    inside = (along_out < size) & (along_in < size)
+    at = weight + along_out * size + along_in
+    target_weight = tl.load(at, mask=inside, other=0.0)
+    gate_weight = target_weight
+    if formulas.gated:
+        gate_weight = tl.load(at + size * size, mask=inside, other=0.0)
+    return target_weight, gate_weight
 
 
 @triton.jit(do_not_specialize=["steps", "batch"])
@@ -556,12 +423,7 @@ def _forward_rows(
     batch,
     keep_probability,
     eta,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
+    formulas: tl.constexpr,
     precision: tl.constexpr,
     resident: tl.constexpr,
     block_batch: tl.constexpr,
@@ -570,67 +432,43 @@ def _forward_rows(
     block_out: tl.constexpr,
     block_in: tl.constexpr,
 ):
+    size: tl.constexpr = formulas.size
+    width: tl.constexpr = formulas.width
+    recurrent: tl.constexpr = formulas.recurrent
     first = tl.program_id(0).to(tl.int64) * block_batch
-    columns = tl.arange(0, block_size)
-    inside = columns < size
-    width: tl.constexpr = (2 + gated) * size  # of a row of `parts`
-    recurrent: tl.constexpr = (1 + gated) * size  # its columns with a recurrent part, the rows of the weights
     rows = first + tl.arange(0, block_batch)
+    columns = tl.arange(0, block_size)
+    inside = (columns < size)[None, :]
     length = tl.load(lengths + rows, mask=rows < batch, other=0)
-
     if resident:
-        h = tl.load(hidden + rows[:, None] * size + columns[None, :], (rows < batch)[:, None] & inside[None, :], 0.0)
-        square = inside[:, None] & inside[None, :]
-        across = weight + columns[None, :] * size + columns[:, None]  # transposed
-        target_weight = tl.load(across, mask=square, other=0.0)
-        gate_weight = target_weight
-        if gated:
-            gate_weight = tl.load(across + size * size, mask=square, other=0.0)
+        h = tl.load(hidden + rows[:, None] * size + columns[None, :], (rows < batch)[:, None] & inside, 0.0)
+        target_weight, gate_weight = _resident_weights(weight, columns[None, :], columns[:, None], formulas)
 
     for t in range(steps):
         moment = tl.cast(t, tl.int64) * batch
-        parts_t, outputs_t, scales_t = parts + moment * width, outputs + moment * size, scales + moment * 2
-        cosines_t, keep_t = cosines + moment, keep + moment * size
+        parts_t, outputs_t = parts + moment * width, outputs + moment * size
+        scales_t, keep_t = scales + moment * 2, keep + moment * size
         if resident:
             live = t < length
-            valid = live[:, None] & inside[None, :]
-            at = rows[:, None] * width + columns[None, :]
+            step = Step(parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, rows, columns, live)
+            valid = live[:, None] & inside
+            at = parts_t + rows[:, None] * width + columns[None, :]
             factor = h.to(weight.dtype.element_ty)
-            target = tl.load(parts_t + at, mask=valid, other=0.0)
+            target = tl.load(at, mask=valid, other=0.0)
             target = tl.dot(factor, target_weight, target, input_precision=precision)
             gate = target
-            if gated:
-                gate = tl.load(parts_t + at + size, mask=valid, other=0.0)
+            if formulas.gated:
+                gate = tl.load(at + size, mask=valid, other=0.0)
                 gate = tl.dot(factor, gate_weight, gate, input_precision=precision)
-            h = _step(
-                target,
-                gate,
-                h,
-                parts_t,
-                scales_t,
-                cosines_t,
-                keep_t,
-                keep_probability,
-                norms,
-                eta,
-                rows,
-                columns,
-                live,
-                size,
-                gated,
-                normalized,
-                time_normalized,
-                zoneout,
-                activation,
-            )
+            h = _advance(target, gate, h, cosines + moment, step, formulas)
             here = rows[:, None] * size + columns[None, :]
-            tl.store(outputs_t + here, tl.where(valid, h, 0.0), (rows < batch)[:, None] & inside[None, :])
-            tl.store(final + here, h, mask=(t + 1 == length)[:, None] & inside[None, :])
+            tl.store(outputs_t + here, tl.where(valid, h, 0.0), mask=(rows < batch)[:, None] & inside)
+            tl.store(final + here, h, mask=(t + 1 == length)[:, None] & inside)
         else:
             # beyond a sequence's length nobody needs its state, so that the zeros put out there may be read
             previous = hidden
             if t > 0:
-                previous = outputs_t - tl.cast(batch, tl.int64) * size
+                previous = outputs + (moment - batch) * size
             for start in range(0, recurrent, block_out):
                 out = start + tl.arange(0, block_out)
                 at = parts_t + rows[:, None] * width + out[None, :]
@@ -638,16 +476,10 @@ def _forward_rows(
                 total = tl.load(at, mask=valid, other=0.0)
                 for begin in range(0, size, block_in):
                     unit = begin + tl.arange(0, block_in)
-                    factor = tl.load(
-                        previous + rows[:, None] * size + unit[None, :],
-                        mask=(rows < batch)[:, None] & (unit < size)[None, :],
-                        other=0.0,
-                    )
-                    across = tl.load(
-                        weight + out[None, :] * size + unit[:, None],
-                        mask=(unit < size)[:, None] & (out < recurrent)[None, :],
-                        other=0.0,
-                    )
+                    from_at = previous + rows[:, None] * size + unit[None, :]
+                    factor = tl.load(from_at, mask=(rows < batch)[:, None] & (unit < size)[None, :], other=0.0)
+                    across_at = weight + out[None, :] * size + unit[:, None]
+                    across = tl.load(across_at, (unit < size)[:, None] & (out < recurrent)[None, :], 0.0)
                     total = tl.dot(factor.to(weight.dtype.element_ty), across, total, input_precision=precision)
                 tl.store(at, total, mask=valid)
             tl.debug_barrier()
@@ -655,36 +487,18 @@ def _forward_rows(
                 some = first + offset + tl.arange(0, block_rows)
                 ends = tl.load(lengths + some, mask=some < batch, other=0)
                 live = t < ends
-                valid = live[:, None] & inside[None, :]
-                at = some[:, None] * width + columns[None, :]
-                target = tl.load(parts_t + at, mask=valid, other=0.0)
+                step = Step(parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, some, columns, live)
+                valid = live[:, None] & inside
+                at = parts_t + some[:, None] * width + columns[None, :]
+                target = tl.load(at, mask=valid, other=0.0)
                 gate = target
-                if gated:
-                    gate = tl.load(parts_t + at + size, mask=valid, other=0.0)
+                if formulas.gated:
+                    gate = tl.load(at + size, mask=valid, other=0.0)
                 here = some[:, None] * size + columns[None, :]
-                new = _step(
-                    target,
-                    gate,
-                    tl.load(previous + here, mask=valid, other=0.0),
-                    parts_t,
-                    scales_t,
-                    cosines_t,
-                    keep_t,
-                    keep_probability,
-                    norms,
-                    eta,
-                    some,
-                    columns,
-                    live,
-                    size,
-                    gated,
-                    normalized,
-                    time_normalized,
-                    zoneout,
-                    activation,
-                )
-                tl.store(outputs_t + here, tl.where(valid, new, 0.0), (some < batch)[:, None] & inside[None, :])
-                tl.store(final + here, new, mask=(t + 1 == ends)[:, None] & inside[None, :])
+                old = tl.load(previous + here, mask=valid, other=0.0)
+                new = _advance(target, gate, old, cosines + moment, step, formulas)
+                tl.store(outputs_t + here, tl.where(valid, new, 0.0), mask=(some < batch)[:, None] & inside)
+                tl.store(final + here, new, mask=(t + 1 == ends)[:, None] & inside)
             tl.debug_barrier()
 
 
@@ -705,12 +519,7 @@ def _backward_rows(
     batch,
     keep_probability,
     eta,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
+    formulas: tl.constexpr,
     precision: tl.constexpr,
     resident: tl.constexpr,
     block_batch: tl.constexpr,
@@ -720,68 +529,47 @@ def _backward_rows(
     block_in: tl.constexpr,
 ):
     """`grad_hidden` holds the gradient of h_t as t goes back, `grad_norms` (programs, 3, 2, N) starts as zeros."""
+    size: tl.constexpr = formulas.size
+    width: tl.constexpr = formulas.width
+    recurrent: tl.constexpr = formulas.recurrent
     first = tl.program_id(0).to(tl.int64) * block_batch
     grad_norms += tl.program_id(0) * (6 * size)
-    columns = tl.arange(0, block_size)
-    inside = columns < size
-    width: tl.constexpr = (2 + gated) * size
-    recurrent: tl.constexpr = (1 + gated) * size
     rows = first + tl.arange(0, block_batch)
-
+    columns = tl.arange(0, block_size)
+    inside = (columns < size)[None, :]
     if resident:
-        square = inside[:, None] & inside[None, :]
-        along = weight + columns[:, None] * size + columns[None, :]
-        target_weight = tl.load(along, mask=square, other=0.0)
-        gate_weight = target_weight
-        if gated:
-            gate_weight = tl.load(along + size * size, mask=square, other=0.0)
+        target_weight, gate_weight = _resident_weights(weight, columns[:, None], columns[None, :], formulas)
 
     for back in range(steps):
         t = steps - 1 - back
         moment = tl.cast(t, tl.int64) * batch
-        parts_t, outputs_t, scales_t = parts + moment * width, grad_outputs + moment * size, scales + moment * 2
-        keep_t = keep + moment * size
+        parts_t, grad_outputs_t = parts + moment * width, grad_outputs + moment * size
+        scales_t, keep_t = scales + moment * 2, keep + moment * size
         previous = hidden
         if t > 0:
             previous = outputs + (moment - batch) * size
         for offset in range(0, block_batch, block_rows):
             some = first + offset + tl.arange(0, block_rows)
-            known = (some < batch)[:, None] & inside[None, :]
             live = t < tl.load(lengths + some, mask=some < batch, other=0)
-            valid = live[:, None] & inside[None, :]
+            step = Step(parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, some, columns, live)
+            known = (some < batch)[:, None] & inside
+            valid = live[:, None] & inside
             here = some[:, None] * size + columns[None, :]
             later = tl.load(grad_hidden + here, mask=known, other=0.0)
-            dtarget, dgate, dembedded, dh = _step_backward(
-                tl.where(valid, later + tl.load(outputs_t + here, mask=valid, other=0.0), 0.0),
-                tl.load(previous + here, mask=valid, other=0.0),
-                parts_t,
-                scales_t,
-                keep_t,
-                keep_probability,
-                norms,
-                grad_norms,
-                eta,
-                some,
-                columns,
-                live,
-                size,
-                gated,
-                normalized,
-                time_normalized,
-                zoneout,
-                activation,
-            )
-            at = parts_t + some[:, None] * width + columns[None, :]
+            d = tl.where(valid, later + tl.load(grad_outputs_t + here, mask=valid, other=0.0), 0.0)
+            old = tl.load(previous + here, mask=valid, other=0.0)
+            dtarget, dgate, dembedded, dh = _retreat(d, old, step, formulas)
             dtarget = tl.where(valid, dtarget, 0.0)
-            tl.store(at, dtarget, mask=known)
-            if gated:
-                dgate = tl.where(valid, dgate, 0.0)
-                tl.store(at + size, dgate, mask=known)
-            tl.store(at + (1 + gated) * size, tl.where(valid, dembedded, 0.0), mask=known)
+            dgate = tl.where(valid, dgate, 0.0)
             dh = tl.where(valid, dh, later)
+            at = parts_t + some[:, None] * width + columns[None, :]
+            tl.store(at, dtarget, mask=known)
+            if formulas.gated:
+                tl.store(at + size, dgate, mask=known)
+            tl.store(at + recurrent, tl.where(valid, dembedded, 0.0), mask=known)
             if resident:
                 dh = tl.dot(dtarget.to(weight.dtype.element_ty), target_weight, dh, input_precision=precision)
-                if gated:
+                if formulas.gated:
                     dh = tl.dot(dgate.to(weight.dtype.element_ty), gate_weight, dh, input_precision=precision)
             tl.store(grad_hidden + here, dh, mask=known)
         tl.debug_barrier()
@@ -793,16 +581,10 @@ def _backward_rows(
                 total = tl.load(at, mask=known, other=0.0)
                 for begin in range(0, recurrent, block_in):
                     unit = begin + tl.arange(0, block_in)
-                    factor = tl.load(
-                        parts_t + rows[:, None] * width + unit[None, :],
-                        mask=(rows < batch)[:, None] & (unit < recurrent)[None, :],
-                        other=0.0,
-                    )
-                    along = tl.load(
-                        weight + unit[:, None] * size + out[None, :],
-                        mask=(unit < recurrent)[:, None] & (out < size)[None, :],
-                        other=0.0,
-                    )
+                    from_at = parts_t + rows[:, None] * width + unit[None, :]
+                    factor = tl.load(from_at, mask=(rows < batch)[:, None] & (unit < recurrent)[None, :], other=0.0)
+                    along_at = weight + unit[:, None] * size + out[None, :]
+                    along = tl.load(along_at, (unit < recurrent)[:, None] & (out < size)[None, :], 0.0)
                     total = tl.dot(factor.to(weight.dtype.element_ty), along, total, input_precision=precision)
                 tl.store(at, total, mask=known)
             tl.debug_barrier()
@@ -824,99 +606,75 @@ def _forward_memory(
     final,
     cosines,
     scales,
-    candidates,
+    remembered,
     checkpoints,
     steps,
     batch,
     keep_probability,
     eta,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
+    formulas: tl.constexpr,
     every: tl.constexpr,
     block_size: tl.constexpr,
     block_tile: tl.constexpr,
 ):
-    """`memory` holds R_0 and is overwritten with R_t; `candidates` (T, B, N) takes R_t h_{t−1}."""
+    """`memory` holds R_0 and is overwritten with R_t; `remembered` (T, B, N) takes R_t h_{t−1}."""
+    size: tl.constexpr = formulas.size
+    width: tl.constexpr = formulas.width
+    recurrent: tl.constexpr = formulas.recurrent
     sample = tl.program_id(0).to(tl.int64)
     row = sample + tl.arange(0, 1)
     columns = tl.arange(0, block_size)
-    inside = columns < size
-    width: tl.constexpr = (2 + gated) * size
-    recurrent: tl.constexpr = (1 + gated) * size
-    length = tl.load(lengths + sample).to(tl.int32)
-    live = row < batch
-    valid = inside[None, :]
+    inside = (columns < size)[None, :]
+    here = row[:, None] * size + columns[None, :]
     memory += sample * (size * size)
     checkpoints += sample * (size * size)
-    h = tl.load(hidden + row[:, None] * size + columns[None, :], mask=valid, other=0.0)
+    h = tl.load(hidden + here, mask=inside, other=0.0)
 
-    for t in range(length):
+    for t in range(tl.load(lengths + sample).to(tl.int32)):
         moment = tl.cast(t, tl.int64) * batch
-        parts_t, outputs_t, scales_t = parts + moment * width, outputs + moment * size, scales + moment * 2
-        cosines_t, keep_t = cosines + moment, keep + moment * size
+        parts_t, scales_t, keep_t = parts + moment * width, scales + moment * 2, keep + moment * size
+        remembered_t = remembered + moment * size
+        step = Step(parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, row, columns, row < batch)
         for start in range(0, recurrent, block_tile):
             out = start + tl.arange(0, block_tile)
-            tile = tl.load(
-                weight + out[:, None] * size + columns[None, :], mask=(out < recurrent)[:, None] & valid, other=0.0
-            )
-            at = parts_t + sample * width + out
-            total = tl.load(at, mask=out < recurrent, other=0.0) + tl.sum(tile.to(tl.float32) * h, axis=1)
-            tl.store(at, total, mask=out < recurrent)
+            tile_at = weight + out[:, None] * size + columns[None, :]
+            tile = tl.load(tile_at, mask=(out < recurrent)[:, None] & inside, other=0.0).to(tl.float32)
+            sums_at = parts_t + sample * width + out
+            sums = tl.load(sums_at, mask=out < recurrent, other=0.0) + tl.sum(tile * h, axis=1)
+            tl.store(sums_at, sums, mask=out < recurrent)
         tl.debug_barrier()
 
-        at = row[:, None] * width + columns[None, :]
-        target = tl.load(parts_t + at, mask=valid, other=0.0)
+        at = parts_t + row[:, None] * width + columns[None, :]
+        target = tl.load(at, mask=inside, other=0.0)
         gate = target
-        if gated:
-            gate = tl.load(parts_t + at + size, mask=valid, other=0.0)
-        embedded = tl.load(parts_t + at + recurrent, mask=valid, other=0.0)
-        target, gate = _settle(target, gate, parts_t, scales_t, norms, row, columns, live, size, gated, normalized)
-        u, _, w, c11, c12, c21, c22, _, _, _, _, _, _, cosine = _turn(target, embedded, columns, size)
-        tl.store(cosines_t + row[:, None], cosine)
+        if formulas.gated:
+            gate = tl.load(at + size, mask=inside, other=0.0)
+        target, gate, embedded = _settle(target, gate, step, formulas)
+        turn = _turn(target, embedded, columns, size)
+        u, w = turn.u, turn.w
+        tl.store(cosines + moment + row[:, None], turn.cosine)
         alpha, beta = _dot(u, h), _dot(w, h)
-        rotated = h + (c11 * alpha + c12 * beta) * u + (c21 * alpha + c22 * beta) * w
+        rotated = h + (turn.c11 * alpha + turn.c12 * beta) * u + (turn.c21 * alpha + turn.c22 * beta) * w
 
         # R_t h = R_{t−1} (Rotation h), in the same pass over the rows of R that turns R_{t−1} into R_t
         saving = (t > 0) & (t % every == 0)
         checkpoint = checkpoints + (tl.cast(t // every, tl.int64) - 1) * batch * (size * size)
         for start in range(0, size, block_tile):
             out = start + tl.arange(0, block_tile)
-            at = out[:, None] * size + columns[None, :]
-            tile_valid = (out < size)[:, None] & valid
-            tile = tl.load(memory + at, mask=tile_valid, other=0.0)
-            tl.store(checkpoint + at, tile, mask=tile_valid & saving)
-            tl.store(candidates + (moment + sample) * size + out, tl.sum(tile * rotated, axis=1), mask=out < size)
+            tile_at = out[:, None] * size + columns[None, :]
+            valid = (out < size)[:, None] & inside
+            tile = tl.load(memory + tile_at, mask=valid, other=0.0)
+            tl.store(checkpoint + tile_at, tile, mask=valid & saving)
+            tl.store(remembered_t + sample * size + out, tl.sum(tile * rotated, axis=1), mask=out < size)
             tile_u, tile_w = _dot(tile, u), _dot(tile, w)
-            tile += (c11 * tile_u + c21 * tile_w) * u + (c12 * tile_u + c22 * tile_w) * w
-            tl.store(memory + at, tile, mask=tile_valid)
+            tile += (turn.c11 * tile_u + turn.c21 * tile_w) * u + (turn.c12 * tile_u + turn.c22 * tile_w) * w
+            tl.store(memory + tile_at, tile, mask=valid)
         tl.debug_barrier()
 
-        here = row[:, None] * size + columns[None, :]
-        remembered = tl.load(candidates + moment * size + here, mask=valid, other=0.0)
-        h = _new_hidden(
-            embedded + remembered,
-            gate,
-            h,
-            keep_t,
-            keep_probability,
-            norms,
-            eta,
-            row,
-            columns,
-            live,
-            size,
-            gated,
-            normalized,
-            time_normalized,
-            zoneout,
-            activation,
-        )
-        tl.store(outputs_t + here, h, mask=valid)
-    tl.store(final + row[:, None] * size + columns[None, :], h, mask=valid)
+        candidate = embedded + tl.load(remembered_t + here, mask=inside, other=0.0)
+        h = _new_hidden(candidate, gate, h, step, formulas)
+        tl.store(outputs + moment * size + here, h, mask=inside)
+    tl.store(final + here, h, mask=inside)
 
 
 @triton.jit(do_not_specialize=["steps", "batch"])
@@ -930,7 +688,7 @@ def _backward_memory(
     lengths,
     outputs,
     scales,
-    candidates,
+    remembered,
     checkpoints,
     grad_outputs,
     grad_hidden,
@@ -940,81 +698,57 @@ def _backward_memory(
     batch,
     keep_probability,
     eta,
-    size: tl.constexpr,
-    gated: tl.constexpr,
-    normalized: tl.constexpr,
-    time_normalized: tl.constexpr,
-    zoneout: tl.constexpr,
-    activation: tl.constexpr,
+    formulas: tl.constexpr,
     every: tl.constexpr,
     block_size: tl.constexpr,
     block_tile: tl.constexpr,
 ):
-    """`memory` holds R_T and is turned back; `grad_memory` holds ∂L/∂R_t, `grad_hidden` ∂L/∂h_T, then those of t = 0."""
+    """`memory` holds R_T and is turned back; `grad_memory`, `grad_hidden` go from the last state's to the first's."""
+    size: tl.constexpr = formulas.size
+    width: tl.constexpr = formulas.width
+    recurrent: tl.constexpr = formulas.recurrent
     sample = tl.program_id(0).to(tl.int64)
-    grad_norms += sample * (6 * size)
     row = sample + tl.arange(0, 1)
     columns = tl.arange(0, block_size)
-    inside = columns < size
-    width: tl.constexpr = (2 + gated) * size
-    recurrent: tl.constexpr = (1 + gated) * size
-    length = tl.load(lengths + sample).to(tl.int32)
-    live = row < batch
-    valid = inside[None, :]
+    inside = (columns < size)[None, :]
+    here = row[:, None] * size + columns[None, :]
+    grad_norms += sample * (6 * size)
     memory += sample * (size * size)
     grad_memory += sample * (size * size)
     checkpoints += sample * (size * size)
-    here = row[:, None] * size + columns[None, :]
-    dh = tl.load(grad_hidden + here, mask=valid, other=0.0)
+    dh = tl.load(grad_hidden + here, mask=inside, other=0.0)
 
+    length = tl.load(lengths + sample).to(tl.int32)
     for t in range(length, steps):
         at = parts + (tl.cast(t, tl.int64) * batch + row[:, None]) * width + columns[None, :]
-        for slot in tl.static_range(2 + gated):
-            tl.store(at + slot * size, tl.zeros([1, block_size], tl.float32), mask=valid)
+        tl.store(at, tl.zeros([1, block_size], tl.float32), mask=inside)
+        tl.store(at + recurrent, tl.zeros([1, block_size], tl.float32), mask=inside)
+        if formulas.gated:
+            tl.store(at + size, tl.zeros([1, block_size], tl.float32), mask=inside)
 
     for back in range(length):
         t = length - 1 - back
         moment = tl.cast(t, tl.int64) * batch
         parts_t, scales_t, keep_t = parts + moment * width, scales + moment * 2, keep + moment * size
+        remembered_t = remembered + moment * size
+        step = Step(parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, row, columns, row < batch)
         previous = hidden
         if t > 0:
             previous = outputs + (moment - batch) * size
-        h = tl.load(previous + here, mask=valid, other=0.0)
-        embedded, saved_target, saved_gate, target, gate = _recall(
-            parts_t, norms, row, columns, live, size, gated, normalized
-        )
-        dy, dgate, dh = _new_hidden_backward(
-            dh + tl.load(grad_outputs + moment * size + here, mask=valid, other=0.0),
-            embedded + tl.load(candidates + moment * size + here, mask=valid, other=0.0),
-            gate,
-            saved_gate,
-            h,
-            keep_t,
-            keep_probability,
-            norms,
-            grad_norms,
-            scales_t,
-            eta,
-            row,
-            columns,
-            live,
-            size,
-            gated,
-            normalized,
-            time_normalized,
-            zoneout,
-            activation,
-        )
-        # the tiles want it by rows; what stood there is spent
-        tl.store(candidates + moment * size + here, dy, mask=valid)
+        h = tl.load(previous + here, mask=inside, other=0.0)
+        saved_target, saved_gate, target, gate, embedded = _recall(step, formulas)
+        d = dh + tl.load(grad_outputs + moment * size + here, mask=inside, other=0.0)
+        candidate = embedded + tl.load(remembered_t + here, mask=inside, other=0.0)
+        dy, dgate, dh = _new_hidden_backward(d, candidate, gate, saved_gate, h, step, formulas)
+        # the tiles want it along their rows; what stood there is spent
+        tl.store(remembered_t + here, dy, mask=inside)
         tl.debug_barrier()
 
-        u, v, w, c11, c12, c21, c22, c, rho, careful, opposite, inverse_embedded, inverse_target, _ = _turn(
-            target, embedded, columns, size
-        )
+        turn = _turn(target, embedded, columns, size)
+        u, w, c11, c12, c21, c22 = turn.u, turn.w, turn.c11, turn.c12, turn.c21, turn.c22
         # R_t is the checkpoint taken before step t + 1, where there is one
         source = memory
-        if ((t + 1) % every == 0) & (t + 1 < length):
+        if (t + 1) % every == 0 and t + 1 < length:
             source = checkpoints + (tl.cast((t + 1) // every, tl.int64) - 1) * batch * (size * size)
         du = tl.zeros([1, block_size], tl.float32)
         dw = tl.zeros([1, block_size], tl.float32)
@@ -1024,110 +758,94 @@ def _backward_memory(
         dc22 = tl.zeros([1, 1], tl.float32)
         for start in range(0, size, block_tile):
             out = start + tl.arange(0, block_tile)
-            at = out[:, None] * size + columns[None, :]
-            tile_valid = (out < size)[:, None] & valid
-            dy_out = tl.load(candidates + (moment + sample) * size + out, mask=out < size, other=0.0)[:, None]
+            tile_at = out[:, None] * size + columns[None, :]
+            valid = (out < size)[:, None] & inside
+            dy_out = tl.load(remembered_t + sample * size + out, mask=out < size, other=0.0)[:, None]
             # R_t, and ∂L/∂R_t with what y_t = R_t h_{t−1} adds
-            tile = tl.load(source + at, mask=tile_valid, other=0.0)
-            d = tl.load(grad_memory + at, mask=tile_valid, other=0.0) + dy_out * h
+            tile = tl.load(source + tile_at, mask=valid, other=0.0)
+            d_tile = tl.load(grad_memory + tile_at, mask=valid, other=0.0) + dy_out * h
             dh += tl.sum(tile * dy_out, axis=0, keep_dims=True)
             # R_{t−1} = R_t Rotationᵀ
             tile_u, tile_w = _dot(tile, u), _dot(tile, w)
             tile += (c11 * tile_u + c12 * tile_w) * u + (c21 * tile_u + c22 * tile_w) * w
-            # M = R_{t−1}ᵀ ∂L/∂R_t, E = [u w]: ∂E = M E Cᵀ + Mᵀ E C and ∂C = Eᵀ M E
+            tl.store(memory + tile_at, tile, mask=valid)
+            # with M = R_{t−1}ᵀ ∂L/∂R_t and E = [u w], ∂E = M E Cᵀ + Mᵀ E C and ∂C = Eᵀ M E
             tile_u, tile_w = _dot(tile, u), _dot(tile, w)
-            d_u, d_w = _dot(d, u), _dot(d, w)
+            d_u, d_w = _dot(d_tile, u), _dot(d_tile, w)
             to_u, to_w = c11 * d_u + c12 * d_w, c21 * d_u + c22 * d_w
-            du += tl.sum(tile * to_u + d * (c11 * tile_u + c21 * tile_w), axis=0, keep_dims=True)
-            dw += tl.sum(tile * to_w + d * (c12 * tile_u + c22 * tile_w), axis=0, keep_dims=True)
+            du += tl.sum(tile * to_u + d_tile * (c11 * tile_u + c21 * tile_w), axis=0, keep_dims=True)
+            dw += tl.sum(tile * to_w + d_tile * (c12 * tile_u + c22 * tile_w), axis=0, keep_dims=True)
             dc11 += tl.sum(tile_u * d_u, axis=0, keep_dims=True)
             dc12 += tl.sum(tile_u * d_w, axis=0, keep_dims=True)
             dc21 += tl.sum(tile_w * d_u, axis=0, keep_dims=True)
             dc22 += tl.sum(tile_w * d_w, axis=0, keep_dims=True)
             # ∂L/∂R_{t−1} = ∂L/∂R_t Rotationᵀ
-            tl.store(memory + at, tile, mask=tile_valid)
-            tl.store(grad_memory + at, d + to_u * u + to_w * w, mask=tile_valid)
+            tl.store(grad_memory + tile_at, d_tile + to_u * u + to_w * w, mask=valid)
 
-        dembedded, dtarget = _turn_backward(
-            du,
-            dw,
-            dc11,
-            dc12,
-            dc21,
-            dc22,
-            u,
-            v,
-            w,
-            c22,
-            c,
-            rho,
-            careful,
-            opposite,
-            inverse_embedded,
-            inverse_target,
-        )
-        if normalized:
-            scale = tl.load(scales_t + 2 * row[:, None])
-            dtarget = _normalize_backward(dtarget, saved_target, scale, norms, grad_norms, 0, columns, size)
+        dembedded, dtarget = _turn_backward(du, dw, dc11, dc12, dc21, dc22, turn)
+        dtarget = _target_backward(dtarget, saved_target, step, formulas)
         at = parts_t + row[:, None] * width + columns[None, :]
-        tl.store(at, dtarget, mask=valid)
-        if gated:
-            tl.store(at + size, dgate, mask=valid)
-        tl.store(at + recurrent, dembedded + dy, mask=valid)
+        tl.store(at, dtarget, mask=inside)
+        if formulas.gated:
+            tl.store(at + size, dgate, mask=inside)
+        tl.store(at + recurrent, dembedded + dy, mask=inside)
         tl.debug_barrier()
 
         for start in range(0, recurrent, block_tile):
             out = start + tl.arange(0, block_tile)
-            tile = tl.load(
-                weight + out[:, None] * size + columns[None, :], mask=(out < recurrent)[:, None] & valid, other=0.0
-            )
+            tile_at = weight + out[:, None] * size + columns[None, :]
+            tile = tl.load(tile_at, mask=(out < recurrent)[:, None] & inside, other=0.0).to(tl.float32)
             d_out = tl.load(parts_t + sample * width + out, mask=out < recurrent, other=0.0)[:, None]
-            dh += tl.sum(tile.to(tl.float32) * d_out, axis=0, keep_dims=True)
-    tl.store(grad_hidden + here, dh, mask=valid)
+            dh += tl.sum(tile * d_out, axis=0, keep_dims=True)
+    tl.store(grad_hidden + here, dh, mask=inside)
 
 
-# ---------------------------------------------------------------- what calls them
+# ---------------------------------------------------------------- what launches them
 
 
-def _formulas(problem: Problem) -> dict[str, object]:
-    """Return the arguments that decide the formulas."""
+def _settings(problem: Problem) -> dict[str, Any]:
+    """Return the kernels' arguments besides tensors and their sizes."""
     options, keep = problem.options, problem.keep
-    return {
-        "keep_probability": float(keep) if isinstance(keep, (int, float)) else 0.0,
+    groups, size = problem.parts.shape[-2:]
+    settings: dict[str, Any] = {
+        "keep_probability": float(keep) if isinstance(keep, float | int) else 0.0,
         "eta": 1.0 if options.eta is None else float(options.eta),
-        "size": problem.hidden.shape[-1],
-        "gated": int(options.update_gate),
-        "normalized": problem.norms is not None,
-        "time_normalized": options.eta is not None,
-        "zoneout": 0 if keep is None else 1 if isinstance(keep, Tensor) else 2,
-        "activation": options.activation,
+        "formulas": Formulas(
+            size=size,
+            recurrent=(groups - 1) * size,
+            width=groups * size,
+            gated=options.update_gate,
+            normalized=problem.norms is not None,
+            time_normalized=options.eta is not None,
+            zoneout="none" if keep is None else "mask" if isinstance(keep, Tensor) else "probability",
+            activation=options.activation,
+        ),
     }
-
-
-def _tiling(problem: Problem) -> dict[str, object]:
-    """Return the arguments that decide how the work is cut, for λ = 0 or λ = 1."""
-    size = problem.hidden.shape[-1]
     if problem.memory is not None:
         block_size = triton.next_power_of_2(size)
-        return {
+        tile = min(max(TILE // block_size, 1), block_size)
+        warps = 4 if size <= 64 else 8
+        return settings | {
             "every": CHECKPOINT_EVERY,
             "block_size": block_size,
-            "block_tile": min(max(TILE // block_size, 1), block_size),
-            "num_warps": 4 if size <= 64 else 8,
+            "block_tile": tile,
+            "num_warps": warps,
+            "num_stages": 1,
         }
     block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
-    resident = size <= RESIDENT_SIZE
     is_float = problem.weight_hh.dtype == torch.float32
-    return {
-        "precision": "ieee" if is_float and not torch.backends.cuda.matmul.allow_tf32 else "tf32",
+    precision = "ieee" if is_float and not torch.backends.cuda.matmul.allow_tf32 else "tf32"
+    resident = size <= RESIDENT_SIZE[precision]
+    return settings | {
+        "precision": precision,
         "resident": resident,
         "block_batch": BLOCK_BATCH,
         "block_rows": BLOCK_BATCH if resident else min(max(TILE // block_size, 1), BLOCK_BATCH),
         "block_size": block_size,
         "block_out": min(block_size, 128),
-        "block_in": 32 if is_float else 64,
+        "block_in": min(block_size, 32 if is_float else 64),
         "num_warps": 4 if size <= 32 else 8,
-        "num_stages": 2,
+        "num_stages": 1 if resident else 2,
     }
 
 
@@ -1144,14 +862,14 @@ def _common(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def forward(problem: Problem) -> Solution:
-    """Run the recurrence: `src.cells.rum.RUMCell`, λ = 0 or λ = 1, from the projected inputs.
+    """Run the recurrence of `src.cells.rum.RUMCell`, λ = 0 or λ = 1, from the projected inputs.
 
     Overwrites `problem.parts` if that is float32. For λ = 1 the memory is read and written once a step, in global
-    memory, where a small one stays in the cache.
+    memory, of which the caches hold a small one.
 
     Args:
-        problem: see `src.ops.rum.Problem`; a CUDA device, or any under Triton's interpreter. `parts` and `weight_hh`
-            float32, bfloat16 or float16.
+        problem: see `src.ops.rum.Problem`; on a CUDA device, or anywhere under Triton's interpreter. `parts` and
+            `weight_hh` float32, bfloat16 or float16.
 
     Returns:
         outputs (T, B, N), hidden (B, N), memory (B, N, N) or None, cosines (T, B), all float32.
@@ -1162,126 +880,64 @@ def forward(problem: Problem) -> Solution:
     hidden, norms, keep, lengths = _common(problem)
     # the kernel for λ = 1 leaves alone what lies beyond a sequence's length
     make = torch.zeros if problem.memory is not None and problem.lengths is not None else torch.empty
-    outputs = make((steps, batch, size), device=parts.device)
+    outputs = make((steps, batch, size), dtype=torch.float32, device=parts.device)
     final = torch.empty_like(hidden)
-    cosines = parts.new_empty(steps, batch)
-    scales = parts.new_empty((steps, batch, 2) if problem.norms is not None else (0,))
+    cosines = torch.empty((steps, batch), dtype=torch.float32, device=parts.device)
+    scales = torch.empty(
+        (steps, batch, 2) if problem.norms is not None else (1,), dtype=torch.float32, device=parts.device
+    )
+    inputs = (parts, problem.weight_hh, hidden)
+    results = (norms, keep, lengths, outputs, final, cosines, scales)
     with torch.cuda.device_of(parts):
         if problem.memory is None:
-            _forward_rows[(triton.cdiv(batch, BLOCK_BATCH),)](
-                parts,
-                problem.weight_hh,
-                hidden,
-                norms,
-                keep,
-                lengths,
-                outputs,
-                final,
-                cosines,
-                scales,
-                steps,
-                batch,
-                **_formulas(problem),
-                **_tiling(problem),
-            )
+            programs = triton.cdiv(batch, BLOCK_BATCH)
+            _forward_rows[(programs,)](*inputs, *results, steps, batch, **_settings(problem))
             return Solution(outputs, final, None, cosines, (parts, scales))
         memory = problem.memory.to(torch.float32, copy=True)
-        candidates = parts.new_empty(steps, batch, size)
-        checkpoints = parts.new_empty((steps - 1) // CHECKPOINT_EVERY, batch, size, size)
-        _forward_memory[(batch,)](
-            parts,
-            problem.weight_hh,
-            hidden,
-            memory,
-            norms,
-            keep,
-            lengths,
-            outputs,
-            final,
-            cosines,
-            scales,
-            candidates,
-            checkpoints,
-            steps,
-            batch,
-            **_formulas(problem),
-            **_tiling(problem),
-        )
-        return Solution(outputs, final, memory, cosines, (parts, scales, candidates, checkpoints))
+        remembered = torch.empty_like(outputs)
+        checkpoints = memory.new_empty((steps - 1) // CHECKPOINT_EVERY, *memory.shape)
+        saved = (remembered, checkpoints)
+        _forward_memory[(batch,)](*inputs, memory, *results, *saved, steps, batch, **_settings(problem))
+        return Solution(outputs, final, memory, cosines, (parts, scales, *saved))
 
 
 def backward(
     problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
 ) -> Gradients:
-    """Return the gradients of everything but the weights, which are a product of `parts`' with the states.
+    """Return the gradients of everything but the weights, whose gradient is a product of that of `parts`.
 
-    Can be run once after a `forward`: it overwrites what that saved.
+    It can run once after a `forward`, whose saved tensors it overwrites.
 
     Args:
-        problem, solution: what `forward` got and returned.
-        grad_outputs, grad_hidden, grad_memory: (T, B, N), (B, N), (B, N, N); the last None for λ = 0.
+        problem: what `forward` got.
+        solution: what it returned.
+        grad_outputs: (T, B, N).
+        grad_hidden: (B, N).
+        grad_memory: (B, N, N), None for λ = 0.
 
     Returns:
-        See `src.ops.rum.Gradients`; float32, `parts` in the memory of the saved ones.
+        See `src.ops.rum.Gradients`; all float32, `parts` in the place of the saved ones.
     """
     steps, batch = problem.parts.shape[:2]
-    size = problem.hidden.shape[-1]
-    parts, scales = solution.saved[:2]
+    parts, scales, *saved = solution.saved
     hidden, norms, keep, lengths = _common(problem)
-    outputs, grad_outputs = solution.outputs.contiguous(), grad_outputs.float().contiguous()
-    grad_initial = torch.empty_like(hidden).copy_(grad_hidden)
     programs = batch if problem.memory is not None else triton.cdiv(batch, BLOCK_BATCH)
-    grad_norms = parts.new_zeros((programs, 3, 2, size) if problem.norms is not None else (0,))
-    grad_initial_memory = None
+    grad_outputs = grad_outputs.float().contiguous()
+    grad_hidden = torch.empty_like(hidden).copy_(grad_hidden)
+    grad_norms = None if problem.norms is None else norms.new_zeros(programs, *norms.shape)
+    norms_place = hidden if grad_norms is None else grad_norms
+    inputs = (parts, problem.weight_hh, hidden)
+    before = (norms, keep, lengths, solution.outputs.contiguous(), scales)
     with torch.cuda.device_of(parts):
-        if problem.memory is None:
-            _backward_rows[(programs,)](
-                parts,
-                problem.weight_hh,
-                hidden,
-                norms,
-                keep,
-                lengths,
-                outputs,
-                scales,
-                grad_outputs,
-                grad_initial,
-                grad_norms,
-                steps,
-                batch,
-                **_formulas(problem),
-                **_tiling(problem),
-            )
+        if solution.memory is None:
+            gradients = (grad_outputs, grad_hidden, norms_place)
+            _backward_rows[(programs,)](*inputs, *before, *gradients, steps, batch, **_settings(problem))
         else:
-            assert solution.memory is not None
             assert grad_memory is not None
-            candidates, checkpoints = solution.saved[2:]
-            grad_initial_memory = torch.empty_like(solution.memory).copy_(grad_memory)
-            _backward_memory[(programs,)](
-                parts,
-                problem.weight_hh,
-                hidden,
-                solution.memory.clone(),
-                norms,
-                keep,
-                lengths,
-                outputs,
-                scales,
-                candidates,
-                checkpoints,
-                grad_outputs,
-                grad_initial,
-                grad_initial_memory,
-                grad_norms,
-                steps,
-                batch,
-                **_formulas(problem),
-                **_tiling(problem),
-            )
-    return Gradients(
-        parts,
-        parts.sum((0, 1)),
-        grad_initial,
-        grad_initial_memory,
-        grad_norms.sum(0) if problem.norms is not None else None,
-    )
+            memory = solution.memory.clone()
+            grad_memory = torch.empty_like(memory).copy_(grad_memory)
+            gradients = (grad_outputs, grad_hidden, grad_memory, norms_place)
+            arguments = (*inputs, memory, *before, *saved, *gradients)
+            _backward_memory[(programs,)](*arguments, steps, batch, **_settings(problem))
+    summed = None if grad_norms is None else grad_norms.sum(0)
+    return Gradients(parts, parts.sum((0, 1)), grad_hidden, grad_memory, summed)

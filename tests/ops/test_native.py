@@ -1,0 +1,139 @@
+"""Compiling on first use: kept, shared, whole or not at all; and what is said where it cannot be done."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from src.cells.rum import RUMCell
+from src.checks import OptionError
+from src.models.recurrent import Recurrent
+from src.ops.kernels import UnavailableError, native, rum_cpu
+from tests.running import spawn
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Give every test a cache of its own, on disk and in this process."""
+    monkeypatch.setenv("GYRE_CACHE", str(tmp_path / "cache"))
+    remembering = (native.load, rum_cpu.library)
+    for function in remembering:
+        function.cache_clear()
+    yield tmp_path / "cache"
+    for function in remembering:
+        function.cache_clear()
+
+
+def source(folder: Path, text: str = 'extern "C" int answer() { return 42; }') -> Path:
+    path = folder / "answer.cpp"
+    path.write_text(text)
+    return path
+
+
+def needs_compiler() -> None:
+    if native.compiler() is None:
+        pytest.skip("there is no C++ compiler")
+
+
+def test_a_library_is_compiled_once_and_kept(tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    assert native.load(source(tmp_path)).answer() == 42
+    (made,) = cache.iterdir()
+    before = made.stat().st_mtime_ns
+    native.load.cache_clear()
+    assert native.load(source(tmp_path)).answer() == 42
+    assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [before]
+    native.load.cache_clear()
+    assert native.load(source(tmp_path, 'extern "C" int answer() { return 43; }')).answer() == 43
+    assert len(list(cache.iterdir())) == 2, "another source is another library"
+
+
+def test_the_cache_stands_where_the_system_wants_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    needs_compiler()
+    monkeypatch.delenv("GYRE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    native.load(source(tmp_path))
+    assert len(list((tmp_path / "xdg" / "gyre").glob("answer-*.so"))) == 1
+
+
+def failing(tmp_path: Path) -> str:
+    """Return a compiler that tells its version and compiles nothing."""
+    path = tmp_path / "c++"
+    path.write_text('#!/bin/sh\n[ "$1" = --version ] || { echo "x.cpp:1: error: out of luck" >&2; exit 1; }\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_that_fails_is_told_in_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    monkeypatch.setenv("CXX", failing(tmp_path))
+    with pytest.raises(UnavailableError, match=r"c\+\+ failed: x\.cpp:1: error: out of luck$"):
+        native.load(source(tmp_path))
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GYRE_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UnavailableError, match=r"file/cache: Not a directory$"):
+        native.load(source(tmp_path))
+
+
+def test_a_damaged_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    native.load(source(tmp_path))
+    (made,) = cache.iterdir()
+    native.load.cache_clear()
+    other = tmp_path / "other"  # the loader remembers what it has loaded by its path
+    other.mkdir()
+    (other / made.name).write_bytes(b"half a library")
+    monkeypatch.setenv("GYRE_CACHE", str(other))
+    with pytest.raises(UnavailableError, match=f"{made.name} does not load: "):
+        native.load(source(tmp_path))
+
+
+def test_without_a_compiler_the_reference_runs_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with caplog.at_level(logging.INFO, "src"):
+        model = Recurrent(lambda size: RUMCell(size, 4), 3)
+    assert model.backend == "reference"
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "RUMCell runs on the reference backend (asked for: auto; there is no C++ compiler"
+    )
+    with pytest.raises(OptionError, match=r"^backend=fused: there is no C\+\+ compiler .*; allowed here: auto, "):
+        Recurrent(lambda size: RUMCell(size, 4), 3, backend="fused")
+
+
+def test_another_power_of_the_memory_has_no_kernels() -> None:
+    with pytest.raises(OptionError, match=r"^backend=fused: λ = 0.5 has no fused path, 0 and 1 have; allowed here: "):
+        Recurrent(lambda size: RUMCell(size, 4, lambd=0.5), 3, backend="fused")
+
+
+def test_half_precision_has_no_kernels_on_the_cpu() -> None:
+    needs_compiler()
+    assert "torch.bfloat16 on cpu" in str(RUMCell(3, 4).bfloat16().fused_obstacle())
+
+
+@pytest.mark.slow
+def test_processes_that_compile_at_once_all_get_a_whole_library(tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    script = tmp_path / "both.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        "code = 'from src.ops.kernels import rum_cpu; print(rum_cpu.library().rum_block())'\n"
+        "jobs = [subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE) for _ in range(3)]\n"
+        "print(*(int(job.communicate()[0]) for job in jobs))\n"
+    )
+    outcome = spawn(str(script), GYRE_CACHE=str(cache), PYTHONPATH=os.getcwd())
+    assert outcome.status == 0, outcome.err
+    assert len(set(outcome.out.split())) == 1
+    assert len(list(cache.iterdir())) == 1
