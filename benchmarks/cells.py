@@ -44,6 +44,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from benchmarks import measure
 from benchmarks.equivalence import disagreements
+from src import heap
 from src.checks import OptionError, check_choice, check_integer
 from src.models.recurrent import BACKENDS, Recurrent
 
@@ -194,7 +195,7 @@ def candidates(settings: Settings, size: Size) -> dict[Case, measure.Maker]:
     for case in (Case(layer, "torch") for layer in LAYERS):
         makers[case] = partial(build_layer, case, *widths)
     for model in settings.model:
-        obstacle = build_cell(Case(model, "reference"), *widths).cells[0].fused_obstacle()
+        obstacle = instantiate(cell_config(model), hidden_size=size.hidden)(size.input).fused_obstacle()
         cases = [Case(model, backend) for backend in settings.backend if backend != "fused" or obstacle is None]
         makers |= {case: partial(build_cell, case, *widths) for case in cases if fits(case, size)}
     return makers
@@ -320,7 +321,7 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
     }
     panels = [key for key in ("steps", "hidden", "batch") if len(grown[key]) > 2]
     cases = list(dict.fromkeys((row["model"], row["backend"]) for row in rows))
-    colors = dict(zip(cases, pyplot.get_cmap("tab20").colors, strict=False))
+    colors = dict(zip(cases, map(pyplot.get_cmap("tab20"), range(len(cases))), strict=False))
     found = {(row["model"], row["backend"], *(row[key] for key in frame)): row for row in rows}
     figure, axes = pyplot.subplots(1, max(1, len(panels)), figsize=(6.5 * max(1, len(panels)), 5.5), squeeze=False)
     for axis, key in zip(axes[0], panels, strict=False):
@@ -381,6 +382,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     torch.set_num_threads(settings.threads)
+    heap.keep()  # as in training
     about = provenance(settings)
     rows: list[dict[str, Any]] = []
     for size in sizes:

@@ -99,8 +99,9 @@ def times(loads: Sequence[Load], repeat: int) -> tuple[list[tuple[float, float]]
     def one_round() -> list[tuple[float, float]]:
         return [(milliseconds(load.forward), milliseconds(load.train)) for load in loads]
 
-    warming_up = milliseconds(lambda: one_round()) / 1000  # does not count
-    repeat = min(repeat, max(3, int(SECONDS / warming_up)))
+    start = time.perf_counter()
+    one_round()  # warms up and does not count
+    repeat = min(repeat, max(3, int(SECONDS / (time.perf_counter() - start))))
     # every load in every round, so that the machine's drift hits all alike
     rounds = [one_round() for _ in range(repeat)]
     return [tuple(map(statistics.median, zip(*pairs, strict=True))) for pairs in zip(*rounds, strict=True)], repeat

@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning.callbacks import TQDMProgressBar
 
-from src.callbacks import Checkpoints, Examples, FiniteGuard, NonFiniteError, Statistics, first_non_finite
+from src.callbacks import (
+    Checkpoints,
+    Examples,
+    FiniteGuard,
+    NonFiniteError,
+    ProgressBar,
+    Statistics,
+    first_non_finite,
+)
 from src.checks import OptionError
 from src.data.batching import Batch
 from tests.running import SMALL_RECALL, build_task, invoke
@@ -192,7 +201,7 @@ def guarded(task: Any, batch: Batch, every: int, step: int, spoil: bool) -> None
     loss.backward()
     if spoil:
         task.model.head.weight.grad[0, 0] = float("inf")
-    guard.on_before_optimizer_step(trainer, task, None)
+    guard.on_before_optimizer_step(trainer, task, torch.optim.SGD(task.parameters()))
 
 
 def test_the_guard_stops_a_step_and_tells_which(task: Any, batch: Batch) -> None:
@@ -202,6 +211,16 @@ def test_the_guard_stops_a_step_and_tells_which(task: Any, batch: Batch) -> None
     guarded(task, batch, every=5, step=7, spoil=True)
     with pytest.raises(NonFiniteError):
         guarded(task, batch, every=5, step=10, spoil=True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_the_guard_stops_at_a_loss_whose_gradients_are_finite(
+    task: Any, batch: Batch, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = task.loss
+    monkeypatch.setattr(task, "loss", lambda logits, batch: loss(logits, batch) + value)
+    with pytest.raises(NonFiniteError, match=rf"^step 8: the loss is {value:g} .* first to go: the loss$"):
+        guarded(task, batch, every=1, step=7, spoil=False)
 
 
 def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:
@@ -217,6 +236,43 @@ def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path
     with torch.no_grad():
         drawn = task.render(batch, task(batch).argmax(-1))
     assert (tmp_path / "examples.txt").read_text() == f"step 3\n{drawn}\n\nstep 6\n{drawn}\n\n"
+
+
+def drawn_steps(monkeypatch: pytest.MonkeyPatch, step_seconds: float, **options: Any) -> list[int]:
+    """Return after which of ten steps of so many seconds the bar is drawn."""
+    clock = iter(100 + step_seconds * step for step in range(10))
+    monkeypatch.setattr("src.callbacks.time.monotonic", lambda: next(clock))
+    drawn: list[int] = []
+    monkeypatch.setattr(TQDMProgressBar, "on_train_batch_end", lambda *arguments: drawn.append(arguments[-1]))
+    monkeypatch.setattr(ProgressBar, "total_train_batches", 10)
+    bar = ProgressBar(**options)
+    for index in range(10):
+        bar.on_train_batch_end(None, None, None, None, index)  # type: ignore[arg-type]
+    return drawn
+
+
+def test_the_bar_is_drawn_by_the_clock_and_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn_steps(monkeypatch, 0.125) == [0, 4, 8, 9]
+    assert drawn_steps(monkeypatch, 0.125, seconds=0.25) == [0, 2, 4, 6, 8, 9]
+    assert drawn_steps(monkeypatch, 20.0) == list(range(10))
+    assert drawn_steps(monkeypatch, 0.001, seconds=0) == list(range(10))
+
+
+@pytest.mark.parametrize("options", [{"seconds": -1}, {"seconds": "x"}, {"refresh_rate": 0}])
+def test_how_often_the_bar_is_drawn_is_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=next(iter(options))):
+        ProgressBar(**options)
+
+
+def test_the_bar_shows_the_last_loss(tmp_path: Path) -> None:
+    arguments = [argument for argument in SMALL_RECALL if argument != "~callbacks.progress_bar"]
+    outcome = invoke(*arguments, "model=gru", "trainer.max_steps=4", f"hydra.run.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        losses = [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
+    last = outcome.out.split("\r")[-1]
+    assert f"train/loss={losses[-1]:.3g}" in last
+    assert "4/4" in last
 
 
 def test_statistics_count_parameters_and_state(task: Any) -> None:

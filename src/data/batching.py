@@ -9,6 +9,7 @@ from torch import Tensor
 
 from src.checks import OptionError
 
+BLOCK = 8  # training batches that are assembled at once: a call costs as much as a small batch
 IGNORED = -100  # a target that no loss is taken on, as torch.nn.functional.cross_entropy has it
 
 
@@ -43,12 +44,13 @@ class ShuffledBatches:
     """A stream of full batches, each pass over the rows in a new order; the order depends on the seed alone.
 
     The stream has a position that outlives its iterators: it goes on where it stopped, and where a saved one stood.
-    What is left at the end of a pass, less than a batch, is left out of that pass.
+    What is left at the end of a pass, less than a batch, is left out of that pass. Batches are assembled some at a time
+    and are views of what that gave.
 
     Args:
         rows: (n, …), n ≥ `batch_size`.
         batch_size: rows a batch.
-        assemble: makes a batch from its rows.
+        assemble: makes a batch from its rows, each row by itself: what it makes of several batches' rows is cut apart.
         seed: of the orders.
         length: number of batches in the stream.
 
@@ -79,9 +81,11 @@ class ShuffledBatches:
             if this_pass != current_pass:
                 generator = torch.Generator().manual_seed(mix_seed(self.seed, f"pass {this_pass}"))
                 current_pass, order = this_pass, torch.randperm(len(self.rows), generator=generator)
-            picked = order[index * self.batch_size : (index + 1) * self.batch_size]
-            self.position += 1
-            yield self.assemble(self.rows[picked])
+            count = min(BLOCK, batches_a_pass - index, self.length - self.position)
+            block = self.assemble(self.rows[order[index * self.batch_size : (index + count) * self.batch_size]])
+            for parts in zip(*(tensor.split(self.batch_size) for tensor in block), strict=True):
+                self.position += 1
+                yield Batch(*parts)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position: how many batches were served."""

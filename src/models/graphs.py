@@ -24,7 +24,7 @@ class GraphedLoops:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._graphs: dict[Hashable, Callable[..., Any]] = {}
+        self._graphs: dict[tuple[Hashable, ...], Callable[..., Any]] = {}
         self._waiting: set[Hashable] = set()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "GraphedLoops":

@@ -4,6 +4,7 @@ The kernels lie in `src.ops.kernels`, one module a kind of device, each with the
 that `Kernels` describes. The readable loop over `src.cells.rum.RUMCell.step` is what they must agree with.
 """
 
+import importlib
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from src.ops.kernels import UnavailableError
 
-# of the kernels' rows, G = 3 with an update gate, 2 without: [memory target, (update gate,) embedded input]
+MODULES = {"cpu": "src.ops.kernels.rum_cpu", "cuda": "src.ops.kernels.rum_triton"}  # imported when wanted
+MAX_SPARES = 8
 
 
 class Options(NamedTuple):
@@ -26,7 +28,8 @@ class Problem(NamedTuple):
     """What a kernel runs on; all but `lengths` of one floating dtype, contiguous, on one device.
 
     Attributes:
-        parts: (T, B, G, N), the input's part of memory target, update gate (if there is one) and embedded input.
+        parts: (T, B, G, N), the input's part of memory target, update gate (if there is one) and embedded input: G is
+            3 with an update gate, 2 without.
             Consumed: kernels may overwrite it in both directions, and must in `backward`.
         weight_hh: ((G − 1) N, N), rows [target; gate].
         hidden: (B, N), the state before the first step.
@@ -111,22 +114,34 @@ def kernels_for(tensor: Tensor) -> Kernels:
         UnavailableError: there are none, and why.
     """
     kind = tensor.device.type
-    if kind == "cpu":
-        from src.ops.kernels import rum_cpu
-
-        kernels: Kernels = rum_cpu
-    elif kind == "cuda":
-        try:
-            from src.ops.kernels import rum_triton
-        except ImportError as error:
-            raise UnavailableError("triton is not installed") from error
-        kernels = rum_triton
-    else:
+    if kind not in MODULES:
         raise UnavailableError(f"there are no kernels for {kind}")
+    try:
+        kernels: Any = importlib.import_module(MODULES[kind])
+    except ImportError as error:
+        raise UnavailableError(f"{error.name} is not installed") from error
     if tensor.dtype not in kernels.DTYPES:
         raise UnavailableError(f"there are no kernels for {tensor.dtype} on {kind}")
     kernels.prepare()
     return kernels
+
+
+_spares: list[Tensor] = []  # buffers of `Problem.parts` from earlier calls: to fault in fresh pages costs up to a sixth
+
+
+def _take(size: int, like: Tensor) -> Tensor:
+    """Return `size` numbers, uninitialized: a spare buffer where one fits, and those that do not are let go."""
+    while _spares:
+        spare = _spares.pop()
+        if (spare.dtype, spare.device) == (like.dtype, like.device) and size <= spare.numel() <= 2 * size:
+            return spare[:size]
+    return like.new_empty(size)
+
+
+def _give(parts: Tensor) -> None:
+    """Keep the buffer of `parts`, which nothing uses any more, as a spare; torch does so itself on a GPU."""
+    if parts.device.type == "cpu" and len(_spares) < MAX_SPARES:
+        _spares.append(parts.flatten())
 
 
 def scan(
@@ -153,39 +168,42 @@ def scan(
         outputs (T, B, N), the hidden state (B, N) and the memory (B, N, N) or None after each sequence's last step, and
         cos θ_t (T, B), which has no gradient.
     """
-    return _Scan.apply(kernels, inputs, weight_ih, weight_hh, bias, hidden, memory, norms, keep, lengths, options)
+    tensors = inputs, weight_ih, weight_hh, bias, hidden, memory, norms
+    wanted = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return _Scan.apply(kernels, *tensors, keep, lengths, options, wanted)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, kernels, inputs, weight_ih, weight_hh, bias, hidden, memory, norms, keep, lengths, options):
-        tensors = inputs, weight_ih, weight_hh, bias, hidden, memory, norms, keep, lengths
-        problem = _problem(*tensors, options)
+    def forward(ctx, kernels, inputs, weight_ih, weight_hh, bias, hidden, memory, norms, keep, lengths, options, will_be_differentiated):
+        tensors = inputs, weight_ih, bias, weight_hh, hidden, memory, norms
+        problem = _problem(tensors, keep, lengths, options)
         solution = kernels.forward(problem)
         ctx.kernels, ctx.options = kernels, options
-        is_mask = isinstance(keep, Tensor)
-        ctx.keep_mean = None if is_mask else keep
-        ctx.save_for_backward(*tensors[:7], keep if is_mask else None, lengths, *solution[:3])
-        ctx.work = problem.parts, solution.saved
+        mask, ctx.probability = (keep, None) if isinstance(keep, Tensor) else (None, keep)
+        ctx.save_for_backward(*tensors, mask, lengths, solution.outputs, solution.hidden, solution.memory)
+        if will_be_differentiated:
+            ctx.work = problem.parts, solution.saved
+        else:
+            _give(problem.parts)
         ctx.mark_non_differentiable(solution.cosines)
-        return solution[:4]
+        return solution.outputs, solution.hidden, solution.memory, solution.cosines
 
     @staticmethod
     def backward(ctx, grad_outputs, grad_hidden, grad_memory, _):
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError("the fused path of RUM has no second derivative; backend=reference has")
-        *tensors, keep, lengths, outputs, final_hidden, final_memory = ctx.saved_tensors
-        inputs, weight_ih, weight_hh, _, hidden, memory, norms = tensors
-        keep = ctx.keep_mean if keep is None else keep
-        kernels = ctx.kernels
+        *tensors, mask, lengths, outputs, final_hidden, final_memory = ctx.saved_tensors
+        inputs, weight_ih, _, weight_hh, hidden, memory, norms = tensors
+        keep = ctx.probability if mask is None else mask
         if ctx.work is None:  # an earlier backward over the same graph has consumed it
-            problem = _problem(*tensors, keep, lengths, ctx.options)
-            solution = kernels.forward(problem)
+            problem = _problem(tensors, keep, lengths, ctx.options)
+            solution = ctx.kernels.forward(problem)
         else:
             (parts, saved), ctx.work = ctx.work, None
             problem = Problem(parts, weight_hh, hidden, memory, norms, keep, lengths, ctx.options)
-            solution = Solution(outputs, final_hidden, final_memory, None, saved)
-        gradients = kernels.backward(problem, solution, grad_outputs, grad_hidden, grad_memory)
+            solution = Solution(outputs, final_hidden, final_memory, outputs.new_empty(0), saved)
+        gradients = ctx.kernels.backward(problem, solution, grad_outputs, grad_hidden, grad_memory)
 
         steps, batch, _ = outputs.shape
         parts = gradients.parts.view(steps * batch, -1)
@@ -193,25 +211,29 @@ class _Scan(torch.autograd.Function):
         grad_weight_hh = recurrent[0].T @ hidden
         if steps > 1:
             grad_weight_hh.addmm_(recurrent[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
-        wants_inputs = ctx.needs_input_grad[1]
+        grad_inputs = (parts @ weight_ih).view_as(inputs) if ctx.needs_input_grad[1] else None
+        grad_weight_ih = parts.T @ inputs.flatten(0, 1)
+        _give(parts)
         return (
             None,
-            (parts @ weight_ih).view_as(inputs) if wants_inputs else None,
-            parts.T @ inputs.flatten(0, 1),
+            grad_inputs,
+            grad_weight_ih,
             grad_weight_hh,
             gradients.bias.flatten(),
             gradients.hidden,
             gradients.memory,
             gradients.norms,
-            None,
-            None,
-            None,
+            *(None,) * 4,
         )
 
 
-def _problem(inputs, weight_ih, weight_hh, bias, hidden, memory, norms, keep, lengths, options) -> Problem:
+def _problem(tensors: Any, keep: Tensor | float | None, lengths: Tensor | None, options: Options) -> Problem:
     """Project the inputs of all steps in one product."""
-    size = hidden.shape[1]
-    parts = torch.addmm(bias, inputs.flatten(0, 1), weight_ih.T).view(*inputs.shape[:2], -1, size)
-    tensors = (weight_hh, hidden, memory, norms, keep, lengths)
-    return Problem(parts, *(t.contiguous() if isinstance(t, Tensor) else t for t in tensors), options)
+    inputs, weight_ih, bias, weight_hh, hidden, memory, norms = tensors
+    rows = inputs.flatten(0, 1)
+    buffer = _take(len(rows) * len(bias), weight_ih)
+    parts = torch.addmm(bias, rows, weight_ih.T, out=buffer.view(len(rows), -1))
+    parts = parts.view(*inputs.shape[:2], -1, hidden.shape[1])
+    given: tuple[Any, ...] = (weight_hh, hidden, memory, norms, keep, lengths)
+    weight_hh, hidden, memory, norms, keep, lengths = (t.contiguous() if isinstance(t, Tensor) else t for t in given)
+    return Problem(parts, weight_hh, hidden, memory, norms, keep, lengths, options)

@@ -125,6 +125,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             validation) from the optimizer. None: `configure_optimizers` must not be called; no schedule.
         monitor, mode: the metric that decides which checkpoint is best, and "min" or "max".
 
+    Attributes:
+        train_loss: mean training loss over the last logging interval, None before the first.
+
     Raises:
         OptionError: an unknown monitor or mode.
     """
@@ -149,11 +152,19 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         self.metrics = Metrics(output_size)
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name, _ in self.metrics.named_children()])
         self.mode = check_choice("mode", mode, ("min", "max"))
+        self.train_loss: float | None = None
         self._make_optimizer = optimizer
         self._make_scheduler = scheduler
         self._plateau: ReduceLROnPlateau | None = None
         self._plateau_state: dict[str, Any] | None = None
         self._losses: list[Tensor] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning notes here which hook runs, 40 times a step, and a module looks long at what it is given
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     @abstractmethod
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
@@ -173,8 +184,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
             mean = torch.stack(self._losses).mean()
             self._losses.clear()
-            self.log("train/loss", mean, prog_bar=True, logger=False)
-            self.log_row({"train/loss": mean.item(), "train/baseline": self.baseline}, self.global_step)
+            # not by self.log, which Lightning would turn into a number again at every step for the progress bar
+            self.train_loss = mean.item()
+            self.log_row({"train/loss": self.train_loss, "train/baseline": self.baseline}, self.global_step)
         return loss
 
     def log_row(self, metrics: dict[str, float], step: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from src.checks import OptionError
-from src.data.batching import Batch, Batches, ShuffledBatches, mix_seed
+from src.data.batching import BLOCK, Batch, Batches, ShuffledBatches, mix_seed
 
 
 def assemble(rows: Tensor) -> Batch:
@@ -80,6 +80,23 @@ def test_saved_position_is_a_plain_container() -> None:
     batches = stream()
     served(batches, 3)
     assert batches.state_dict() == {"position": 3}
+
+
+def test_batches_are_assembled_some_at_a_time_and_come_one_by_one() -> None:
+    calls = []
+
+    def counted(rows: Tensor) -> Batch:
+        calls.append(len(rows))
+        return Batch(rows, rows + 100, rows > 7)
+
+    batches = ShuffledBatches(torch.arange(44).unsqueeze(1), 4, counted, seed=0, length=14)
+    assert served(batches) == served(stream(rows=44, length=14))
+    assert calls == [4 * BLOCK, 4 * 3, 4 * 3]  # to the end of a pass, and of the stream
+    batches.load_state_dict({"position": 0})
+    for batch in batches:
+        assert all(tensor.shape == (4, 1) and tensor.is_contiguous() for tensor in batch)
+        assert torch.equal(batch.targets, batch.inputs + 100)
+        assert torch.equal(batch.answers, batch.inputs > 7)
 
 
 def test_position_outlives_iterators() -> None:

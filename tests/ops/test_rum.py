@@ -328,7 +328,7 @@ def test_a_memory_rebuilt_over_two_thousand_steps_has_drifted_little() -> None:
         grad_outputs=torch.randn(steps, batch, size),
         grad_hidden=torch.randn(batch, size),
         grad_memory=torch.zeros(batch, size, size),
-        grad_bias=torch.zeros(1, 3, size),
+        grad_bias=torch.zeros(1, 2, 3, size),
     )
     orthogonal = (solution.memory.mT @ solution.memory - torch.eye(size)).abs().max()
     drift = (memory - torch.eye(size)).abs().max()

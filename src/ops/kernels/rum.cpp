@@ -7,8 +7,8 @@
 // T steps, B batch, N size, G parts of a row: [memory target, (update gate,) embedded input]. With u = e/|e| and
 // v = tau/|tau| of embedded input e and target tau, c = u.v, a rotation is I + [u w] C [u w]^T with a 2 by 2 matrix C:
 //   c >= -1/2:  w = v,                           C = [[-s, -s], [2 - s, -s]],          s = 1 / (1 + c)
-//   c < -1/2:   w = r = v - c u, orthogonal to u, C = [[-(1 - c), -1], [1, -kappa]],   kappa = (1 - c) / |r|^2
-// since the first form loses its precision towards the angle pi, as src/ops/rotation.py says.
+//   c < -1/2:   w = (v - c u) / s,               C = [[c - 1, -s], [s, c - 1]],        s = |v - c u|
+// since the first form, which is cheaper, loses its precision towards the angle pi.
 
 #include <algorithm>
 #include <cmath>
@@ -39,8 +39,8 @@ struct Arguments {
     void* grad_outputs;  // (T, B, N)
     void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
     void* grad_memory;   // (B, N, N), likewise
-    void* grad_bias;     // (blocks, G, N), each block of rows its own sum
-    void* grad_norms;    // (blocks, 3, 2, N), likewise
+    void* grad_bias;     // (blocks, 2, G, N) zeros, for each block of rows two parts of its sum
+    void* grad_norms;    // (blocks, 2, 3, 2, N) zeros, likewise
 };
 
 namespace {
@@ -126,6 +126,7 @@ constexpr int VECTOR_BYTES = 16;
 // A tile of ROWS by VECTORS accumulators, with VECTORS of weights and one broadcast, fills the registers.
 constexpr int ROWS = VECTOR_BYTES == 32 ? 4 : 8;
 constexpr int VECTORS = 3;
+constexpr Index DEPTH = 256;  // terms that are summed before they are added to the rest: long sums lose digits
 static_assert(BLOCK % ROWS == 0);
 
 template <class Real> constexpr int LANES = VECTOR_BYTES / sizeof(Real);
@@ -145,14 +146,15 @@ void pack(const Real* source, Index row, Index column, Index depth, Index column
     }
 }
 
+// `ahead` points to weights that will be wanted soon: a line of them is fetched for each k, since the large ones lie
+// outside the second-level cache and would be waited for.
 template <class Real, int rows, int vectors>
-void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add) {
+void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
+          const Real* ahead) {
     typedef Real Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
-    Vector sum[rows][vectors];
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j)
-            sum[i][j] = add ? *reinterpret_cast<const Vector*>(c + i * c_row + j * LANES<Real>) : Vector{};
+    Vector sum[rows][vectors] = {};
     for (Index k = 0; k < depth; ++k, panel += vectors * LANES<Real>) {
+        __builtin_prefetch(ahead + k * LANES<Real>, 0, 2);
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
@@ -161,15 +163,20 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         }
     }
     for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) *reinterpret_cast<Vector*>(c + i * c_row + j * LANES<Real>) = sum[i][j];
+        for (int j = 0; j < vectors; ++j) {
+            Vector* out = reinterpret_cast<Vector*>(c + i * c_row + j * LANES<Real>);
+            *out = add ? *out + sum[i][j] : sum[i][j];
+        }
 }
 
 template <class Real, int vectors, int rows = ROWS>
-void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add) {
+void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
+             const Real* ahead) {
     if constexpr (rows > 1) {
-        if (wanted < rows) return tile_of<Real, vectors, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add);
+        if (wanted < rows)
+            return tile_of<Real, vectors, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
     }
-    tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add);
+    tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add, ahead);
 }
 
 // c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). Every entry is summed in the
@@ -179,15 +186,20 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
               Index c_row, bool add) {
     for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
         const Index vectors = std::min<Index>(VECTORS, (padded<Real>(columns) - first) / LANES<Real>);
-        for (Index row = 0; row < rows; row += ROWS) {
-            const Index some = std::min<Index>(ROWS, rows - row);
-            const Real* left = a + row * a_row;
-            Real* out = c + row * c_row + first;
-            if (vectors == 1) tile_of<Real, 1>(some, left, a_row, packed, depth, out, c_row, add);
-            if (vectors == 2) tile_of<Real, 2>(some, left, a_row, packed, depth, out, c_row, add);
-            if (vectors == 3) tile_of<Real, 3>(some, left, a_row, packed, depth, out, c_row, add);
+        for (Index from = 0; from < depth; from += DEPTH) {
+            const Index some = std::min(DEPTH, depth - from);
+            const bool onto = add || from > 0;
+            const Real* ahead = packed + some * vectors * LANES<Real>;
+            for (Index row = 0; row < rows; row += ROWS, ahead += some * LANES<Real>) {
+                const Index wanted = std::min<Index>(ROWS, rows - row);
+                const Real* left = a + row * a_row + from;
+                Real* out = c + row * c_row + first;
+                if (vectors == 1) tile_of<Real, 1>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+                if (vectors == 2) tile_of<Real, 2>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+                if (vectors == 3) tile_of<Real, 3>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+            }
+            packed += some * vectors * LANES<Real>;
         }
-        packed += depth * vectors * LANES<Real>;
     }
 }
 
@@ -248,50 +260,49 @@ template <class Real>
 struct Turn {
     Real inverse_e, inverse_tau, cosine;
     bool careful, opposite;
-    Real squared;  // |r|^2, of the careful form
+    Real sine;  // of the careful form
     Real c11, c12, c21, c22;
     const Real* w;  // (N), times `scale`
     Real scale;
 };
 
-// The smallest coordinate's axis, orthogonalized against u = e * inverse, with norm `size`: as src/ops/rotation.py.
+// The smallest coordinate's axis, orthogonalized against u = e * inverse: as src/ops/rotation.py.
 template <class Real>
-void perpendicular(const Real* e, Real inverse, Index count, Real norm, Real* out) {
+void perpendicular(const Real* e, Real inverse, Index size, Real* out) {
     Index smallest = 0;
-    for (Index i = 1; i < count; ++i)
+    for (Index i = 1; i < size; ++i)
         if (std::fabs(e[i]) < std::fabs(e[smallest])) smallest = i;
     const Real along = e[smallest] * inverse;
-    for (Index i = 0; i < count; ++i) out[i] = (i == smallest) - e[i] * inverse * along;
-    const Real factor = norm / std::sqrt(dot(out, out, count));
-    for (Index i = 0; i < count; ++i) out[i] *= factor;
+    for (Index i = 0; i < size; ++i) out[i] = (i == smallest) - e[i] * inverse * along;
 }
 
-// The rotation from e to tau, whose norms and cosine are known; `r` is room for the careful form's vector.
+// The rotation from e to tau, whose norms and cosine are known; `room` is for the careful form's w.
 template <class Real>
 Turn<Real> make_turn(const Real* e, const Real* tau, Index size, Real inverse_e, Real inverse_tau, Real cosine,
-                     Real* r) {
-    Turn<Real> turn{inverse_e, inverse_tau, cosine, cosine < Real(-0.5), false, 1, 0, 0, 0, 0, tau, inverse_tau};
+                     Real* room) {
+    Turn<Real> turn{inverse_e, inverse_tau, cosine, cosine < Real(-0.5), false, 0, 0, 0, 0, 0, tau, inverse_tau};
     if (!turn.careful) {
         const Real s = 1 / (1 + cosine);
         turn.c11 = turn.c12 = turn.c22 = -s;
         turn.c21 = 2 - s;
         return turn;
     }
-    for (Index i = 0; i < size; ++i) r[i] = tau[i] * inverse_tau - cosine * (e[i] * inverse_e);
-    const Real rest = dot(e, r, size) * inverse_e;  // what rounding left of r along u
-    for (Index i = 0; i < size; ++i) r[i] -= rest * (e[i] * inverse_e);
-    turn.squared = dot(r, r, size);
+    for (Index i = 0; i < size; ++i) room[i] = tau[i] * inverse_tau - cosine * (e[i] * inverse_e);
+    const Real rest = dot(e, room, size) * inverse_e;  // what rounding left along u
+    for (Index i = 0; i < size; ++i) room[i] -= rest * (e[i] * inverse_e);
     const Real smallest_sine = 8 * std::numeric_limits<Real>::epsilon();
-    if (turn.squared < smallest_sine * smallest_sine) {
-        turn.opposite = true;
-        turn.squared = smallest_sine * smallest_sine;
-        perpendicular(e, inverse_e, size, smallest_sine, r);
+    turn.sine = std::sqrt(dot(room, room, size));
+    turn.opposite = turn.sine < smallest_sine;
+    if (turn.opposite) {
+        turn.sine = smallest_sine;
+        perpendicular(e, inverse_e, size, room);
     }
-    turn.c11 = cosine - 1;
-    turn.c12 = -1;
-    turn.c21 = 1;
-    turn.c22 = (cosine - 1) / turn.squared;
-    turn.w = r;
+    const Real inverse = 1 / std::sqrt(dot(room, room, size));
+    for (Index i = 0; i < size; ++i) room[i] *= inverse;
+    turn.c11 = turn.c22 = cosine - 1;
+    turn.c12 = -turn.sine;
+    turn.c21 = turn.sine;
+    turn.w = room;
     turn.scale = 1;
     return turn;
 }
@@ -310,7 +321,7 @@ struct Scan {
           recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
           temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
 
-    static constexpr Index TEMPORARIES = 12;
+    static constexpr Index TEMPORARIES = 10;  // vectors that a row needs
 
     template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
         return base ? static_cast<Pointer*>(base) + offset : nullptr;
@@ -375,7 +386,7 @@ struct Scan {
         const Real* __restrict h = previous(t, row);
         Real* __restrict saved = scalars(t, row);
         Real* __restrict out = vector(given.outputs, t, row);
-        Real *__restrict tau = room, *__restrict z = room + carry_row, *r = room + 2 * carry_row;
+        Real *__restrict tau = room, *__restrict z = room + carry_row, *across = room + 2 * carry_row;
 
         for (Index i = 0; i < size; ++i) target[i] += product[i];
         if (given.norms) {
@@ -397,7 +408,7 @@ struct Scan {
         }
         Real inverse_e = inverse_norm(ee), inverse_tau = inverse_norm(tt), cosine = et * inverse_e * inverse_tau;
         if (inverse_e == 0 || inverse_tau == 0) inverse_e = inverse_tau = 0, cosine = 1;
-        const Turn<Real> turn = make_turn(e, tau, size, inverse_e, inverse_tau, cosine, r);
+        const Turn<Real> turn = make_turn(e, tau, size, inverse_e, inverse_tau, cosine, across);
         const Real alpha = eh * inverse_e, beta = turn.careful ? dot(turn.w, h, size) : th * inverse_tau;
         saved[INVERSE_E] = inverse_e;
         saved[INVERSE_TAU] = inverse_tau;
@@ -534,12 +545,13 @@ struct Scan {
             const Real force = dy[i];
 #pragma omp simd
             for (Index j = 0; j < size; ++j) {
-                const Real now = row[j], before = now + back_u * u[j] + back_w * w[j], push = slope[j] + force * h[j];
+                // sums of small terms first: what is added to R and D for thousands of steps is rounded once
+                const Real now = row[j], before = now + (back_u * u[j] + back_w * w[j]), push = force * h[j];
                 dh[j] += force * now;
-                du[j] += slope_u * before + other_u * push;
-                dw[j] += slope_w * before + other_w * push;
+                du[j] += slope_u * before + other_u * (slope[j] + push);
+                dw[j] += slope_w * before + other_w * (slope[j] + push);
                 row[j] = before;
-                slope[j] = push + slope_u * u[j] + slope_w * w[j];
+                slope[j] += push + slope_u * u[j] + slope_w * w[j];
             }
         }
     }
@@ -549,17 +561,21 @@ struct Scan {
                        Real* __restrict du, Real* __restrict dw, const Real* dc, Real along_u, Real along_v,
                        Real* __restrict dtau, Real* __restrict de) const {
         const Real inverse_e = turn.inverse_e, inverse_tau = turn.inverse_tau, cosine = turn.cosine;
-        Real dcosine;
+        Real dcosine = 0;
         if (turn.careful) {
-            const Real dkappa = -dc[3], kappa = -turn.c22;
-            dcosine = dc[0] - dkappa / turn.squared;
-            if (turn.opposite) {  // r is a constant there
-                std::fill_n(dw, size, Real(0));
-            } else {
-                const Real to_r = -2 * dkappa * kappa / turn.squared;
-                for (Index i = 0; i < size; ++i) dw[i] += to_r * turn.w[i];
-                for (Index i = 0; i < size; ++i) du[i] -= cosine * dw[i];
-                dcosine -= dot(e, dw, size) * inverse_e;
+            // The rotation depends on the angle and on the plane alone: dw and du count out of the plane.
+            const Real* __restrict across = turn.w;
+            const Real dangle = cosine * (dc[2] - dc[1]) - turn.sine * (dc[0] + dc[3]);
+            const Real dw_u = dot(e, dw, size) * inverse_e, dw_w = dot(across, dw, size);
+            const Real du_u = dot(e, du, size) * inverse_e, du_w = dot(across, du, size);
+            for (Index i = 0; i < size; ++i) {
+                const Real u = e[i] * inverse_e, tilt = (dw[i] - dw_u * u - dw_w * across[i]) / turn.sine;
+                if (turn.opposite) {  // w is a constant there
+                    dw[i] = 0;
+                } else {
+                    du[i] -= du_u * u + du_w * across[i] + cosine * tilt + dangle * across[i];
+                    dw[i] = tilt + dangle * (cosine * across[i] - turn.sine * u);
+                }
             }
             along_u = dot(e, du, size) * inverse_e;
             along_v = dot(tau, dw, size) * inverse_tau;
@@ -585,7 +601,7 @@ struct Scan {
         Real* __restrict embedded = target + recurrent;
         const Real* __restrict h = previous(t, row);
         const Real* saved = scalars(t, row);
-        Real* r = room;
+        Real* across = room;
         Real *__restrict tau = room + carry_row, *__restrict e = room + 2 * carry_row;
         Real *__restrict candidate = room + 3 * carry_row, *__restrict dy = room + 4 * carry_row;
         Real *__restrict du = room + 5 * carry_row, *__restrict dw = room + 6 * carry_row;
@@ -600,7 +616,7 @@ struct Scan {
         } else {
             std::memcpy(tau, target, size * sizeof(Real));
         }
-        const Turn<Real> turn = make_turn(e, tau, size, saved[INVERSE_E], saved[INVERSE_TAU], saved[COSINE], r);
+        const Turn<Real> turn = make_turn(e, tau, size, saved[INVERSE_E], saved[INVERSE_TAU], saved[COSINE], across);
         const Real alpha = saved[ALPHA], beta = saved[BETA];
         if (given.memory)
             std::memcpy(candidate, vector(given.candidates, t, row), size * sizeof(Real));
@@ -710,6 +726,16 @@ struct Scan {
         }
     }
 
+    // A sum over time has two parts, since a long one loses digits: that of the last few steps, and before it the rest.
+    static constexpr Index RECENT = 8;
+
+    Real* recent(void* sums, Index row, Index count) const { return at(sums, (row / BLOCK * 2 + 1) * count); }
+
+    static void flush(Real* sum, Index count) {
+        for (Index i = 0; i < count; ++i) sum[i - count] += sum[i];
+        std::fill_n(sum, count, Real(0));
+    }
+
     template <class Activation>
     void backward_rows(Index first, Index last, const Real* packed, Real* room) const {
         Real* carry = room;
@@ -723,11 +749,14 @@ struct Scan {
                     continue;
                 }
                 if (t == length(row) - 1) std::memcpy(own, vector(given.grad_hidden, 0, row), size * sizeof(Real));
-                const Index block = row / BLOCK;
-                Real* grad_norms = given.norms ? at(given.grad_norms, block * 6 * size) : nullptr;
-                backward_row<Activation>(t, row, own, at(given.grad_bias, block * parts_count * size), grad_norms,
-                                         temporary);
+                backward_row<Activation>(t, row, own, recent(given.grad_bias, row, parts_count * size),
+                                         recent(given.grad_norms, row, 6 * size), temporary);
             }
+            if (t % RECENT == 0)
+                for (Index row = first; row < last; row += BLOCK) {
+                    flush(recent(given.grad_bias, row, parts_count * size), parts_count * size);
+                    if (given.norms) flush(recent(given.grad_norms, row, 6 * size), 6 * size);
+                }
             multiply(last - first, parts(t, first), parts_count * size, packed, recurrent, size, carry, carry_row,
                      true);
         }

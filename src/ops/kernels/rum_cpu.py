@@ -11,7 +11,7 @@ from src.ops.kernels import native
 from src.ops.rum import Gradients, Problem, Solution
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # by their number in rum.cpp
-DTYPES = (torch.float32, torch.float64)
+DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 
 # Steps between two copies of the associative memory. In between backward rebuilds it, which loses about 1e-9 a step.
 CHECKPOINT_EVERY = 2048
@@ -86,8 +86,8 @@ def backward(
     _, batch, parts_count, size = problem.parts.shape
     blocks = -(-batch // library().rum_block())
     scalars, candidates, checkpoints = solution.saved
-    grad_bias = problem.parts.new_zeros(blocks, parts_count, size)
-    grad_norms = None if problem.norms is None else problem.norms.new_zeros(blocks, 3, 2, size)
+    grad_bias = problem.parts.new_zeros(blocks, 2, parts_count, size)
+    grad_norms = None if problem.norms is None else problem.norms.new_zeros(blocks, 2, 3, 2, size)
     # the kernel works in these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_memory = None if grad_memory is None else grad_memory.clone(memory_format=torch.contiguous_format)
@@ -105,8 +105,8 @@ def backward(
         grad_bias=grad_bias,
         grad_norms=grad_norms,
     )
-    norms = None if grad_norms is None else grad_norms.sum(0)
-    return Gradients(problem.parts, grad_bias.sum(0), grad_hidden, grad_memory, norms)
+    norms = None if grad_norms is None else grad_norms.sum((0, 1))
+    return Gradients(problem.parts, grad_bias.sum((0, 1)), grad_hidden, grad_memory, norms)
 
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:

@@ -8,7 +8,8 @@ threads of the program wrote in the phase before, a barrier stands between them.
 The rotation is I + [u w] C [u w]ᵀ, u = ε̃/‖ε̃‖, v = τ/‖τ‖, c = u·v, with a 2 × 2 matrix C:
 
 * c ≥ −½: w = v, s = 1/(1 + c), C = [[−s, −s], [2 − s, −s]], which needs no component of v orthogonal to u;
-* c < −½: w = r, the part of v orthogonal to u, κ = (1 − c)/‖r‖², C = [[c − 1, −1], [1, −κ]], as `src.ops.rotation`.
+* c < −½: w = r/‖r‖, r the part of v orthogonal to u, C = [[c − 1, −‖r‖], [‖r‖, c − 1]]: `src.ops.rotation` with a unit
+  vector for r, so that nothing grows towards π but the gradient itself.
 
 For λ = 1 the backward pass runs the memory backwards, R_{t−1} = R_t Rotation(τ_t, ε̃_t), and takes up the exact one
 every `CHECKPOINT_EVERY` steps, so that rounding does not pile up over long sequences.
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from src.ops.rum import Gradients, Problem, Solution
 
+DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 CHECKPOINT_EVERY = 1024  # steps of λ = 1 between two saved memories
 BLOCK_BATCH = 16  # rows of a program for λ = 0: the fewest that tl.dot takes
 # up to so many hidden units the weights stay on chip; without tensor cores every thread needs many of them in registers
@@ -80,7 +82,7 @@ class Turn(NamedTuple):
     c21: Any
     c22: Any
     overlap: Any
-    squared: Any
+    sine: Any
     careful: Any
     opposite: Any
     inverse_embedded: Any
@@ -201,44 +203,46 @@ def _turn(target, embedded, columns, size: tl.constexpr):
     careful = c < -0.5
     opposite = c < -2.0  # nowhere yet
     w = v
-    squared = tl.full(c.shape, 1.0, tl.float32)
+    sine = tl.full(c.shape, 1.0, tl.float32)
     if tl.min(c) < -0.5:
         r = v - c * u
         r -= _dot(u, r) * u
-        squared = _dot(r, r)
-        opposite = careful & (squared < SMALLEST_SINE * SMALLEST_SINE)
+        sine = tl.sqrt_rn(_dot(r, r))
+        opposite = careful & (sine < SMALLEST_SINE)
         # no plane is defined: take that of the axis of u's smallest coordinate, orthogonalized
         smallest = tl.argmin(tl.where((columns < size)[None, :], tl.abs(u), float("inf")), axis=1, keep_dims=True)
         axis = tl.where(columns[None, :] == smallest, 1.0, 0.0)
         axis -= _dot(axis, u) * u
-        r = tl.where(opposite, axis * (SMALLEST_SINE * _inverse_norm(axis)), r)
-        w = tl.where(careful, r, v)
-        squared = tl.where(opposite, SMALLEST_SINE * SMALLEST_SINE, tl.where(careful, squared, 1.0))
+        r = tl.where(opposite, axis, r)
+        w = tl.where(careful, r * _inverse_norm(r), v)
+        sine = tl.where(opposite, SMALLEST_SINE, tl.where(careful, sine, 1.0))
     s = 1.0 / (1.0 + tl.where(careful, 0.0, c))
     c11 = tl.where(careful, c - 1.0, -s)
-    c12 = tl.where(careful, -1.0, -s)
-    c21 = tl.where(careful, 1.0, 2.0 - s)
-    c22 = tl.where(careful, (c - 1.0) / squared, -s)
+    c12 = tl.where(careful, -sine, -s)
+    c21 = tl.where(careful, sine, 2.0 - s)
+    c22 = c11
     cosine = tl.where(both, c, 1.0)
-    return Turn(u, v, w, c11, c12, c21, c22, c, squared, careful, opposite, inverse_embedded, inverse_target, cosine)
+    return Turn(u, v, w, c11, c12, c21, c22, c, sine, careful, opposite, inverse_embedded, inverse_target, cosine)
 
 
 @triton.jit
 def _turn_backward(du, dw, dc11, dc12, dc21, dc22, turn):
     """Gradients of `embedded` and `target` from those of u, w and C."""
-    # C22 is −s in the one form, −κ in the other
-    c, c22, squared = turn.overlap, turn.c22, turn.squared
-    dc = tl.where(turn.careful, dc11 + dc22 / squared, c22 * c22 * (dc11 + dc12 + dc21 + dc22))
-    dsquared = tl.where(turn.careful, -dc22 * c22 / squared, 0.0)
-    # the plane's second vector is a constant where the two are opposite
-    dw = tl.where(turn.opposite, 0.0, dw + 2.0 * dsquared * turn.w)
-    # w = v − (u·v) u in the careful form; near π the part of dw along u is large and must go before it is added
-    along = tl.where(turn.careful, _dot(turn.u, dw), 0.0)
-    dw -= along * turn.u
-    du += dc * turn.v - along * turn.w - tl.where(turn.careful, c, 0.0) * dw
-    dv = dw + dc * turn.u
-    dembedded = turn.inverse_embedded * (du - _dot(turn.u, du) * turn.u)
-    return dembedded, turn.inverse_target * (dv - _dot(turn.v, dv) * turn.v)
+    u, v, w, c, sine = turn.u, turn.v, turn.w, turn.overlap, turn.sine
+    dc = turn.c22 * turn.c22 * (dc11 + dc12 + dc21 + dc22)
+    du_all = du + dc * v
+    dv = dw + dc * u
+    if tl.min(c) < -0.5:
+        # within their plane u and v move the angle only, and out of it the plane; where they are opposite, u alone does
+        dangle = c * (dc21 - dc12) - sine * (dc11 + dc22)
+        du_out = du - _dot(w, du) * w
+        dv_out = (dw - _dot(u, dw) * u - _dot(w, dw) * w) / sine
+        du_careful = tl.where(turn.opposite, du, du_out - c * dv_out - dangle * w)
+        dv_careful = tl.where(turn.opposite, 0.0, dv_out + dangle * (c * w - sine * u))
+        du_all = tl.where(turn.careful, du_careful, du_all)
+        dv = tl.where(turn.careful, dv_careful, dv)
+    dembedded = turn.inverse_embedded * (du_all - _dot(u, du_all) * u)
+    return dembedded, turn.inverse_target * (dv - _dot(v, dv) * v)
 
 
 @triton.jit
@@ -861,6 +865,10 @@ def _common(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return hidden, norms, keep, lengths
 
 
+def prepare() -> None:
+    """Do nothing: Triton compiles a kernel when it is first launched; see `src.ops.rum.Kernels`."""
+
+
 def forward(problem: Problem) -> Solution:
     """Run the recurrence of `src.cells.rum.RUMCell`, λ = 0 or λ = 1, from the projected inputs.
 
@@ -930,14 +938,13 @@ def backward(
     before = (norms, keep, lengths, solution.outputs.contiguous(), scales)
     with torch.cuda.device_of(parts):
         if solution.memory is None:
-            gradients = (grad_outputs, grad_hidden, norms_place)
-            _backward_rows[(programs,)](*inputs, *before, *gradients, steps, batch, **_settings(problem))
+            arguments = [*inputs, *before, grad_outputs, grad_hidden, norms_place]
+            _backward_rows[(programs,)](*arguments, steps, batch, **_settings(problem))
         else:
             assert grad_memory is not None
             memory = solution.memory.clone()
             grad_memory = torch.empty_like(memory).copy_(grad_memory)
-            gradients = (grad_outputs, grad_hidden, grad_memory, norms_place)
-            arguments = (*inputs, memory, *before, *saved, *gradients)
+            arguments = [*inputs, memory, *before, *saved, grad_outputs, grad_hidden, grad_memory, norms_place]
             _backward_memory[(programs,)](*arguments, steps, batch, **_settings(problem))
     summed = None if grad_norms is None else grad_norms.sum(0)
     return Gradients(parts, parts.sum((0, 1)), grad_hidden, grad_memory, summed)

@@ -1,0 +1,368 @@
+"""What training costs beyond the bare loop: a step of the whole product beside forward, backward, clip, update alone.
+
+Usage: python -m benchmarks.train_loop [key=value …]
+
+  case=recall,copy,tiny    sizes to measure; default: all three
+                             recall  associative recall T = 50, batch 128, 50 hidden units
+                             copy    copying memory with a delay of 500, batch 128, 100 hidden units
+                             tiny    next to no computation, which shows the milliseconds a step that are added
+  model=rum,lstm           models by their file in conf/model; default: rum
+  steps=50                 training steps a round, a multiple of trainer.log_every_n_steps
+  rounds=7                 a time is the median over the rounds
+  json=path                append one line of JSON a case and model to this file
+
+Every other key is one of `python -m src.train`: optimizer=adam, threads=1, model.cell.lambd=1, callbacks=none.
+With task=… the sizes are those of the configuration, and there are no cases.
+Exit status: 0 reported, 1 refused since the two loops do not end with the same weights, 2 a key or value not allowed.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytorch_lightning
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning import Trainer
+from pytorch_lightning.profilers import Profiler
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from torch.nn.utils import clip_grad_norm_
+
+from benchmarks import cells
+from src import build, cli, runs
+from src.checks import OptionError, check_choice, check_integer
+from src.data.batching import Batch, ShuffledBatches
+from src.tasks.base import SequenceTask
+
+CASES = {
+    "recall": ("task=recall", "task.length=50", "task.batch_size=128", "model.cell.hidden_size=50"),
+    "copy": ("task=copy", "task.delay=500", "task.batch_size=128", "model.cell.hidden_size=100"),
+    "tiny": (
+        "task=copy",
+        "task.delay=1",
+        "task.recalled=1",
+        "task.batch_size=2",
+        "model.cell.hidden_size=4",
+        "threads=1",  # there is nothing to share
+    ),
+}
+TURN = 5  # steps that one loop takes before it is the other's turn
+OURS = ("logger", "scheduler", "trainer.max_steps", "trainer.val_check_interval", "callbacks.checkpoints.every")
+COLUMNS = {  # of the table: key of the row and format
+    "bare ms": ("bare_ms", ".2f"),
+    "training ms": ("training_ms", ".2f"),
+    "training ×": ("ratio", ".3f"),
+    "added ms": ("added_ms", ".2f"),
+    "data ms": ("data_ms", ".2f"),
+    "callbacks ms": ("callbacks_ms", ".2f"),
+    "logging ms": ("logging_ms", ".2f"),
+    "Lightning ms": ("lightning_ms", ".2f"),
+}
+
+
+class Settings(NamedTuple):
+    """The command line. `overrides`: what goes to the configuration of the runs."""
+
+    case: tuple[str, ...] = tuple(CASES)
+    model: tuple[str, ...] = ("rum",)
+    steps: int = 50
+    rounds: int = 7
+    json: str | None = None
+    overrides: tuple[str, ...] = ()
+
+
+def parse(arguments: list[str]) -> Settings:
+    """Read key=value arguments; `OptionError` at the first that is not allowed."""
+    given: dict[str, Any] = {"overrides": ()}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not (key and equals):
+            raise OptionError(f"{argument}: must be key=value, see --help")
+        if key in OURS:
+            raise OptionError(f"{argument}: is set by the benchmark")
+        if key in ("case", "model"):
+            given[key] = tuple(dict.fromkeys(value.split(",")))
+        elif key in ("steps", "rounds"):
+            given[key] = check_integer(key, int(value) if value.isdecimal() else value)
+        elif key == "json":
+            if not value or Path(value).is_dir() or not Path(value).absolute().parent.is_dir():
+                raise OptionError(f"json={value}: must be the path of a file, in a folder that exists")
+            given[key] = value
+        else:
+            given["overrides"] += (argument,)
+    if any(override.startswith("task=") for override in given["overrides"]):
+        given["case"] = ("",)
+    settings = Settings(**given)
+    for case in settings.case:
+        check_choice("case", case, (*CASES, ""))
+    return settings
+
+
+def compose_run(case: str, model: str, settings: Settings) -> DictConfig:
+    """Return the configuration of a run that takes every round's steps and one more.
+
+    Raises:
+        OptionError: an option that does not exist or is not allowed.
+    """
+    overrides = [f"model={model}", *CASES.get(case, ()), "trainer.accelerator=cpu", *settings.overrides, "logger=none"]
+    try:
+        with initialize_config_dir(str(cells.ROOT / "conf"), version_base="1.3"):
+            config = compose("train", overrides)
+        OmegaConf.resolve(config)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise OptionError(cli.describe(error)) from error
+    # one more step: validation and checkpoint are due after it, when the timing is over
+    config.trainer.max_steps = config.trainer.val_check_interval = (settings.rounds + 2) * settings.steps + 1
+    OmegaConf.update(config, "trainer.limit_val_batches", 1, force_add=True)
+    if "checkpoints" in (config.callbacks or {}):
+        config.callbacks.checkpoints.every = config.trainer.max_steps
+    if settings.steps % config.trainer.log_every_n_steps:
+        logged = config.trainer.log_every_n_steps
+        raise OptionError(f"steps={settings.steps}: must be a multiple of trainer.log_every_n_steps, {logged}")
+    build.build_task(config)  # tells what is not allowed before anything is measured
+    return config
+
+
+class BareLoop:
+    """The same training written down: the weights, optimizer and clipping of a run, and nothing around them."""
+
+    def __init__(self, config: DictConfig, task: SequenceTask) -> None:
+        self.task = build.build_task(config)
+        self.task.load_state_dict(task.state_dict())
+        self.optimizer = self.task.configure_optimizers()
+        self.parameters = list(self.task.parameters())
+        self.clip = config.trainer.gradient_clip_val
+
+    def train(self, batches: list[Batch]) -> None:
+        """Take one step a batch."""
+        for batch in batches:
+            loss = self.task.loss(self.task(batch), batch)
+            loss.backward()
+            if self.clip is not None:
+                clip_grad_norm_(self.parameters, self.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+class Stopwatch(Profiler):
+    """Adds up the seconds spent in each of Lightning's actions, without the actions inside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._open: list[tuple[str, float]] = []
+        self._last = 0.0
+
+    def start(self, action_name: str) -> None:
+        self._switch()
+        self._open.append((action_name, self._last))
+
+    def stop(self, action_name: str) -> None:
+        if self._open:  # else it began before the watch was put into the trainer
+            self._switch()
+            self._open.pop()
+
+    def _switch(self) -> None:
+        """Book the time since the last switch on the action that ran."""
+        now = time.perf_counter()
+        if self._open:
+            self.seconds[self._open[-1][0]] += now - self._last
+        self._last = now
+
+    def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function as an action of its own."""
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            with self.profile(name):
+                return function(*arguments, **named)
+
+        return timed
+
+    def total(self, prefix: str) -> float:
+        """Return the seconds of the actions whose names begin so."""
+        return sum(seconds for name, seconds in self.seconds.items() if name.startswith(prefix))
+
+
+class TimedBatches:
+    """A run's training batches. Every few steps the trainer waits for its next one while the bare loop, too, trains
+    on the same batches, so that what else the machine does hits both loops.
+
+    After the rounds, the first of which warms up, a stopwatch tells for as many steps where the time goes.
+    """
+
+    def __init__(self, batches: ShuffledBatches, trainer: Trainer, bare: BareLoop, settings: Settings) -> None:
+        self.batches = batches
+        self.trainer = trainer
+        self.bare = bare
+        self.settings = settings
+        self.training_ms: list[float] = []
+        self.bare_ms: list[float] = []
+        self.data_ms: list[float] = []
+        self.stopwatch = Stopwatch()
+        self.shape = torch.Size()
+        self.same_weights = False
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        stream = iter(self.batches)
+        for _ in range(self.settings.rounds + 1):
+            yield from self._round(stream)
+        pairs = zip(self.trainer.lightning_module.parameters(), self.bare.parameters, strict=True)
+        self.same_weights = all(torch.equal(one, other) for one, other in pairs)
+        yield from self._watched(stream)
+        yield from stream
+
+    def _round(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+        training = bare = data = 0.0
+        for first in range(0, self.settings.steps, TURN):
+            random_state = torch.get_rng_state()
+            served: list[Batch] = []
+            start = time.perf_counter()
+            for _ in range(min(TURN, self.settings.steps - first)):
+                asked = time.perf_counter()
+                batch = next(stream)
+                data += time.perf_counter() - asked
+                served.append(batch)
+                yield batch
+            # the trainer has finished the last step and asks for the next batch
+            training += time.perf_counter() - start
+            torch.set_rng_state(random_state)  # zoneout and dropout draw the same again
+            start = time.perf_counter()
+            self.bare.train(served)
+            bare += time.perf_counter() - start
+        self.shape = batch.inputs.shape
+        for times, seconds in ((self.training_ms, training), (self.bare_ms, bare), (self.data_ms, data)):
+            times.append(1000 * seconds / self.settings.steps)
+
+    def _watched(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+        task, usual = self.trainer.lightning_module, self.trainer.profiler
+        log, log_row = task.log, task.log_row
+        task.log, task.log_row = self.stopwatch.around("logging", log), self.stopwatch.around("logging", log_row)
+        self.trainer.profiler = self.stopwatch
+        for _ in range(self.settings.steps):
+            yield next(stream)
+        self.trainer.profiler = usual
+        task.log, task.log_row = log, log_row
+
+    def figures(self) -> dict[str, float]:
+        """Return medians in milliseconds a step, the first round left out, and where the added ones go."""
+        bare, training, data = (statistics.median(m[1:]) for m in (self.bare_ms, self.training_ms, self.data_ms))
+        callbacks, logging = (1000 * self.stopwatch.total(p) / self.settings.steps for p in ("[Callback]", "logging"))
+        return {
+            "bare_ms": bare,
+            "training_ms": training,
+            "ratio": training / bare,
+            "added_ms": training - bare,
+            "data_ms": data,
+            "callbacks_ms": callbacks,
+            "logging_ms": logging,
+            "lightning_ms": training - bare - data - callbacks - logging,
+        }
+
+
+def measure(case: str, model: str, config: DictConfig, settings: Settings) -> dict[str, Any] | None:
+    """Train one run in a temporary directory; return its row, None where the loops end with different weights."""
+    usual_threads = torch.get_num_threads()
+    build.prepare(config)
+    task = build.build_task(config)
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(sys.stderr):  # where the progress bar is drawn
+        run = runs.Run(Path(folder), config)
+        with build.build_loggers(config, run, resumed_at=0) as loggers:
+            trainer = build.build_trainer(config, run.directory, loggers)
+            timed: list[TimedBatches] = []
+            make_batches = task.data.train_dataloader
+
+            def train_dataloader() -> TimedBatches:
+                timed.append(TimedBatches(make_batches(), trainer, BareLoop(config, task), settings))
+                return timed[-1]
+
+            task.data.train_dataloader = train_dataloader
+            trainer.fit(task, datamodule=task.data)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(usual_threads)
+    if not timed[0].same_weights:
+        return None
+    batch_size, time_steps = timed[0].shape
+    return {
+        "case": case or config.task["_target_"].split(".")[-1],
+        "model": model,
+        "batch": batch_size,
+        "time_steps": time_steps,
+        "hidden": config.model.cell.hidden_size,
+        "threads": threads,
+        **timed[0].figures(),
+    }
+
+
+def provenance(settings: Settings) -> dict[str, Any]:
+    """Return what the figures depend on besides the case: rounds, options, machine, versions, commit, date."""
+    about = cells.provenance(cells.Settings())
+    return {
+        "steps": settings.steps,
+        "rounds": settings.rounds,
+        "overrides": " ".join(settings.overrides),
+        **{key: about[key] for key in ("cpu", "cores", "torch")},
+        "lightning": pytorch_lightning.__version__,
+        **{key: about[key] for key in ("commit", "date")},
+    }
+
+
+def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) -> None:
+    """Print the table, which is Markdown, and append the rows to the file at `path` if there is one."""
+    table = Table(box=box.MARKDOWN)
+    for title in ("case", "model", "B × T × N", "threads", *COLUMNS):
+        table.add_column(title, justify="right" if title in COLUMNS else "left", no_wrap=True)
+    for row in rows:
+        sizes = f"{row['batch']} × {row['time_steps']} × {row['hidden']}"
+        figures = (format(row[key], form) for key, form in COLUMNS.values())
+        table.add_row(row["case"], row["model"], sizes, str(row["threads"]), *figures)
+    console = Console(highlight=False)
+    console.width = max(console.width, 160)  # a pipe counts as 80 columns wide, which would cut figures off
+    console.print(table)
+    told = ", ".join(f"{key}={value}" for key, value in about.items() if value != "")
+    console.print("Milliseconds a training step; validation and checkpoints are left out.", told, soft_wrap=True)
+    if path is not None:
+        with Path(path).open("a") as file:
+            file.writelines(json.dumps(row | about) + "\n" for row in rows)
+
+
+def main(arguments: list[str]) -> int:
+    """Check, measure, report; return the exit status."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
+    rows = []
+    try:
+        settings = parse(arguments)
+        pairs = [(case, model) for case in settings.case for model in settings.model]
+        configs = {(case, model): compose_run(case, model, settings) for case, model in pairs}
+        for (case, model), config in configs.items():
+            row = measure(case, model, config, settings)
+            if row is None:
+                name = " ".join(filter(None, (case, model)))
+                print(f"refused: {name}: training and the bare loop end with different weights", file=sys.stderr)
+                return 1
+            rows.append(row)
+    except OptionError as error:
+        print(error, file=sys.stderr)
+        return 2
+    report(rows, provenance(settings), settings.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
