@@ -5,6 +5,7 @@ that `Kernels` describes. The readable loop over `src.cells.rum.RUMCell.step` is
 """
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -88,9 +89,15 @@ class Gradients(NamedTuple):
 
 
 class Kernels(Protocol):
-    """What a module of `src.ops.kernels` provides. DTYPES: what the state and the parameters may be."""
+    """What a module of `src.ops.kernels` provides.
+
+    Attributes:
+        DTYPES: what the state and the parameters may be.
+        PRODUCTS: what else the factors of products may be, under autocast: the problem's `parts` and `weight_hh`.
+    """
 
     DTYPES: tuple[torch.dtype, ...]
+    PRODUCTS: tuple[torch.dtype, ...]
 
     def prepare(self) -> None:
         """Make sure that they run; `UnavailableError` says why they do not."""
@@ -159,6 +166,8 @@ def scan(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Run RUM over inputs (T, B, X); differentiable once, in everything but `keep`.
 
+    Under autocast the products have its type where the kernels can have it; all else has that of the parameters.
+
     Args:
         kernels: what runs on the inputs' device.
         inputs, weight_ih, weight_hh, bias: as in `src.cells.rum.RUMCell`.
@@ -168,20 +177,25 @@ def scan(
         outputs (T, B, N), the hidden state (B, N) and the memory (B, N, N) or None after each sequence's last step, and
         cos θ_t (T, B), which has no gradient.
     """
+    device, products = inputs.device.type, weight_hh.dtype
+    if torch.is_autocast_enabled(device):
+        inputs = inputs.to(products)
+        if torch.get_autocast_dtype(device) in kernels.PRODUCTS:
+            products = torch.get_autocast_dtype(device)
     tensors = inputs, weight_ih, weight_hh, bias, hidden, memory, norms
     wanted = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    return _Scan.apply(kernels, *tensors, keep, lengths, options, wanted)
+    with torch.autocast(device, enabled=False):
+        return _Scan.apply(kernels, products, keep, lengths, options, wanted, *tensors)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, kernels, inputs, weight_ih, weight_hh, bias, hidden, memory, norms, keep, lengths, options, will_be_differentiated):
-        tensors = inputs, weight_ih, bias, weight_hh, hidden, memory, norms
-        problem = _problem(tensors, keep, lengths, options)
+    def forward(ctx, kernels, products, keep, lengths, options, will_be_differentiated, *tensors):
+        problem = _problem(None, products, keep, lengths, options, tensors)
         solution = kernels.forward(problem)
-        ctx.kernels, ctx.options = kernels, options
         mask, ctx.probability = (keep, None) if isinstance(keep, Tensor) else (None, keep)
-        ctx.save_for_backward(*tensors, mask, lengths, solution.outputs, solution.hidden, solution.memory)
+        ctx.save_for_backward(mask, lengths, solution.outputs, solution.hidden, solution.memory, *tensors)
+        ctx.kernels, ctx.products, ctx.options = kernels, products, options
         if will_be_differentiated:
             ctx.work = problem.parts, solution.saved
         else:
@@ -193,47 +207,55 @@ class _Scan(torch.autograd.Function):
     def backward(ctx, grad_outputs, grad_hidden, grad_memory, _):
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError("the fused path of RUM has no second derivative; backend=reference has")
-        *tensors, mask, lengths, outputs, final_hidden, final_memory = ctx.saved_tensors
-        inputs, weight_ih, _, weight_hh, hidden, memory, norms = tensors
-        keep = ctx.probability if mask is None else mask
-        if ctx.work is None:  # an earlier backward over the same graph has consumed it
-            problem = _problem(tensors, keep, lengths, ctx.options)
+        mask, lengths, outputs, final_hidden, final_memory, *tensors = ctx.saved_tensors
+        keep, products = ctx.probability if mask is None else mask, ctx.products
+        # an earlier backward over the same graph has consumed it
+        (parts, saved), ctx.work = ctx.work or (None, ()), None
+        problem = _problem(parts, products, keep, lengths, ctx.options, tensors)
+        if parts is None:
             solution = ctx.kernels.forward(problem)
         else:
-            (parts, saved), ctx.work = ctx.work, None
-            problem = Problem(parts, weight_hh, hidden, memory, norms, keep, lengths, ctx.options)
             solution = Solution(outputs, final_hidden, final_memory, outputs.new_empty(0), saved)
         gradients = ctx.kernels.backward(problem, solution, grad_outputs, grad_hidden, grad_memory)
 
-        steps, batch, _ = outputs.shape
-        parts = gradients.parts.view(steps * batch, -1)
-        recurrent = parts.view(steps, batch, -1)[..., : weight_hh.shape[0]]
-        grad_weight_hh = recurrent[0].T @ hidden
-        if steps > 1:
-            grad_weight_hh.addmm_(recurrent[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
-        grad_inputs = (parts @ weight_ih).view_as(inputs) if ctx.needs_input_grad[1] else None
-        grad_weight_ih = parts.T @ inputs.flatten(0, 1)
-        _give(parts)
+        inputs, weight_ih, weight_hh, _, hidden, *_ = tensors
+        parts = gradients.parts.flatten(2).to(products)
+        recurrent = parts[..., : len(weight_hh)]
+        grad_weight_hh = recurrent[0].T @ hidden.to(products)
+        if len(parts) > 1:
+            grad_weight_hh.addmm_(recurrent[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1).to(products))
+        rows = parts.flatten(0, 1)
+        grad_weight_ih = rows.T @ inputs.flatten(0, 1).to(products)
+        wants_inputs = ctx.needs_input_grad[6]
+        grad_inputs = (rows @ weight_ih.to(products)).view(inputs.shape) if wants_inputs else None
+        _give(gradients.parts)
         return (
-            None,
-            grad_inputs,
-            grad_weight_ih,
-            grad_weight_hh,
+            *(None,) * 6,
+            grad_inputs if grad_inputs is None else grad_inputs.to(inputs.dtype),
+            grad_weight_ih.to(weight_ih.dtype),
+            grad_weight_hh.to(weight_hh.dtype),
             gradients.bias.flatten(),
             gradients.hidden,
             gradients.memory,
             gradients.norms,
-            *(None,) * 4,
         )
 
 
-def _problem(tensors: Any, keep: Tensor | float | None, lengths: Tensor | None, options: Options) -> Problem:
-    """Project the inputs of all steps in one product."""
-    inputs, weight_ih, bias, weight_hh, hidden, memory, norms = tensors
-    rows = inputs.flatten(0, 1)
-    buffer = _take(len(rows) * len(bias), weight_ih)
-    parts = torch.addmm(bias, rows, weight_ih.T, out=buffer.view(len(rows), -1))
-    parts = parts.view(*inputs.shape[:2], -1, hidden.shape[1])
-    given: tuple[Any, ...] = (weight_hh, hidden, memory, norms, keep, lengths)
+def _problem(
+    parts: Tensor | None,
+    products: torch.dtype,
+    keep: Tensor | float | None,
+    lengths: Tensor | None,
+    options: Options,
+    tensors: Sequence[Any],
+) -> Problem:
+    """Return the problem; unless the parts are given, the inputs of all steps are projected in one product."""
+    inputs, weight_ih, weight_hh, bias, hidden, memory, norms = tensors
+    if parts is None:
+        rows, weight, bias = (tensor.to(products) for tensor in (inputs.flatten(0, 1), weight_ih, bias))
+        buffer = _take(len(rows) * len(bias), rows)
+        torch.addmm(bias, rows, weight.T, out=buffer.view(len(rows), -1))
+        parts = buffer.view(*inputs.shape[:2], -1, hidden.shape[1])
+    given: Any = (weight_hh.to(products), hidden, memory, norms, keep, lengths)
     weight_hh, hidden, memory, norms, keep, lengths = (t.contiguous() if isinstance(t, Tensor) else t for t in given)
     return Problem(parts, weight_hh, hidden, memory, norms, keep, lengths, options)

@@ -211,6 +211,47 @@ def test_numbers_that_are_none_stay_visible() -> None:
     assert outputs[2:, 1].isnan().all()
 
 
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+def test_tensors_may_lie_in_memory_in_any_way(lambd: float) -> None:
+    cell = RUMCell(3, 5, lambd=lambd)
+    model = Recurrent(lambda _: cell, 3, backend="fused")
+    inputs, state = torch.randn(6, 4, 3), tree_map(lambda leaf: leaf.clone(), cell.init_state(4))
+    state.hidden.normal_()
+
+    def run(scatter: bool) -> list[Tensor]:
+        def place(tensor: Tensor) -> Tensor:
+            placed = tensor.mT.contiguous().mT if scatter else tensor.clone()
+            assert placed.is_contiguous() is not scatter
+            return placed.requires_grad_()
+
+        x, start = place(inputs), tree_map(place, state)
+        outputs, (final,) = model(x, (start,))
+        cotangents = [place(value.detach().cos()).detach() for value in (outputs, *final)]
+        gradients = torch.autograd.grad([outputs, *final], [x, *start, *cell.parameters()], cotangents)
+        return [outputs, *final, *gradients]
+
+    for one, other in zip(run(False), run(True), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+def test_autocast_rounds_the_inputs_alone(lambd: float) -> None:
+    """The kernels of the CPU have no half precision: what comes in it is taken as it is, and the state stays float32."""
+    cell = RUMCell(3, 5, lambd=lambd)
+    model = Recurrent(lambda _: cell, 3, backend="fused")
+    inputs = torch.randn(6, 4, 3).bfloat16()
+    found = []
+    for half in (True, False):
+        x = inputs.clone().requires_grad_() if half else inputs.float().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            outputs, (final,) = model(x)
+        assert outputs.dtype == final.hidden.dtype == torch.float32
+        found.append([outputs, *torch.autograd.grad(outputs.sum(), [x, *cell.parameters()])])
+    assert found[0][1].dtype == torch.bfloat16
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other.to(one.dtype))
+
+
 # ---------------------------------------------------------------- memory
 
 

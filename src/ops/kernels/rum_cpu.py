@@ -12,6 +12,7 @@ from src.ops.rum import Gradients, Problem, Solution
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # by their number in rum.cpp
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+PRODUCTS: tuple[torch.dtype, ...] = ()
 
 # Steps between two copies of the associative memory. In between backward rebuilds it, which loses about 1e-9 a step.
 CHECKPOINT_EVERY = 2048

@@ -27,6 +27,7 @@ from torch import Tensor
 from src.ops.rum import Gradients, Problem, Solution
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
+PRODUCTS: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 CHECKPOINT_EVERY = 1024  # steps of λ = 1 between two saved memories
 BLOCK_BATCH = 16  # rows of a program for λ = 0: the fewest that tl.dot takes
 # up to so many hidden units the weights stay on chip; without tensor cores every thread needs many of them in registers
