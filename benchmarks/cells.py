@@ -202,11 +202,20 @@ def candidates(settings: Settings, size: Size) -> dict[Case, measure.Maker]:
 
 
 def fits(case: Case, size: Size) -> bool:
-    """Whether the states that a loop keeps for backward, each about twice, take less than half of the memory."""
-    if case.backend == "fused":
-        return True
-    needed = 2 * 4 * size.batch * size.steps * state_elements(case.model, size)
-    return needed < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    """Whether what a case keeps for backward takes less than half of the memory."""
+    return kept_bytes(case, size) < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+
+
+def kept_bytes(case: Case, size: Size) -> int:
+    """Return about how much a loop keeps for backward: the states of all steps, twice. A fused path keeps none."""
+    return 0 if case.backend == "fused" else 2 * 4 * size.batch * size.steps * state_elements(case.model, size)
+
+
+def left_out(settings: Settings, size: Size) -> Iterator[str]:
+    """Yield a line for every case that would not fit."""
+    for case in (Case(model, backend) for model in settings.model for backend in settings.backend):
+        if not fits(case, size):
+            yield f"{case.model} {case.backend} is left out: it would keep {kept_bytes(case, size) / 1e9:.0f} GB."
 
 
 def state_elements(model: str, size: Size) -> int:
@@ -398,6 +407,7 @@ def main(arguments: list[str]) -> int:
     for size in sizes:
         rows += (measured := figures(makers[size], settings, size))
         report(measured, about, settings.json)
+        print(*left_out(settings, size), sep="\n", end="\n\n")
     print(f"× is the ratio to {BASELINE}; products ×: to the products with the cell's weights, alone.")
     print(", ".join(f"{key}={about[key]}" for key in about))
     if settings.plot is not None:

@@ -1,4 +1,4 @@
-"""What all tests share: one thread, a fixed seed, the golden tensors."""
+"""What all tests share: one thread, a fixed seed, the golden tensors, Triton's interpreter."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,9 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# before triton is imported anywhere: without a GPU its kernels run in its interpreter
+os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
 torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
 

@@ -10,7 +10,8 @@ from benchmarks import cells, measure
 from benchmarks.equivalence import disagreements
 from src.cells.gru import GRUCell
 
-TINY = ["batch=4", "steps=6", "input=3", "hidden=8", "repeat=1", "threads=1"]
+TINY = ["size=4x6x8", "input=3", "repeat=1", "threads=1"]
+SIZE = cells.Size(batch=4, steps=6, input=3, hidden=8)
 FIGURES = ("forward_ms", "train_ms", "train_ms_per_time_step", "forward_ratio", "train_ratio")
 
 
@@ -26,7 +27,8 @@ def test_reports_a_row_per_case_in_table_and_file(capsys, monkeypatch, tmp_path)
     # a new process a case takes its time; `test_peak_memory_sees_what_backward_needs` starts real ones
     monkeypatch.setattr(measure, "peak_memories", lambda makers, shape, threads: [1.0] * len(makers))
     path = tmp_path / "cells.jsonl"
-    assert cells.main([*TINY, "model=gru,rum:lambd=1", f"json={path}"]) == 0
+    assert cells.main([*TINY, "model=gru,rum:lambd=1", f"json={path}", f"plot={tmp_path / 'cells.png'}"]) == 0
+    assert (tmp_path / "cells.png").stat().st_size > 10_000
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     cases = {(row["model"], row["backend"]) for row in rows}
     assert cases >= {("torch.nn.RNN", "torch"), ("torch.nn.GRU", "torch"), ("torch.nn.LSTM", "torch")}
@@ -39,12 +41,13 @@ def test_reports_a_row_per_case_in_table_and_file(capsys, monkeypatch, tmp_path)
         assert (row["batch"], row["steps"], row["input"], row["hidden"], row["repeat"]) == (4, 6, 3, 8, 1)
         line = next(line for line in printed.splitlines() if line.startswith(f"| {row['model']} "))
         assert len(line.split("|")) == len(cells.COLUMNS) + 4
+    assert all(row["products_ratio"] > 0 for row in rows)
     base = next(row for row in rows if row["model"] == cells.BASELINE)
     assert base["forward_ratio"] == base["train_ratio"] == base["memory_ratio"] == 1
 
 
 def test_every_model_file_is_measured_by_default():
-    measured = {case.model for case in cells.candidates(cells.parse(TINY))}
+    measured = {case.model for case in cells.candidates(cells.parse(TINY), SIZE)}
     assert measured >= {*cells.MODELS, *cells.LAYERS, "rum:lambd=1"}
 
 
@@ -82,7 +85,7 @@ def test_refuses_when_torch_computes_something_else(capsys, monkeypatch):
 
 
 def test_a_result_that_is_not_a_number_is_a_disagreement(monkeypatch):
-    makers = cells.candidates(cells.parse([*TINY, "model=gru"]))
+    makers = cells.candidates(cells.parse([*TINY, "model=gru"]), SIZE)
     make = makers[cells.Case("gru", "fused")]
 
     def poisoned():
@@ -98,11 +101,14 @@ def test_a_result_that_is_not_a_number_is_a_disagreement(monkeypatch):
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("foo=1", ["foo=1", "batch"]),
-        ("batch=0", ["batch=0", "≥ 1"]),
-        ("batch", ["batch=None", "integer"]),
+        ("foo=1", ["foo=1", "size"]),
+        ("repeat=0", ["repeat=0", "≥ 1"]),
+        ("repeat", ["repeat=None", "integer"]),
+        ("size=8x9", ["size=8x9", "paper", "growth", "128x53x50"]),
+        ("size=0x9x9", ["size=0x9x9", "128x53x50"]),
+        ("plot=cells.txt", ["plot=.txt", ".png"]),
         ("threads=1.5", ["threads=1.5", "integer"]),
-        ("steps=[", ["steps=[", "key=value"]),
+        ("repeat=[", ["repeat=[", "key=value"]),
         ("model=foo", ["model=foo", *cells.MODELS]),
         ("model=rum:lam=1", ["lam=1", "lambd"]),
         ("model=rum:lambd", ["model=rum:lambd", "<option>=<value>"]),
@@ -125,10 +131,44 @@ def test_help_names_every_key(capsys):
     assert all(f"{key}=" in printed for key in cells.Settings._fields)
 
 
+def test_sizes_are_read_and_named_sets_are_those_of_the_paper_and_of_growth():
+    assert cells.parse(["size=8x9x10,paper,8x9x10"]).size == ((8, 9, 10), *cells.SIZES["paper"])
+    grown = cells.parse(["size=growth"]).size
+    assert [len({size[axis] for size in grown}) for axis in range(3)] == [5, 5, 5]
+
+
+def test_a_plot_of_growth_has_a_panel_for_each_dimension_that_varies(tmp_path):
+    rows = [
+        {
+            "model": "gru",
+            "backend": "fused",
+            "batch": b,
+            "steps": t,
+            "hidden": n,
+            "train_ms": b * t * n,
+            "train_ratio": 1,
+        }
+        for b, t, n in cells.SIZES["growth"]
+    ]
+    cells.plot(rows, str(tmp_path / "growth.svg"))
+    drawn = (tmp_path / "growth.svg").read_text()
+    for key in ("steps", "hidden", "batch"):
+        assert f"<!-- growth with {key}" in drawn
+
+
+def test_a_loop_whose_states_do_not_fit_into_memory_is_left_out():
+    large = cells.Size(128, 10**6, 36, 500)
+    assert not cells.fits(cells.Case("rum:lambd=1", "reference"), large)
+    assert cells.fits(cells.Case("rum:lambd=1", "reference"), SIZE)
+    assert cells.fits(cells.Case("rum:lambd=1", "fused"), large)
+    settings = cells.parse(["model=rum:lambd=1,gru"])
+    assert list(cells.left_out(settings, large)) == ["rum:lambd=1 reference is left out: it would keep 256512 GB."]
+
+
 @pytest.mark.slow
 def test_peak_memory_sees_what_backward_needs():
     """RUM with λ = 1 keeps T·B·N² memory values for backward: 128 MiB here; the GRU's share does not reach a tenth."""
-    makers = cells.candidates(cells.parse(["model=rum:lambd=1", "input=4", "hidden=64"]))
+    makers = cells.candidates(cells.parse(["model=rum:lambd=1"]), cells.Size(32, 256, 4, 64))
     chosen = [makers[cells.Case("torch.nn.GRU", "torch")], makers[cells.Case("rum:lambd=1", "reference")]]
     gru, rum = measure.peak_memories(chosen, (32, 256, 4), threads=1)
     assert 0 < gru < 30

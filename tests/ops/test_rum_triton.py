@@ -1,13 +1,11 @@
 """RUM's Triton kernels against the readable loop over `RUMCell.step`: on a GPU, else under Triton's interpreter."""
 
-import os
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"  # before triton is imported anywhere
 pytest.importorskip("triton", reason="the kernels need triton")
 
 import numpy as np
