@@ -236,7 +236,7 @@ def test_tensors_may_lie_in_memory_in_any_way(lambd: float) -> None:
 
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
 def test_autocast_rounds_the_inputs_alone(lambd: float) -> None:
-    """The kernels of the CPU have no half precision: what comes in it is taken as it is, and the state stays float32."""
+    """The kernels of the CPU have no half precision: what comes in it is taken as it is; the state stays float32."""
     cell = RUMCell(3, 5, lambd=lambd)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs = torch.randn(6, 4, 3).bfloat16()
