@@ -507,8 +507,8 @@ struct Scan {
 
     // ------------------------------------------------------------ backward
 
-    // Given R = R_t and D, the gradient of R_t but for y's part dy h^T: R -> R_{t-1}, D -> gradient of R_{t-1}; adds
-    // R_t^T dy to dh, and returns the gradients of u and w, with that of C.
+    // Given R = R_t and D, the gradient of R_t but for y's part dy h^T: R -> R_{t-1}, D -> gradient of R_{t-1}; returns
+    // R_t^T dy in dh, and the gradients of u and w, with that of C.
     void memory_backward(Real* __restrict memory, Real* __restrict gradient, const Turn<Real>& turn,
                          const Real* __restrict dy, const Real* __restrict h, const Real* __restrict u,
                          const Real* __restrict w, Real* __restrict dh, Real* __restrict du, Real* __restrict dw,
@@ -516,8 +516,7 @@ struct Scan {
         const Real hu = dot(h, u, size), hw = dot(h, w, size), uu = dot(u, u, size), uw = dot(u, w, size),
                    ww = dot(w, w, size);
         const Real c11 = turn.c11, c12 = turn.c12, c21 = turn.c21, c22 = turn.c22;
-        std::fill_n(du, size, Real(0));
-        std::fill_n(dw, size, Real(0));
+        for (Real* sum : {dh, du, dw}) std::fill_n(sum, size, Real(0));
         dc[0] = dc[1] = dc[2] = dc[3] = 0;
         for (Index i = 0; i < size; ++i) {
             Real* __restrict row = memory + i * size;
@@ -690,7 +689,9 @@ struct Scan {
             Real* memory = matrix(given.memory, row);
             if (Real* copy = checkpoint(t, row)) std::memcpy(memory, copy, size * size * sizeof(Real));
             for (Index i = 0; i < size; ++i) u[i] = e[i] * turn.inverse_e, w[i] = turn.w[i] * turn.scale;
-            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, h, u, w, carry, du, dw, dc);
+            Real* dh = normalized;
+            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, h, u, w, dh, du, dw, dc);
+            for (Index i = 0; i < size; ++i) carry[i] += dh[i];
             along_u = dot(u, du, size);
             along_v = dot(w, dw, size);
         } else {
