@@ -22,7 +22,10 @@ UNUSABLE_ERROR = 1e-2  # a float32 reference this far from float64 cannot vouch 
 
 
 def disagreements(
-    reference: Callable[[], Recurrent], candidates: dict[str, Callable[[], nn.Module]], input_shape: Sequence[int]
+    reference: Callable[[], Recurrent],
+    candidates: dict[str, Callable[[], nn.Module]],
+    input_shape: Sequence[int],
+    seed: int = 1,
 ) -> Iterator[str]:
     """Yield one line for every candidate whose float32 results are further from the truth than allowed.
 
@@ -30,8 +33,9 @@ def disagreements(
         reference: makes a `Recurrent` of one cell, float32, on the reference backend.
         candidates: by name, makers of float32 modules with the same weights: other backends, or layers of torch.nn.
         input_shape: T, B and X of the random inputs.
+        seed: of these, the state and the cotangents.
     """
-    random = partial(torch.randn, generator=torch.Generator().manual_seed(1))
+    random = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
     module, inputs = reference().double(), random(*input_shape)
     with torch.no_grad():  # the state after other inputs is one that the cell can reach, and not its initial one
         results = run(module, random(*input_shape).double(), tree_leaves(module.init_state(input_shape[1])))

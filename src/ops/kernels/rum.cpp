@@ -158,7 +158,7 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
-            const Vector value = a[i * a_row + k] + Vector{};
+            const Real value = a[i * a_row + k];  // no vector: the broadcast is then part of the load
             for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
         }
     }
