@@ -355,6 +355,10 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
         axis.set(
             xscale="log", yscale="log", xlabel=key, ylabel="forward + backward, ms", title=f"growth with {key} ({rest})"
         )
+        values = sorted(size[frame.index(key)] for size in grown[key])
+        axis.set_xticks(values, [str(value) for value in values])
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
         axis.grid(alpha=0.3)
     if panels:
         axes[0][0].legend(fontsize=8)
