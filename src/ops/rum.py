@@ -99,8 +99,8 @@ class Kernels(Protocol):
     DTYPES: tuple[torch.dtype, ...]
     PRODUCTS: tuple[torch.dtype, ...]
 
-    def prepare(self) -> None:
-        """Make sure that they run; `UnavailableError` says why they do not."""
+    def prepare(self, device: torch.device) -> None:
+        """Make sure that they run there; `UnavailableError` says why they do not."""
 
     def forward(self, problem: Problem) -> Solution: ...
 
@@ -129,7 +129,7 @@ def kernels_for(tensor: Tensor) -> Kernels:
         raise UnavailableError(f"{error.name} is not installed") from error
     if tensor.dtype not in kernels.DTYPES:
         raise UnavailableError(f"there are no kernels for {tensor.dtype} on {kind}")
-    kernels.prepare()
+    kernels.prepare(tensor.device)
     return kernels
 
 

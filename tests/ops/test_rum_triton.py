@@ -17,7 +17,7 @@ import src.cells.rum
 from src.cells.rum import AssociativeState, RUMCell
 from src.models.recurrent import Recurrent
 from src.ops import rotation
-from src.ops.kernels import rum_triton
+from src.ops.kernels import UnavailableError, rum_triton
 from src.ops.rum import Options, Problem, Solution
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -359,3 +359,18 @@ def test_half_precision(dtype: torch.dtype, bound: float, monkeypatch: pytest.Mo
             error = (tensor - truth[name]).norm() / truth[name].norm()
             # 2 or 3 steps, each of which rounds the state and, backward, the gradient
             assert error <= 4 * bound, f"{case}: {name}: {error:.1e}"
+
+
+def test_a_probe_tells_whether_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device(DEVICE)
+    rum_triton._probe.cache_clear()
+    rum_triton.prepare(device)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of resources\nand more")
+
+    rum_triton._probe.cache_clear()
+    monkeypatch.setattr(rum_triton, "backward", fail)
+    with pytest.raises(UnavailableError, match=f"do not run on {DEVICE}: RuntimeError: out of resources$"):
+        rum_triton.prepare(device)
+    rum_triton._probe.cache_clear()

@@ -52,7 +52,7 @@ def library() -> ctypes.CDLL:
     return loaded
 
 
-def prepare() -> None:
+def prepare(device: torch.device) -> None:
     """Compile the kernels unless that was done before; see `src.ops.rum.Kernels`."""
     library()
 

@@ -17,6 +17,8 @@ every `CHECKPOINT_EVERY` steps, so that rounding does not pile up over long sequ
 All arithmetic is float32 but that of the recurrent products for λ = 0, whose factors have the type of the weights.
 """
 
+import functools
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from src.ops.rum import Gradients, Problem, Solution
+from src.ops.kernels import UnavailableError
+from src.ops.rum import Gradients, Options, Problem, Solution
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCTS: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
@@ -866,8 +869,35 @@ def _common(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return hidden, norms, keep, lengths
 
 
-def prepare() -> None:
-    """Do nothing: Triton compiles a kernel when it is first launched; see `src.ops.rum.Kernels`."""
+def prepare(device: torch.device) -> None:
+    """Run a small problem, once a device and process; see `src.ops.rum.Kernels`."""
+    obstacle = _probe(device)
+    if obstacle is not None:
+        raise UnavailableError(f"Triton's kernels do not run on {device}: {obstacle}")
+
+
+@functools.cache
+def _probe(device: torch.device) -> str | None:
+    """Return why a small problem fails forward or backward, None where it succeeds."""
+    steps, batch, size = 2, 3, 4
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.linspace(-1, 1, math.prod(shape), device=device).view(shape)
+
+    try:
+        for memory in (None, torch.eye(size, device=device).repeat(batch, 1, 1)):
+            state = numbers(batch, size)
+            options = Options("relu", True, None)
+            problem = Problem(
+                numbers(steps, batch, 3, size), numbers(2 * size, size), state, memory, None, None, None, options
+            )
+            solution = forward(problem)
+            gradients = backward(problem, solution, numbers(steps, batch, size), state, memory)
+            if not (solution.outputs.isfinite().all() and gradients.parts.isfinite().all()):
+                return "their results are not finite"
+    except Exception as error:  # the compiler, the driver and the interpreter raise whatever they like
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    return None
 
 
 def forward(problem: Problem) -> Solution:
