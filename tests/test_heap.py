@@ -14,10 +14,10 @@ from src import heap
 if sys.argv[1] == "keep":
     heap.keep()
 for _ in range(20):  # until all gaps between buffers are of use
-    torch.ones(5_000_000)
+    torch.ones(10_000_000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(3):
-    torch.ones(5_000_000)
+    torch.ones(10_000_000)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
