@@ -139,4 +139,4 @@ def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
     }
     again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model.cell.hidden_size=2")
     assert again.status == 0, again.err
-    assert set(markers(tmp_path / "reference").values()) == {"DONE"}
+    assert set(markers(tmp_path / "wider").values()) == {"DONE"}
