@@ -33,12 +33,12 @@ struct Arguments {
     void* final_hidden;  // (B, N)
     void* scalars;       // (T, B, SCALARS)
     void* candidates;    // (T, B, N), for an associative memory alone: e + R h
-    void* memory;        // (B, N, N), null without associative memory; forward: updated; backward: run backwards
-    void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, N)
+    void* memory;        // (B, N, rum_padded(N)), null without associative memory; forward: updated; backward: run back
+    void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, rum_padded(N))
     void* workspace;     // rum_workspace(...) elements
     void* grad_outputs;  // (T, B, N)
     void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
-    void* grad_memory;   // (B, N, N), likewise
+    void* grad_memory;   // (B, N, rum_padded(N)), likewise
     void* grad_bias;     // (blocks, 2, G, N) zeros, for each block of rows two parts of its sum
     void* grad_norms;    // (blocks, 2, 3, 2, N) zeros, likewise
 };
@@ -343,11 +343,11 @@ struct Scan {
     Real* parts(Index t, Index row) const { return at(given.parts, (t * batch + row) * parts_count * size); }
     Real* vector(void* base, Index t, Index row) const { return at(base, (t * batch + row) * size); }
     Real* scalars(Index t, Index row) const { return at(given.scalars, (t * batch + row) * SCALARS); }
-    Real* matrix(void* base, Index row) const { return at(base, row * size * size); }
+    Real* matrix(void* base, Index row) const { return at(base, row * size * carry_row); }
     Real* checkpoint(Index t, Index row) const {  // of the memory after step t, or null
         const Index every = given.checkpoint_every;
         if (!given.memory || (t + 1) % every || t + 1 >= steps) return nullptr;
-        return at(given.checkpoints, (((t + 1) / every - 1) * batch + row) * size * size);
+        return matrix(given.checkpoints, ((t + 1) / every - 1) * batch + row);
     }
     const Real* previous(Index t, Index row) const {
         return t ? vector(given.outputs, t - 1, row) : vector(given.hidden, 0, row);
@@ -357,16 +357,23 @@ struct Scan {
 
     // ------------------------------------------------------------ forward
 
+    // Rows of R and of its gradient, and the vectors that meet them, end in zeros up to whole vectors: `carry_row`.
+    Real* widened(const Real* x, Real factor, Real* out) const {
+        for (Index i = 0; i < size; ++i) out[i] = x[i] * factor;
+        std::fill_n(out + size, carry_row - size, Real(0));
+        return out;
+    }
+
     // R (N, N) -> R Rot, and y = (R Rot) h
     void memory_forward(Real* __restrict memory, const Turn<Real>& turn, const Real* __restrict h,
                         const Real* __restrict u, const Real* __restrict w, Real* __restrict y, Real along_u,
                         Real along_w) const {
         const Real a = turn.c11 * along_u + turn.c12 * along_w, b = turn.c21 * along_u + turn.c22 * along_w;
         for (Index i = 0; i < size; ++i) {
-            Real* __restrict row = memory + i * size;
+            Real* __restrict row = memory + i * carry_row;
             Real rh = 0, ru = 0, rw = 0;
 #pragma omp simd reduction(+ : rh, ru, rw)
-            for (Index j = 0; j < size; ++j) {
+            for (Index j = 0; j < carry_row; ++j) {
                 rh += row[j] * h[j];
                 ru += row[j] * u[j];
                 rw += row[j] * w[j];
@@ -374,7 +381,7 @@ struct Scan {
             y[i] = rh + a * ru + b * rw;
             const Real to_u = ru * turn.c11 + rw * turn.c21, to_w = ru * turn.c12 + rw * turn.c22;
 #pragma omp simd
-            for (Index j = 0; j < size; ++j) row[j] += to_u * u[j] + to_w * w[j];
+            for (Index j = 0; j < carry_row; ++j) row[j] += to_u * u[j] + to_w * w[j];
         }
     }
 
@@ -418,12 +425,12 @@ struct Scan {
 
         if (given.memory) {
             z = vector(given.candidates, t, row);
-            Real *u = room + 3 * carry_row, *w = room + 4 * carry_row;
-            for (Index i = 0; i < size; ++i) u[i] = e[i] * inverse_e, w[i] = turn.w[i] * turn.scale;
-            memory_forward(matrix(given.memory, row), turn, h, u, w, z, alpha, beta);
+            const Real* u = widened(e, inverse_e, room + 3 * carry_row);
+            const Real* w = widened(turn.w, turn.scale, room + 4 * carry_row);
+            memory_forward(matrix(given.memory, row), turn, widened(h, 1, room + 5 * carry_row), u, w, z, alpha, beta);
             for (Index i = 0; i < size; ++i) z[i] += e[i];
             if (Real* copy = checkpoint(t, row))
-                std::memcpy(copy, matrix(given.memory, row), size * size * sizeof(Real));
+                std::memcpy(copy, matrix(given.memory, row), size * carry_row * sizeof(Real));
         } else {
             candidate_input(turn, e, h, alpha, beta, z);
         }
@@ -516,14 +523,14 @@ struct Scan {
         const Real hu = dot(h, u, size), hw = dot(h, w, size), uu = dot(u, u, size), uw = dot(u, w, size),
                    ww = dot(w, w, size);
         const Real c11 = turn.c11, c12 = turn.c12, c21 = turn.c21, c22 = turn.c22;
-        for (Real* sum : {dh, du, dw}) std::fill_n(sum, size, Real(0));
+        for (Real* sum : {dh, du, dw}) std::fill_n(sum, carry_row, Real(0));
         dc[0] = dc[1] = dc[2] = dc[3] = 0;
         for (Index i = 0; i < size; ++i) {
-            Real* __restrict row = memory + i * size;
-            Real* __restrict slope = gradient + i * size;
+            Real* __restrict row = memory + i * carry_row;
+            Real* __restrict slope = gradient + i * carry_row;
             Real ru = 0, rw = 0, gu = 0, gw = 0;
 #pragma omp simd reduction(+ : ru, rw, gu, gw)
-            for (Index j = 0; j < size; ++j) {
+            for (Index j = 0; j < carry_row; ++j) {
                 ru += row[j] * u[j];
                 rw += row[j] * w[j];
                 gu += slope[j] * u[j];
@@ -543,7 +550,7 @@ struct Scan {
             const Real other_u = c11 * ru + c21 * rw, other_w = c12 * ru + c22 * rw;
             const Real force = dy[i];
 #pragma omp simd
-            for (Index j = 0; j < size; ++j) {
+            for (Index j = 0; j < carry_row; ++j) {
                 // sums of small terms first: what is added to R and D for thousands of steps is rounded once
                 const Real now = row[j], before = now + (back_u * u[j] + back_w * w[j]), push = force * h[j];
                 dh[j] += force * now;
@@ -687,10 +694,12 @@ struct Scan {
         std::memcpy(embedded, dy, size * sizeof(Real));
         if (given.memory) {
             Real* memory = matrix(given.memory, row);
-            if (Real* copy = checkpoint(t, row)) std::memcpy(memory, copy, size * size * sizeof(Real));
-            for (Index i = 0; i < size; ++i) u[i] = e[i] * turn.inverse_e, w[i] = turn.w[i] * turn.scale;
+            if (Real* copy = checkpoint(t, row)) std::memcpy(memory, copy, size * carry_row * sizeof(Real));
+            widened(e, turn.inverse_e, u);
+            widened(turn.w, turn.scale, w);
             Real* dh = normalized;
-            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, h, u, w, dh, du, dw, dc);
+            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, widened(h, 1, candidate), u, w, dh, du,
+                            dw, dc);
             for (Index i = 0; i < size; ++i) carry[i] += dh[i];
             along_u = dot(u, du, size);
             along_v = dot(w, dw, size);
@@ -807,6 +816,7 @@ Index rum_arguments_size() { return sizeof(Arguments); }
 
 Index rum_scalars() { return SCALARS; }
 Index rum_block() { return BLOCK; }
+Index rum_padded(Index size, Index is_double) { return is_double ? padded<double>(size) : padded<float>(size); }
 
 Index rum_workspace(const Arguments* given, Index is_double) {
     const auto elements = [given](auto scan) {

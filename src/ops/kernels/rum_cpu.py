@@ -43,8 +43,9 @@ def library() -> ctypes.CDLL:
         UnavailableError: they cannot be compiled or loaded here.
     """
     loaded = native.load(Path(__file__).with_name("rum.cpp"))
-    for name in ("rum_arguments_size", "rum_scalars", "rum_block", "rum_workspace"):
+    for name in ("rum_arguments_size", "rum_scalars", "rum_block", "rum_padded", "rum_workspace"):
         getattr(loaded, name).restype = ctypes.c_int64
+    loaded.rum_padded.argtypes = (ctypes.c_int64, ctypes.c_int64)
     loaded.rum_workspace.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64)
     loaded.rum_run.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64, ctypes.c_int64)
     loaded.rum_run.restype = None
@@ -65,8 +66,8 @@ def forward(problem: Problem) -> Solution:
     scalars = new(steps, batch, library().rum_scalars())
     candidates = memory = checkpoints = None
     if problem.memory is not None:
-        candidates, memory = new(steps, batch, size), problem.memory.clone()
-        checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, size)
+        candidates, memory = new(steps, batch, size), _padded(problem.memory)
+        checkpoints = new((steps - 1) // CHECKPOINT_EVERY, *memory.shape)
     _run(
         problem,
         backward=False,
@@ -77,7 +78,8 @@ def forward(problem: Problem) -> Solution:
         memory=memory,
         checkpoints=checkpoints,
     )
-    return Solution(outputs, final_hidden, memory, scalars[..., 2], (scalars, candidates, checkpoints))
+    final_memory = None if memory is None else memory[..., :size].contiguous()
+    return Solution(outputs, final_hidden, final_memory, scalars[..., 2], (scalars, candidates, checkpoints))
 
 
 def backward(
@@ -91,14 +93,14 @@ def backward(
     grad_norms = None if problem.norms is None else problem.norms.new_zeros(blocks, 2, 3, 2, size)
     # the kernel works in these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
-    grad_memory = None if grad_memory is None else grad_memory.clone(memory_format=torch.contiguous_format)
+    grad_memory = None if grad_memory is None else _padded(grad_memory)
     _run(
         problem,
         backward=True,
         outputs=solution.outputs,
         scalars=scalars,
         candidates=candidates,
-        memory=None if solution.memory is None else solution.memory.clone(),
+        memory=None if solution.memory is None else _padded(solution.memory),
         checkpoints=checkpoints,
         grad_outputs=grad_outputs.contiguous(),
         grad_hidden=grad_hidden,
@@ -107,7 +109,19 @@ def backward(
         grad_norms=grad_norms,
     )
     norms = None if grad_norms is None else grad_norms.sum((0, 1))
+    grad_memory = None if grad_memory is None else grad_memory[..., :size].contiguous()
     return Gradients(problem.parts, grad_bias.sum((0, 1)), grad_hidden, grad_memory, norms)
+
+
+def _padded(memory: Tensor) -> Tensor:
+    """Return a copy (B, N, ≥ N) whose rows end in zeros up to whole vectors of the processor."""
+    size = memory.shape[-1]
+    width = library().rum_padded(size, memory.dtype == torch.float64)
+    return (
+        torch.nn.functional.pad(memory, (0, width - size))
+        if width > size
+        else memory.clone(memory_format=torch.contiguous_format)
+    )
 
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
