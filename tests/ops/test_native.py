@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from src.cells.rum import RUMCell
 from src.checks import OptionError
@@ -17,7 +18,7 @@ from tests.running import spawn
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Give every test a cache of its own, on disk and in this process."""
     monkeypatch.setenv("GYRE_CACHE", str(tmp_path / "cache"))
-    remembering = (native.load, rum_cpu.library)
+    remembering = (native.attempt, rum_cpu.library)
     for function in remembering:
         function.cache_clear()
     yield tmp_path / "cache"
@@ -41,10 +42,10 @@ def test_a_library_is_compiled_once_and_kept(tmp_path: Path, cache: Path) -> Non
     assert native.load(source(tmp_path)).answer() == 42
     (made,) = cache.iterdir()
     before = made.stat().st_mtime_ns
-    native.load.cache_clear()
+    native.attempt.cache_clear()
     assert native.load(source(tmp_path)).answer() == 42
     assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [before]
-    native.load.cache_clear()
+    native.attempt.cache_clear()
     assert native.load(source(tmp_path, 'extern "C" int answer() { return 43; }')).answer() == 43
     assert len(list(cache.iterdir())) == 2, "another source is another library"
 
@@ -62,7 +63,10 @@ def test_the_cache_stands_where_the_system_wants_it(
 def failing(tmp_path: Path) -> str:
     """Return a compiler that tells its version and compiles nothing."""
     path = tmp_path / "c++"
-    path.write_text('#!/bin/sh\n[ "$1" = --version ] || { echo "x.cpp:1: error: out of luck" >&2; exit 1; }\n')
+    path.write_text(
+        f'#!/bin/sh\necho "$1" >>{tmp_path}/calls\n'
+        '[ "$1" = --version ] || { echo "x.cpp:1: error: out of luck" >&2; exit 1; }\n'
+    )
     path.chmod(0o755)
     return str(path)
 
@@ -74,6 +78,15 @@ def test_a_compiler_that_fails_is_told_in_one_line_and_leaves_nothing(
     with pytest.raises(UnavailableError, match=r"c\+\+ failed: x\.cpp:1: error: out of luck$"):
         native.load(source(tmp_path))
     assert list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    monkeypatch.setenv("CXX", failing(tmp_path))
+    model = Recurrent(lambda size: RUMCell(size, 4), 3)
+    for _ in range(3):
+        model(torch.zeros(2, 1, 3))
+    assert model.backend == "reference"
+    assert len((tmp_path / "calls").read_text().split()) == 2, "its version, and one compilation"
 
 
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
@@ -88,7 +101,7 @@ def test_a_damaged_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     needs_compiler()
     native.load(source(tmp_path))
     (made,) = cache.iterdir()
-    native.load.cache_clear()
+    native.attempt.cache_clear()
     other = tmp_path / "other"  # the loader remembers what it has loaded by its path
     other.mkdir()
     (other / made.name).write_bytes(b"half a library")

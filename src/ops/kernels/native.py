@@ -25,7 +25,6 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
 
 
-@functools.cache
 def load(source: Path) -> ctypes.CDLL:
     """Return the library made of one C++ source, compiled unless that was done before.
 
@@ -33,8 +32,24 @@ def load(source: Path) -> ctypes.CDLL:
     source, the compiler, the flags and the processor, so that machines may share the folder.
 
     Raises:
-        UnavailableError: no compiler; or it fails, and why.
+        UnavailableError: no compiler; or it fails, and why. A process tries once.
     """
+    outcome = attempt(source)
+    if isinstance(outcome, str):
+        raise UnavailableError(outcome)
+    return outcome
+
+
+@functools.cache
+def attempt(source: Path) -> ctypes.CDLL | str:
+    """Return what `load` returns, or why it cannot: a failure is remembered, too, lest every forward pass compile."""
+    try:
+        return _load(source)
+    except UnavailableError as error:
+        return str(error)
+
+
+def _load(source: Path) -> ctypes.CDLL:
     command = compiler()
     if command is None:
         raise UnavailableError("there is no C++ compiler (c++, g++ or clang++; $CXX names another)")
