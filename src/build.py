@@ -168,12 +168,12 @@ def _located(node: DictConfig, key: str, function: Callable[..., Any], *argument
 
 def _owner(node: DictConfig, key: str, message: str) -> str:
     """Return the key of the section, `key` or one below it, whose option the message is about."""
-    option = message.split("=")[0].split(":")[0]
-    if option in node:
-        return key
-    for name in map(str, node):
-        if isinstance(node[name], DictConfig) and option in node[name]:
-            return f"{key}.{name}"
+    option = re.split("[=:]", message)[0]
+    sections = [(node, key)]
+    for section, where in sections:
+        if option in section:
+            return where
+        sections += [(section[name], f"{where}.{name}") for name in section if isinstance(section[name], DictConfig)]
     return key
 
 

@@ -6,6 +6,7 @@ import random
 import resource
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from src import runs
-from src.checks import check_integer, check_real
+from src.cells.base import RecurrentCell
+from src.checks import OptionError, check_integer, check_real
 from src.data.batching import Batch
 from src.interrupt import Interrupted, stop
+from src.loggers import MetricsFile
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +191,38 @@ def first_non_finite(task: LightningModule, batch: Batch) -> str:
     return "nothing that a second forward pass shows (dropout or zoneout drew another mask)"
 
 
+class Solved(Callback):
+    """Ends the run at the first validation whose monitored metric is as good as `at`; it is tested and DONE as ever.
+
+    Unlike Lightning's EarlyStopping it keeps in the checkpoint that the run has ended: one that is killed between its
+    last step and its test is not trained further when it is continued.
+
+    Args:
+        at: the least value that will do, or with the task's mode "min" the greatest; None never ends a run.
+    """
+
+    def __init__(self, at: float | None = None) -> None:
+        self.at = None if at is None else check_real("at", at)
+        self.solved = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"solved": self.solved}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.solved = state["solved"]
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        trainer.should_stop = trainer.should_stop or self.solved
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or self.at is None:
+            return
+        score = float(trainer.callback_metrics[task.monitor])
+        if score >= self.at if task.mode == "max" else score <= self.at:
+            self.solved = trainer.should_stop = True
+            log.info("Solved after step %d: %s is %.6g", trainer.global_step, task.monitor, score)
+
+
 class Statistics(Callback):
     """Logs seconds a step and peak memory, and once the number of parameters and the size of the recurrent state.
 
@@ -327,3 +362,52 @@ class ProgressBar(TQDMProgressBar):
         metrics = super().get_metrics(trainer, task)
         metrics.pop("v_num", None)  # a version of the logger, which says nothing about the run
         return metrics if task.train_loss is None else {"train/loss": task.train_loss, **metrics}
+
+
+class Cosines(Callback):
+    """After each validation, appends to cosines.csv how cos θ_t is spread when its first batch is run once more.
+
+    A row is a validation: `step`, the index of the last optimizer step taken, from 0, then for each of `BINS` equal
+    bins on [−1, 1], named by its centre, its share of all sequences' time steps, of all cells that have
+    `record_cosines`. A run that is continued goes on with the file as metrics.csv does.
+
+    Raises (when training starts, and by a backend that records nothing, at the first validation):
+        OptionError: no cell of the model records cosines.
+    """
+
+    FILE = "cosines.csv"
+    BINS = 50
+
+    def __init__(self) -> None:
+        self._batch: Batch | None = None
+        self._cells: list[Any] = []
+        self._file: MetricsFile
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._cells = [module for module in task.modules() if hasattr(module, "record_cosines")]
+        if not self._cells:
+            names = {type(module).__name__ for module in task.modules() if isinstance(module, RecurrentCell)}
+            raise OptionError(f"callbacks.cosines: {', '.join(sorted(names))} records no cosines, RUMCell does")
+        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, task: LightningModule, batch: Batch, index: int, dataloader_idx: int = 0
+    ) -> None:
+        if index == 0:
+            self._batch = batch
+
+    @torch.no_grad()
+    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
+        if trainer.state.fn != "fit" or self._batch is None:
+            return
+        with ExitStack() as stack:
+            recorded = [stack.enter_context(cell.record_cosines()) for cell in self._cells]
+            task(self._batch)
+        steps = [cosines for cell in recorded for cosines in cell]
+        if not steps:  # the replay of a CUDA graph runs no Python
+            raise OptionError("callbacks.cosines: model.backend=graph records none; allowed: reference, fused, compile")
+        # clamped because rounding takes some beyond ±1, where histc would leave them out
+        counts = torch.cat(steps).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
+        centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
+        shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
+        self._file.log_metrics({f"{centre:.3g}": share for centre, share in shares}, trainer.global_step - 1)

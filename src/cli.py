@@ -28,7 +28,12 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
 
     Ends the process with status 1 and one line on standard error when anything fails; HYDRA_FULL_ERROR=1 shows the
     traceback, too.
+
+    Args:
+        task_function: what is run.
+        config_name: of its file in conf/, with the folder where its groups lie if that is not conf/ itself.
     """
+    file = Path(CONFIG_PATH, config_name)
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
 
@@ -46,9 +51,9 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
 
     try:
         if {"--help", "-h"} & set(sys.argv):
-            print(help_text(config_name, [word for word in sys.argv[1:] if not word.startswith("-")]))
+            print(help_text(file, [word for word in sys.argv[1:] if not word.startswith("-")]))
             return
-        hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=config_name)(job)()
+        hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
     except JobError as error:
@@ -59,18 +64,19 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
         fail(describe(error))
 
 
-def help_text(config_name: str, overrides: list[str]) -> str:
+def help_text(file: Path, overrides: list[str]) -> str:
     """Return what --help prints: the template hydra.help.template with the groups' choices and the configuration.
 
     Hydra's own takes a second longer, for a scan of its plugins' groups, and lists the files that are no choices.
     """
-    with hydra.initialize_config_dir(CONFIG_PATH, version_base="1.3"):
-        config = hydra.compose(config_name, overrides, return_hydra_config=True)
+    with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
+        config = hydra.compose(file.name, overrides, return_hydra_config=True)
     template = Template(config.hydra.help.template)
     with open_dict(config):
         del config["hydra"]
-    groups = sorted(folder.name for folder in Path(CONFIG_PATH).iterdir() if folder.is_dir())
-    listed = "\n".join(f"{group}: {', '.join(_choices(group))}" for group in groups) + "\n"
+    folders = sorted(folder.name for folder in file.parent.iterdir() if folder.is_dir())
+    groups = [name for name in folders if not name.startswith("_")]
+    listed = "\n".join(f"{group}: {', '.join(choices(group))}" for group in groups) + "\n"
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config))
 
 
@@ -107,7 +113,7 @@ def _describe_composition(causes: list[BaseException]) -> str:
             return f"{cause.override}: cannot be read; one value is key=value, a sweep key=a,b without empty items"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
-            names = _choices(group)
+            names = choices(group)
             if names:
                 return f"{group}={name}: must be one of {', '.join(names)}"
         node = getattr(cause, "parent_node", None)
@@ -117,7 +123,7 @@ def _describe_composition(causes: list[BaseException]) -> str:
     return " ".join(str(causes[0]).split())
 
 
-def _choices(group: str) -> list[str]:
+def choices(group: str) -> list[str]:
     """Return the names that a group has on the command line."""
     folder = Path(CONFIG_PATH) / group
     names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")]

@@ -1,15 +1,36 @@
-"""What a run measured, for people: tables in the terminal, loss curves as a picture. Imports no torch."""
+"""What runs measured, for people: tables in the terminal, loss curves as pictures. Imports no torch.
 
-import csv
+    python -m src.report sweep=rum_paper_table1
+
+See `python -m src.report --help`.
+"""
+
 import math
+import shlex
+from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
+from omegaconf import DictConfig
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from src import runs
+from src import cli, runs, sweeps
+from src.checks import OptionError
+from src.sweeps import Job, Row, Sweep
 
 LOSS_CURVE = "loss.png"
+LOSS_CURVES = "loss_curves"  # of a sweep, .png and .pdf
+
+# Okabe and Ito's colours, which the colour-blind tell apart, and four more; black is the baseline's. Colours, dashes
+# and markers are gone through side by side: neighbours differ in all three, and no two of 180 curves are alike.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#332288", "#56b4e9", "#e69f00", "#8c510a", "#a0a000", "#7f7f7f")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
+UNBOUNDED = 1000  # characters a line where there is no terminal to fit into
+LINEAR = 2  # the linear axis ends at so many baselines: before learning the loss is 50 times as high
 
 
 def print_results(directory: Path, results: dict[str, float]) -> None:
@@ -45,17 +66,6 @@ def _print_table(rows: dict[str, str]) -> None:
     Console().print(table)
 
 
-def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
-    """Return the steps (numbers of optimizer steps taken) and values at which a metric was logged in metrics.csv."""
-    steps, values = [], []
-    with (directory / runs.METRICS).open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row.get(name):
-                steps.append(int(row["step"]) + 1)
-                values.append(float(row[name]))
-    return steps, values
-
-
 def plot_losses(directory: Path) -> Path:
     """Draw training and validation loss against the memoryless baseline; return the picture's path."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -68,10 +78,10 @@ def plot_losses(directory: Path) -> Path:
         ("train/loss", "training", {"linewidth": 1}),
         ("val/loss", "validation", {"linewidth": 1.8, "marker": "o", "markersize": 4}),
     ):
-        steps, values = read_metrics(directory, name)
+        steps, values = runs.read_metrics(directory, name)
         positive |= any(value > 0 for value in values)
         axes.plot(steps, values, label=label, **style)
-    _, baseline = read_metrics(directory, "train/baseline")
+    _, baseline = runs.read_metrics(directory, "train/baseline")
     if baseline:
         axes.axhline(baseline[0], color="black", linestyle="--", linewidth=1.2, label="memoryless baseline")
     axes.set(
@@ -81,3 +91,226 @@ def plot_losses(directory: Path) -> Path:
     axes.legend()
     FigureCanvasAgg(figure).print_png(directory / LOSS_CURVE)
     return directory / LOSS_CURVE
+
+
+def report(config: DictConfig) -> None:
+    """Show a sweep's results, or draw a figure of one run."""
+    if config.figure is not None:
+        from src import figures
+
+        print(figures.draw(str(config.figure), None if config.run is None else Path(str(config.run))))
+    elif config.run is not None:
+        raise OptionError(f"run={config.run}: is what a figure is drawn of; figure=<name> says which")
+    elif config.sweep is None:
+        allowed = ", ".join(cli.choices("sweep"))
+        raise OptionError(f"sweep=<nothing>: must be one of {allowed}, or a directory that holds runs; or give figure=")
+    else:
+        report_sweep(str(config.sweep))
+
+
+def report_sweep(where: str) -> None:
+    """Print the tables and draw the figures whose rows were run in a directory.
+
+    Args:
+        where: a name in conf/sweep, or a directory.
+
+    Raises:
+        OptionError: there is no such directory, or no run of any sweep's rows in it.
+    """
+    directory = sweeps.find(where)
+    jobs, broken = sweeps.read(directory)
+    names = cli.choices("sweep")
+    known = [sweeps.load(name) for name in ([where] if where in names else names)]
+    shown = [sweep for sweep in known if any(job.experiment in sweep.papers for job in jobs)]
+    if not shown:
+        found = f"none of the {len(jobs)} runs there is" if jobs else "there is no run there, let alone one"
+        said = f"; {len(broken)} cannot be read, the first {broken[0]}" if broken else ""
+        raise OptionError(f"sweep={where}: {found} of a row of {', '.join(s.name for s in known)}{said}")
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = UNBOUNDED
+    for sweep in shown:
+        mine = [job for job in jobs if job.experiment in sweep.papers]
+        rows = sweeps.rows_of(sweep, mine)
+        console.print(_paper_table(sweep, rows) if sweep.layout == "table" else _curves_table(sweep, rows))
+        if sweep.layout == "curves":
+            console.print(f"Drawn: {draw_curves(sweep, rows, directory)}", soft_wrap=True)
+        _print_shortfall(console, sweep, rows, directory)
+    for line in broken:
+        console.print(line, soft_wrap=True)
+
+
+def _paper_table(sweep: Sweep, rows: list[Row]) -> Table:
+    """Return measured accuracy and size of each row beside the paper's, for each value of the sweep's column."""
+    columns = _columns(sweep, rows)
+    table = _new_table(sweep, rows)
+    for column in columns:
+        name = f"{sweep.column.split('.')[-1]}={column}" if sweep.column else "measured"
+        table.add_column(name, justify="right", min_width=13)
+        table.add_column("paper", justify="right", min_width=5)
+    table.add_column("parameters", justify="right", min_width=10)
+    table.add_column("paper", justify="right", min_width=5)
+    for row in rows:
+        cells, sizes = [], []
+        for column in columns:
+            jobs = _in_column(sweep, row, column)
+            published = row.paper.get("accuracy", {}).get(column)
+            cells += [_accuracy(jobs, sweep.axes["seed"]), "–" if published is None else f"{published:.1f}"]
+            sizes += [f"{job.results['parameters']:,.0f}" for job in jobs if job.results]
+        parameters = row.paper.get("parameters")
+        published = "–" if parameters is None else f"{parameters / 1000:g}k"
+        table.add_row(_label(row, rows), *cells, "\n".join(dict.fromkeys(sizes)) or "–", published)
+    return table
+
+
+def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
+    """Return how each row ended, beside what the paper says of it."""
+    table = _new_table(sweep, rows)
+    table.add_column("test loss\n(nats)", justify="right", min_width=9)
+    table.add_column("loss /\nbaseline", justify="right", min_width=8)
+    table.add_column("accuracy on\ntest in %", justify="right", min_width=13)
+    table.add_column("the paper says")
+    for row in rows:
+        losses = _mean(row.jobs, lambda results: results["test/loss"])
+        factors = _mean(row.jobs, lambda results: results["test/loss"] / results["test/baseline"])
+        accuracy = _accuracy(row.jobs, sweep.axes["seed"])
+        table.add_row(_label(row, rows), losses, factors, accuracy, row.paper.get("finding", "–"))
+    return table
+
+
+def _new_table(sweep: Sweep, rows: list[Row]) -> Table:
+    caption = "mean ± standard deviation over seeds, of the checkpoints best on validation"
+    if shared := _shared_setting(rows):
+        caption += f"; all with {' '.join(shared)}"
+    table = Table(title=sweep.title, caption=caption, box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0))
+    table.add_column("row", min_width=12)
+    return table
+
+
+def _shared_setting(rows: list[Row]) -> tuple[str, ...]:
+    """Return what was overridden in all runs alike, nothing where they differ."""
+    settings = {row.setting for row in rows if row.jobs}
+    return settings.pop() if len(settings) == 1 else ()
+
+
+def _label(row: Row, rows: list[Row]) -> str:
+    """Return a row's name, with what was overridden in it where not all rows share that."""
+    own = () if row.setting == _shared_setting(rows) else row.setting
+    return "\n".join((row.paper["row"], *own))
+
+
+def _columns(sweep: Sweep, rows: list[Row]) -> list[str]:
+    """Return the values of the sweep's column, then others that were run; one empty one where there is no column."""
+    expected = sweep.axes[sweep.column] if sweep.column else [""]
+    found = {sweeps.column_of(sweep, job) for row in rows for job in row.jobs}
+    return [*expected, *sorted(found - {*expected})]
+
+
+def _in_column(sweep: Sweep, row: Row, column: str) -> list[Job]:
+    return [job for job in row.jobs if sweeps.column_of(sweep, job) == column]
+
+
+def _mean(jobs: list[Job], figure: Callable[[dict[str, float]], float]) -> str:
+    values = [figure(job.results) for job in jobs if job.results]
+    return f"{fmean(values):.4f}" if values else "–"
+
+
+def _accuracy(jobs: list[Job], seeds: list[str]) -> str:
+    """Return test accuracy in % with the seeds and steps it stands for, and the seeds that it lacks."""
+    if not jobs:
+        return "missing"
+    lines = []
+    done = [(job, job.results) for job in jobs if job.results]
+    if done:
+        values = [100 * results["test/accuracy"] for _, results in done]
+        steps = sorted({job.steps for job, _ in done})
+        lines += [
+            f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else ""),
+            f"{'seed' if len(done) == 1 else 'seeds'} {', '.join(job.seed for job, _ in done)}",
+            f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps",
+        ]
+    lines += [f"seed {job.seed} {job.state}" for job in jobs if not job.results]
+    lines += [f"seed {seed} missing" for seed in _absent(jobs, seeds)]
+    return "\n".join(lines)
+
+
+def _absent(jobs: list[Job], seeds: list[str]) -> list[str]:
+    """Return the seeds that no run has."""
+    there = {job.seed for job in jobs}
+    return [seed for seed in seeds if seed not in there]
+
+
+def _print_shortfall(console: Console, sweep: Sweep, rows: list[Row], directory: Path) -> None:
+    """Print where the runs lie that are not DONE, how many were not started, and the command that goes on."""
+    stopped = [job for row in rows for job in row.jobs if not job.results]
+    for job in stopped:
+        reason = (job.directory / runs.FAILED).read_text().strip().splitlines()[-1:] if job.failed else []
+        console.print(": ".join((job.state, str(job.directory), *reason)), soft_wrap=True)
+    seeds, columns = sweep.axes["seed"], sweep.axes[sweep.column] if sweep.column else [""]
+    absent = sum(len(_absent(_in_column(sweep, row, column), seeds)) for row in rows for column in columns)
+    if stopped or absent:
+        command = ["python", "-m", "src.train", f"sweep={sweep.name}", *_shared_setting(rows)]
+        if directory != sweeps.DIRECTORY / sweep.name:
+            command.append(f"hydra.sweep.dir={directory}")
+        console.print(
+            f"Runs missing: {absent}, not done: {len(stopped)}. To go on: {shlex.join(command)}", soft_wrap=True
+        )
+
+
+def draw_curves(sweep: Sweep, rows: list[Row], directory: Path) -> Path:
+    """Draw the training losses of all runs against the memoryless baseline, on a logarithmic and on a linear axis.
+
+    Written are loss_curves.png and loss_curves.pdf in the directory; returned is the first.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"font.size": 11}):
+        figure = Figure(figsize=(9, 9.5), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        baselines: set[float] = set()
+        intervals: set[int] = set()
+        for index, row in enumerate(rows):
+            style: dict[str, Any] = {
+                "color": COLOURS[index % len(COLOURS)],
+                "linestyle": DASHES[index % len(DASHES)],
+                "marker": MARKERS[index % len(MARKERS)],
+            }
+            label = _label(row, rows) + ("" if all(job.results for job in row.jobs) else " (not done)")
+            for job in row.jobs:
+                logged = runs.read_metrics(job.directory, "train/loss") if job.steps else ([], [])
+                points = [(step, loss) for step, loss in zip(*logged, strict=True) if math.isfinite(loss)]
+                if not points:
+                    continue
+                marks = (index / len(rows) / 8, 0.125)  # beside, not on one another
+                for axes in (upper, lower):
+                    axes.plot(
+                        *zip(*points, strict=True), label=label, linewidth=1.4, markersize=5, markevery=marks, **style
+                    )
+                label = "_"  # one entry in the legend for all seeds
+                baselines.update(runs.read_metrics(job.directory, "train/baseline")[1][:1])
+                intervals.add(logged[0][0])
+        for axes in (upper, lower):
+            for index, baseline in enumerate(sorted(baselines)):
+                label = "_" if index else "memoryless baseline"
+                axes.axhline(baseline, color="black", linewidth=3, zorder=1.5, label=label)
+            axes.grid(alpha=0.3)
+            axes.set_ylabel("training loss (nats)")
+        positive = any(value > 0 for line in upper.lines for value in line.get_ydata())
+        upper.set_yscale("log" if positive else "linear")
+        lower.set_xlabel("optimizer steps")
+        if baselines:
+            lower.set_ylim(0, LINEAR * max(baselines))
+            lower.set_title(f"linear, cut off at {LINEAR} times the baseline", loc="left", fontsize="medium")
+        upper.set_title("logarithmic", loc="left", fontsize="medium")
+        means = ", ".join(map(str, sorted(intervals)))
+        figure.suptitle(f"{sweep.title}; each point is the mean of {means} steps", x=0.01, ha="left")
+        figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=3.5)
+        figure.align_ylabels()
+        figure.savefig(directory / f"{LOSS_CURVES}.pdf", metadata={"CreationDate": None})
+        figure.savefig(directory / f"{LOSS_CURVES}.png", dpi=150)
+    return directory / f"{LOSS_CURVES}.png"
+
+
+if __name__ == "__main__":
+    cli.main(report, "_report/report")

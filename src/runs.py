@@ -1,5 +1,6 @@
 """Run directories: identity, provenance, resuming, DONE and FAILED markers. Imports no torch: `--help` stays fast."""
 
+import csv
 import fcntl
 import hashlib
 import json
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 # Sections that do not change what a run computes: a run may be continued with others.
-NOT_IDENTITY = ("paths", "logger", "resume")
+NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report")
 CONFIG, OVERRIDES, PROVENANCE, DIFF = "config.yaml", "overrides.yaml", "provenance.json", "git.diff"
 DONE, FAILED = "DONE", "FAILED"
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
@@ -111,6 +112,17 @@ def read_results(directory: Path) -> dict[str, float]:
     results = json.loads((directory / DONE).read_text())
     assert isinstance(results, dict)
     return results
+
+
+def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
+    """Return the steps (numbers of optimizer steps taken) and values at which a metric was logged in metrics.csv."""
+    steps, values = [], []
+    with (directory / METRICS).open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row.get(name):
+                steps.append(int(row["step"]) + 1)
+                values.append(float(row[name]))
+    return steps, values
 
 
 def resolve(config: DictConfig) -> DictConfig:
@@ -271,5 +283,11 @@ def directory_name(overrides: str) -> str:
     return f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
+def base_name(choice: str) -> str:
+    """Resolver: the last part of a choice that lies in folders, gru of rum_paper/table1/gru."""
+    return choice.rpartition("/")[2]
+
+
 OmegaConf.register_new_resolver("run_directory", run_directory, replace=True)
 OmegaConf.register_new_resolver("directory_name", directory_name, replace=True)
+OmegaConf.register_new_resolver("base_name", base_name, replace=True)

@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from omegaconf import DictConfig, OmegaConf
 
-from src import build, cli, evaluate, train
+from src import build, cli, evaluate, report, train
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -96,7 +96,11 @@ class Outcome(NamedTuple):
         return lines[0].removeprefix("error: ")
 
 
-ENTRIES = {"train": train.train, "evaluate": evaluate.evaluate}
+ENTRIES = {
+    "train": (train.train, "train"),
+    "evaluate": (evaluate.evaluate, "evaluate"),
+    "report": (report.report, "_report/report"),
+}
 
 
 @contextlib.contextmanager
@@ -135,7 +139,7 @@ def invoke(*arguments: str, entry: str = "train") -> Outcome:
     status, handler = 0, signal.getsignal(signal.SIGINT)
     with as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err):
         try:
-            cli.main(ENTRIES[entry], entry)
+            cli.main(*ENTRIES[entry])
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         handlers_put_back = signal.getsignal(signal.SIGINT) is handler

@@ -1,7 +1,9 @@
 """Which checkpoints are kept, what is named when numbers go bad, and what is measured along the way."""
 
 import csv
+import json
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +19,14 @@ from src.callbacks import (
     FiniteGuard,
     NonFiniteError,
     ProgressBar,
+    Solved,
     Statistics,
     first_non_finite,
 )
 from src.checks import OptionError
 from src.data.batching import Batch
-from tests.running import SMALL_RECALL, build_task, invoke
+from tests import killing
+from tests.running import SMALL_RECALL, assert_same_run, build_task, invoke, load_last
 
 TINY = {"batch_size": 4, "train_size": 8, "val_size": 4, "test_size": 4, "length": 4}
 
@@ -221,6 +225,109 @@ def test_the_guard_stops_at_a_loss_whose_gradients_are_finite(
     monkeypatch.setattr(task, "loss", lambda logits, batch: loss(logits, batch) + value)
     with pytest.raises(NonFiniteError, match=rf"^step 8: the loss is {value:g} .* first to go: the loss$"):
         guarded(task, batch, every=1, step=7, spoil=False)
+
+
+@pytest.mark.parametrize(
+    ("mode", "at", "score", "solved"),
+    [
+        ("max", 0.5, 0.5, True),
+        ("max", 0.5, 0.4, False),
+        ("min", 0.5, 0.4, True),
+        ("min", 0.5, 0.6, False),
+        ("max", 0.5, float("nan"), False),
+        ("min", 0.5, float("nan"), False),
+        ("max", None, 1.0, False),
+    ],
+)
+def test_a_run_is_solved_by_the_tasks_metric_and_mode(
+    task: Any, mode: str, at: float | None, score: float, solved: bool
+) -> None:
+    task.mode = mode
+    callback, trainer = Solved(at), Recorder(task)
+    trainer.callback_metrics[task.monitor] = torch.tensor(score)
+    trainer.should_stop = False
+    callback.on_validation_end(trainer, task)
+    assert trainer.should_stop is callback.solved is solved
+
+
+def test_a_validation_outside_of_training_ends_nothing(task: Any) -> None:
+    callback, trainer = Solved(0.0), Recorder(task)
+    trainer.state.fn = "validate"
+    callback.on_validation_end(trainer, task)
+    assert not callback.solved
+
+
+@pytest.mark.parametrize("at", ["much", float("inf"), True])
+def test_what_solves_a_task_is_a_number(at: Any) -> None:
+    with pytest.raises(OptionError, match=f"at={at}: must be a finite number"):
+        Solved(at)
+
+
+# validated after every 8 of 24 steps
+SOLVED = (
+    *SMALL_RECALL,
+    "model=rum",
+    "model.cell.zoneout=0.2",
+    "optimizer=adam",
+    "optimizer.lr=0.02",
+    "task.monitor=val/loss",
+    "task.mode=min",
+    "callbacks.checkpoints.every=4",
+)
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run that is solved at the second of its three validations, and its arguments."""
+    directory = tmp_path_factory.mktemp("runs")
+    assert invoke(*SOLVED, f"hydra.run.dir={directory / 'whole'}").status == 0
+    with (directory / "whole" / "metrics.csv").open(newline="") as file:
+        first, second, third = [float(row["val/loss"]) for row in csv.DictReader(file) if row["val/loss"]]
+    assert first > second > third
+    arguments = [*SOLVED, f"callbacks.solved.at={second + 1e-4 * (first - second)}"]
+    outcome = invoke(*arguments, f"hydra.run.dir={directory / 'solved'}")
+    assert outcome.status == 0, outcome.err
+    assert "Solved after step 16: val/loss is " in outcome.err
+    return directory / "solved", arguments
+
+
+def test_a_solved_run_ends_tested_and_done(solved: tuple[Path, list[str]]) -> None:
+    directory, _ = solved
+    results = json.loads((directory / "DONE").read_text())
+    assert results["steps"] == load_last(directory)["global_step"] == 16
+    assert "test/accuracy" in results
+    assert torch.load(directory / "checkpoints" / "best.ckpt", weights_only=True)["global_step"] == 16
+    with (directory / "metrics.csv").open(newline="") as file:
+        assert max(int(row["step"]) for row in csv.DictReader(file)) == 16, "a row of the test and none after it"
+
+
+@pytest.mark.parametrize(
+    ("point", "step"),
+    [
+        ("before_step", 10),
+        ("before_replace", 16),  # solved, but not in a checkpoint yet
+        ("after_replace", 16),  # solved, the checkpoint is the validation's own
+        ("in_test", 16),
+    ],
+)
+def test_a_killed_run_is_solved_at_the_same_step(
+    solved: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
+) -> None:
+    """A copy of the directory made at some moment is what a kill at that moment leaves."""
+    directory, arguments = solved
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    def copy_once() -> None:
+        if not killed.exists():
+            shutil.copytree(whole, killed)
+
+    with monkeypatch.context() as context:
+        killing.arm(point, step, act=copy_once, patch=context.setattr)
+        assert invoke(*arguments, f"hydra.run.dir={whole}").status == 0
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert json.loads((killed / "DONE").read_text())["steps"] == 16
+    assert_same_run(directory, killed)
 
 
 def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
-"""Tables and pictures of runs, and evaluation with the numbers that training ended with."""
+"""Tables and pictures of runs and of sweeps, and evaluation with the numbers that training ended with."""
 
+import itertools
 import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib import image
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
-from src import report
-from tests.running import SMALL_COPY, Outcome, invoke
+from src import report, runs, sweeps
+from tests.running import SMALL_COPY, Outcome, choices, invoke, spawn
 
 RESULTS = {
     "test/loss": 0.02,
@@ -58,7 +62,7 @@ def test_other_splits_and_checkpoints_have_numbers_of_their_own(run: Path) -> No
         for split, checkpoint in (("test", "best"), ("val", "best"), ("train", "best"), ("val", "last"))
     }
     assert len(set(scores.values())) == 4
-    steps, values = report.read_metrics(run, "val/loss")
+    steps, values = runs.read_metrics(run, "val/loss")
     assert float(scores["val", "last"]) == pytest.approx(values[-1], abs=1e-6)
     assert float(scores["val", "best"]) == pytest.approx(max(values), abs=1e-6)
     assert steps == [8, 16, 24]
@@ -122,6 +126,301 @@ def test_the_picture_shows_the_baseline(tmp_path: Path) -> None:
 
 def test_metrics_are_read_with_the_number_of_steps_taken(tmp_path: Path) -> None:
     metrics(tmp_path, "step,train/loss,val/loss\n4,0.5,\n4,,0.25\n9,0.125,\n")
-    assert report.read_metrics(tmp_path, "train/loss") == ([5, 10], [0.5, 0.125])
-    assert report.read_metrics(tmp_path, "val/loss") == ([5], [0.25])
-    assert report.read_metrics(tmp_path, "nothing") == ([], [])
+    assert runs.read_metrics(tmp_path, "train/loss") == ([5, 10], [0.5, 0.125])
+    assert runs.read_metrics(tmp_path, "val/loss") == ([5], [0.25])
+    assert runs.read_metrics(tmp_path, "nothing") == ([], [])
+
+
+TABLE1, FIG4 = "rum_paper/table1", "rum_paper/fig4"
+LOSSES = "step,train/loss,train/baseline\n" + "".join(f"{5 * n - 1},{1 / n},0.8\n" for n in range(1, 9))
+
+
+def write_run(
+    directory: Path,
+    experiment: str,
+    *overrides: str,
+    seed: int = 1,
+    length: int | None = None,
+    accuracy: float | None = None,
+    steps: int = 100_000,
+    losses: str = LOSSES,
+) -> Path:
+    """Write the files of a run that a report reads; it is DONE if it has an accuracy. Returns its directory."""
+    run = directory / f"{experiment}-{length}-{seed}-{'-'.join(overrides)}"
+    run.mkdir(parents=True)
+    axes = [f"experiment={experiment}", f"seed={seed}", "logger=none", "~callbacks.progress_bar"]
+    if length is None:
+        length = 30
+    else:
+        axes.append(f"task.length={length}")
+    (run / "overrides.yaml").write_text(OmegaConf.to_yaml([*axes, *overrides]))
+    (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"length": length}}))
+    metrics(run, losses)
+    if accuracy is not None:
+        done = {**RESULTS, "test/accuracy": accuracy, "parameters": 12_000 + length, "steps": steps}
+        (run / "DONE").write_text(json.dumps(done))
+    return run
+
+
+def report_of(directory: Path) -> tuple[dict[str, list[str]], str]:
+    """Return the cells of each row of the table that is printed, their lines joined, and all that is printed."""
+    outcome = invoke(f"sweep={directory}", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert not outcome.err
+    head, *blocks = re.split(r"\n ─+ *\n", outcome.out)[1:-1]
+    edges = [0, *(match.end() for match in re.finditer(r"\S+(?: \S+)*(?=  |$)", head.splitlines()[-1]))]
+    cells = {}
+    for block in blocks:
+        rows = [line.ljust(edges[-1]) for line in block.splitlines()]
+        # the first column is flush left, the others end where their heads end
+        edges[1] = edges[0] + max(len(re.match(r" .*?(?=  )", row).group()) for row in rows)  # type: ignore[union-attr]
+        parts = [" ".join(filter(None, (row[a:b].strip() for row in rows))) for a, b in itertools.pairwise(edges)]
+        cells[parts[0]] = parts[1:]
+    return cells, outcome.out
+
+
+def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Path) -> None:
+    for seed, accuracy in ((1, 0.20), (2, 0.23)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+    write_run(tmp_path, f"{TABLE1}/gru", length=50, accuracy=0.1751)
+    for seed, steps in ((1, 9_000), (2, 8_000)):
+        write_run(tmp_path, f"{TABLE1}/rum_lambda1", seed=seed, accuracy=0.9995, steps=steps)
+    cells, printed = report_of(tmp_path)
+    # the deviation of two values is their distance over √2: 3 / 1.414
+    assert cells["GRU"] == [
+        "21.5 ± 2.1 seeds 1, 2 100,000 steps",
+        "21.5",
+        "17.5 seed 1 100,000 steps seed 2 missing",
+        "17.6",
+        "12,030 12,050",
+        "14k",
+    ]
+    assert cells["RUM λ = 1, η none"][:2] == ["100.0 ± 0.0 seeds 1, 2 8,000 to 9,000 steps", "100.0"]
+    assert cells["WeiNet"] == ["missing", "100.0", "missing", "100.0", "–", "22k"]
+    assert cells["uRNN (not in the paper)"] == ["missing", "–", "missing", "–", "–", "–"]
+    assert list(cells) == [paper["row"] for paper in sweeps.load("rum_paper_table1").papers.values()]
+    assert "Runs missing: 47, not done: 0." in printed
+    assert f"python -m src.train sweep=rum_paper_table1 hydra.sweep.dir={tmp_path}\n" in printed
+
+
+def test_runs_that_are_not_done_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    failed = write_run(tmp_path, f"{TABLE1}/gru", seed=2)
+    (failed / "FAILED").write_text("Traceback …\n  …\nNonFiniteError: step 8\n")
+    stopped = write_run(tmp_path, f"{TABLE1}/lstm")
+    early = write_run(tmp_path, f"{TABLE1}/lstm", length=50, seed=2)
+    (early / "metrics.csv").unlink()
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 FAILED"
+    assert cells["LSTM"][0] == "seed 1 unfinished at step 40 seed 2 missing"
+    assert cells["LSTM"][2] == "seed 2 unfinished at step 0 seed 1 missing"
+    for line in (
+        f"FAILED: {failed}: NonFiniteError: step 8",
+        f"unfinished at step 40: {stopped}",
+        f"unfinished at step 0: {early}",
+    ):
+        assert f"{line}\n" in printed
+    assert "Runs missing: 48, not done: 3." in printed
+
+
+def test_a_complete_sweep_needs_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = sweeps.load("rum_paper_table1")
+    for experiment, length, seed in itertools.product(*sweep.axes.values()):
+        write_run(sweeps.DIRECTORY / sweep.name, experiment, length=int(length), seed=int(seed), accuracy=0.5)
+    cells, printed = report_of(Path("rum_paper_table1"))
+    assert all(cells[name][0] == "50.0 ± 0.0 seeds 1, 2 100,000 steps" for name in cells)
+    assert "src.train" not in printed
+
+
+def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    short = "+trainer.limit=300"
+    write_run(tmp_path, f"{TABLE1}/gru", short, "threads=1", accuracy=0.1, steps=300)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "10.0 seed 1 300 steps seed 2 missing"
+    assert f"all with {short}" in printed
+    assert f"sweep=rum_paper_table1 {short} hydra" in printed
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.3)
+    write_run(tmp_path, f"{TABLE1}/gru", length=4, accuracy=0.4)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][:6:2] == [
+        "30.0 seed 1 100,000 steps seed 2 missing",
+        "missing",
+        "40.0 seed 1 100,000 steps seed 2 missing",
+    ]
+    assert cells[f"GRU {short}"][0] == "10.0 seed 1 300 steps seed 2 missing"
+    assert "all with" not in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DONE", '{"test/accuracy": 0.'),
+        ("DONE", '{"test/accuracy": 0.5}'),
+        ("config.yaml", ""),
+        ("config.yaml", "seed: [1"),
+        ("config.yaml", None),
+        ("overrides.yaml", "{"),
+        ("overrides.yaml", ""),
+        ("metrics.csv", "step,train/loss\nx,y\n"),
+    ],
+)
+def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    broken = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.75)
+    (broken / name).unlink()
+    if text is not None:
+        (broken / name).write_text(text)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert re.search(rf"^{re.escape(str(broken))}: cannot be read: \S", printed, re.MULTILINE)
+
+
+def test_what_lies_in_a_run_directory_is_no_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    files = run / "wandb" / "offline-run-1" / "files"
+    files.mkdir(parents=True)
+    (files / "config.yaml").write_text("wandb_version: 1\n")
+    _, printed = report_of(tmp_path)
+    assert "cannot be read" not in printed
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Keep the figures that are drawn from now on."""
+    figures: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    return figures
+
+
+def test_curves_are_drawn_of_every_row_in_two_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path, f"{FIG4}/lstm", accuracy=0.125)
+    write_run(tmp_path, f"{FIG4}/lstm", seed=2, accuracy=0.125)
+    write_run(tmp_path, f"{FIG4}/urnn", "optimizer.lr=0.1")
+    (write_run(tmp_path, f"{FIG4}/goru") / "metrics.csv").unlink()
+    figures = drawn(monkeypatch)
+    outcome = invoke(f"sweep={tmp_path}", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert f"Drawn: {tmp_path / 'loss_curves.png'}\n" in outcome.out
+    upper, lower = figures[0].axes
+    assert (upper.get_yscale(), lower.get_yscale()) == ("log", "linear")
+    assert lower.get_ylim() == (0, 1.6)
+    assert lower.get_xlabel() == "optimizer steps"
+    assert upper.get_ylabel() == lower.get_ylabel() == "training loss (nats)"
+    assert "mean of 5 steps" in figures[0].get_suptitle()
+    legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert legend == ["LSTM", "uRNN\noptimizer.lr=0.1 (not done)", "memoryless baseline"]
+    for axes in (upper, lower):
+        one, two, other, baseline = axes.lines
+        assert list(one.get_xdata()) == [5, 10, 15, 20, 25, 30, 35, 40]
+        assert list(one.get_ydata())[:2] == [1, 0.5]
+        assert set(baseline.get_ydata()) == {0.8}
+        look = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in (one, two, other)]
+        assert look[0] == look[1]
+        assert all(here != there for here, there in zip(look[0], look[2], strict=True))
+    assert re.search(r"LSTM +0\.0200 +0\.5000 +12\.5 ± 0\.0  stays at the baseline", outcome.out)
+    assert "unfinished at step 40" in outcome.out
+
+
+def test_no_two_curves_look_alike() -> None:
+    looks = [
+        tuple(kinds[index % len(kinds)] for kinds in (report.COLOURS, report.DASHES, report.MARKERS))
+        for index in range(180)
+    ]
+    assert len(set(looks)) == 180
+    assert len({look[:2] for look in looks[:20]}) == 20, "colour and dashes alone"
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        "step\n",
+        "step,train/loss,train/baseline\n4,nan,0.8\n",
+        "step,train/loss\n4,0.0\n9,inf\n",
+        "step,train/loss,train/baseline\n4,0.5,0.8\n9,nan,0.8\n14,0.0,0.8\n19,0.25,0.8\n",
+    ],
+    ids=["empty", "not finite", "zero", "mixed"],
+)
+def test_curves_are_drawn_of_any_metrics(tmp_path: Path, losses: str) -> None:
+    write_run(tmp_path, f"{FIG4}/lstm", losses=losses)
+    assert invoke(f"sweep={tmp_path}", entry="report").status == 0
+    assert image.imread(tmp_path / "loss_curves.png").shape[2] == 4
+    assert (tmp_path / "loss_curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", choices("sweep"))
+def test_every_sweep_says_how_it_is_shown(name: str) -> None:
+    sweep = sweeps.load(name)
+    assert sweep.title
+    assert {"experiment", "seed"} <= set(sweep.axes)
+    assert sweep.column is None or sweep.column in sweep.axes
+    assert all(paper["row"] for paper in sweep.papers.values())
+
+
+def test_a_directory_with_rows_of_several_sweeps_gives_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, f"{FIG4}/lstm")
+    write_run(tmp_path, f"{TABLE1}/lstm")
+    drawn(monkeypatch)
+    out = invoke(f"sweep={tmp_path}", entry="report").out
+    for name in ("rum_paper_fig4", "rum_paper_table1"):
+        assert sweeps.load(name).title in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "sweep=<nothing>: must be one of rum_paper_fig4, rum_paper_table1, or a directory that holds runs"),
+        (["sweep=nothing"], "sweep=nothing: must be one of rum_paper_fig4, rum_paper_table1, or a directory"),
+        (
+            ["sweep=rum_paper_fig4"],
+            "sweep=rum_paper_fig4: has not been run yet: python -m src.train sweep=rum_paper_fig4",
+        ),
+        (["sweep={}"], "sweep={}: there is no run there, let alone one of a row of rum_paper_fig4, rum_paper_table1"),
+        (["figure=nothing"], "figure=nothing: must be one of target_kernel, "),
+        (["figure=target_kernel"], "run=<nothing>: must be a run directory"),
+        (["figure=target_kernel", "run={}"], "run={}: must be a run directory, one that holds config.yaml"),
+        (["run={}"], "run={}: is what a figure is drawn of; figure=<name> says which"),
+        (["sweeps=1"], "sweeps: no such option; allowed: sweep, figure, run"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = invoke(*(argument.format(tmp_path) for argument in arguments), entry="report").error
+    assert error.startswith(expected.format(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_no_row_are_told(run: Path) -> None:
+    error = invoke(f"sweep={run.parent}", entry="report").error
+    assert error.startswith(f"sweep={run.parent}: none of the 1 runs there is of a row of rum_paper_fig4, ")
+
+
+def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("src.figures.draw", lambda *arguments: asked.append(arguments) or "picture.png")
+    assert invoke("figure=cosines", f"run={tmp_path}", entry="report").out == "picture.png\n"
+    assert invoke("figure=derivatives", entry="report").status == 0
+    assert asked == [("cosines", tmp_path), ("derivatives", None)]
+
+
+def test_a_report_of_a_sweep_needs_no_torch(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    script = f"""
+import sys
+from src import cli, report
+sys.argv = ["src/report.py", "sweep={tmp_path}"]
+cli.main(report.report, "_report/report")
+print([name for name in ("torch", "pytorch_lightning", "wandb") if name in sys.modules])
+"""
+    outcome = spawn("-c", script)
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.endswith("\n[]\n")
+
+
+def test_help_shows_what_can_be_asked_for() -> None:
+    out = invoke("--help", entry="report").out
+    assert "python -m src.report sweep=rum_paper_table1" in out
+    assert "figure: null" in out

@@ -1,11 +1,15 @@
 """Sweeps: a directory, a marker and a W&B run for each job; the same command goes on where it stopped."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from tests.running import SMALL, invoke, load_last, spawn
+from src import sweeps
+from tests.running import SMALL, compose_config, invoke, load_last, spawn
 
 SHORT = (
     *(item for item in SMALL if not item.startswith(("trainer.", "task."))),
@@ -94,6 +98,64 @@ def test_many_and_long_overrides_still_give_each_job_a_directory(tmp_path: Path)
     names = [path.parent.name for path in tmp_path.rglob("DONE")]
     assert len(set(names)) == 2
     assert all(len(name.encode()) <= 255 for name in names)
+
+
+NAMED = ("sweep=rum_paper_table1", "experiment=rum_paper/table1/gru,rum_paper/table1/rnn", "seed=1", *SHORT)
+
+
+def test_a_sweep_by_name_is_narrowed_and_shortened_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [*NAMED, "task.length=4"]
+    assert invoke(*command).status == 0
+    directories = {path.parent for path in tmp_path.rglob("DONE")}
+    sweep = tmp_path / "outputs" / "sweep" / "rum_paper_table1"
+    assert {directory.parent for directory in directories} == {sweep / "gru", sweep / "rnn"}
+    assert all(json.loads((directory / "DONE").read_text())["steps"] == 4 for directory in directories)
+    first = next(iter(directories)) / "DONE"
+    first.unlink()
+    outcome = invoke("-m", *command)  # the same, said explicitly
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert outcome.err.count("Going on from") == 1
+    assert {path.parent for path in tmp_path.rglob("DONE")} == directories
+
+    printed = invoke("sweep=rum_paper_table1", entry="report").out
+    assert "Runs missing: 52, not done: 0." in printed  # with these lengths
+    assert printed.count("4 steps") == 2
+
+
+def test_a_row_and_a_sweep_may_each_be_given_by_their_own(tmp_path: Path) -> None:
+    """What a paper says and how it is shown is not what a run is: the job's directory takes the row alone, too."""
+    options = ["task.length=4", *SHORT]
+    assert invoke(*NAMED, "task.length=4", f"hydra.sweep.dir={tmp_path}").status == 0
+    (directory,) = (path.parent for path in (tmp_path / "gru").rglob("DONE"))
+    outcome = invoke("experiment=rum_paper/table1/gru", *options, f"hydra.run.dir='{directory}'")
+    assert outcome.status == 0, outcome.err
+    assert "is DONE and is not trained again" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "axes"),
+    [
+        ("rum_paper_table1", 13, {"task.length": ["30", "50"], "seed": ["1", "2"]}),
+        ("rum_paper_fig4", 19, {"seed": ["1"]}),
+    ],
+)
+def test_the_papers_sweeps_go_through_all_rows(name: str, rows: int, axes: dict[str, list[str]]) -> None:
+    params = compose_config(f"sweep={name}", hydra_too=True).hydra.sweeper.params
+    overrides = OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params.items()])
+    (jobs,) = BasicSweeper.split_arguments(overrides, None)
+    experiments = sweeps.load(name).axes["experiment"]
+    assert len(experiments) == rows
+    expected = itertools.product(experiments, *axes.values())
+    keys = ["experiment", *axes]
+    assert jobs == [[f"{key}={value}" for key, value in zip(keys, job, strict=True)] for job in expected]
+
+
+def test_an_unknown_sweep_is_refused_with_those_there_are() -> None:
+    assert invoke("sweep=nothing").error == "sweep=nothing: must be one of rum_paper_fig4, rum_paper_table1"
 
 
 def assert_offline_wandb_runs(directories: list[Path]) -> None:

@@ -1,7 +1,8 @@
 """The contract of a recurrent cell.
 
-A cell is one recurrence: what depends on the input alone (`project`, all steps at once), what one step does (`step`),
-and its initial state. It knows no task, and no time loop: `src.models.recurrent.Recurrent` runs it.
+A cell is one recurrence: what depends on the inputs alone (`project`, all steps at once), what depends on neither inputs
+nor state (`context`: random masks, matrices made of parameters), what one step does (`step`), and its initial state. It
+knows no task, and no time loop: `src.models.recurrent.Recurrent` runs it.
 """
 
 from abc import ABC, abstractmethod
@@ -12,23 +13,51 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from src.checks import check_boolean, check_integer, check_real
+from src.ops.noise import dropout_mask, keep_mask, zoneout
+from src.ops.scan import Fixed
+
 State = Any  # a NamedTuple of tensors, batch first in every leaf
+
+
+class Noise(NamedTuple):
+    """Random masks of a sequence, None where there is none: `keep` (…, B, N) of zoneout, `drop` (B, N) of dropout."""
+
+    keep: Tensor | None
+    drop: Fixed | None
 
 
 class RecurrentCell(nn.Module, ABC):
     """Base of all cells. B batch, T time, X input size, N hidden size.
 
-    Attributes:
-        input_size: X.
-        hidden_size: N.
-        output_size: width of what a step puts out.
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        output_size: width of what a step puts out, N if None.
+        zoneout: probability, in [0, 1), that a unit of the hidden vector keeps its old value in training; its expectation
+            at test (Krueger et al. 2017).
+        recurrent_dropout: probability, in [0, 1), that a unit of the hidden vector is zero where it enters the recurrent
+            weights, in training, the same units at all steps of a sequence (Gal and Ghahramani 2016).
+
+    Raises:
+        OptionError: an argument out of bounds or of another type.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, output_size: int | None = None) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        output_size: int | None = None,
+        *,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.hidden_size = hidden_size
+        self.input_size = check_integer("input_size", input_size)
+        self.hidden_size = check_integer("hidden_size", hidden_size)
         self.output_size = hidden_size if output_size is None else output_size
+        self.zoneout = check_real("zoneout", zoneout, minimum=0, below=1)
+        self.recurrent_dropout = check_real("recurrent_dropout", recurrent_dropout, minimum=0, below=1)
 
     @abstractmethod
     def init_state(self, batch_size: int) -> State:
@@ -38,19 +67,35 @@ class RecurrentCell(nn.Module, ABC):
     def project(self, inputs: Tensor) -> Any:
         """Return what depends on the inputs (…, B, X) alone; leaves keep the leading dimensions.
 
-        Called once for the whole sequence (T, B, X). Random masks of a sequence are drawn here, too, so that `step` is
-        a function of its arguments.
+        Called once for the whole sequence (T, B, X).
         """
 
+    def context(self, *shape: int) -> Any:
+        """Return what a sequence of shape (T, B), or a step of shape (B,), needs besides inputs and state.
+
+        Random masks have the leading dimensions of the shape; what all steps share, such as a matrix made of parameters,
+        is wrapped in `Fixed`. The base has the masks of its own options, as `Noise`.
+        """
+        return self.draw_noise(*shape)
+
     @abstractmethod
-    def step(self, projected: Any, state: State) -> tuple[Tensor, State]:
-        """Take one step: what `project` gave for it and the state before → (output (B, output_size), state)."""
+    def step(self, projected: Any, state: State, context: Any) -> tuple[Tensor, State]:
+        """Take one step: what `project` gave for it, the state before, what `context` gave → (output, state).
+
+        The output has shape (B, output_size).
+        """
+
+    def take(self, at_a_time: tuple[Any, Any], state: State) -> tuple[Tensor, State]:
+        """Take one step on what `project` and `context` gave, as `src.ops.scan.scan` calls it."""
+        projected, context = at_a_time
+        return self.step(projected, state, context)
 
     def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Take one step on inputs (B, X), from the initial state unless one is given, as `torch.nn.GRUCell` does."""
+        batch_size = inputs.shape[0]
         if state is None:
-            state = self.init_state(inputs.shape[0])
-        return self.step(self.project(inputs), state)
+            state = self.init_state(batch_size)
+        return self.step(self.project(inputs), state, self.context(batch_size))
 
     def fused_obstacle(self) -> str | None:
         """Return why `fused` cannot run this cell as it is configured, where it lies; None where it can."""
@@ -60,10 +105,37 @@ class RecurrentCell(nn.Module, ABC):
         """Run the whole sequence (T, B, X) at once → (outputs (T, B, output_size), final state); see `Recurrent`."""
         raise NotImplementedError(self.fused_obstacle())
 
+    def phases(self) -> list[Tensor]:
+        """Return the parameters, or views of them, that decide the angles of the cell's rotations; none by default."""
+        return []
+
     def zeros(self, *shape: int) -> Tensor:
         """Zeros on the cell's device and in its dtype."""
         parameter = next(self.parameters())
         return torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
+
+    def draw_noise(self, *shape: int) -> Noise:
+        """Draw the masks for the steps of a sequence (T, B), or for one of shape (B,)."""
+        drop = None
+        if self.training and self.recurrent_dropout > 0:
+            drop = Fixed(dropout_mask(self.zeros(shape[-1], self.hidden_size), self.recurrent_dropout))
+        return Noise(self.draw_keep(self.zoneout, *shape), drop)
+
+    def draw_keep(self, probability: float, *shape: int) -> Tensor | None:
+        """Draw a zoneout mask (*shape, N), None at test and where the probability is zero."""
+        if not self.training or probability == 0:
+            return None
+        return keep_mask(self.zeros(*shape, self.hidden_size), probability)
+
+    def drop(self, hidden: Tensor, noise: Noise) -> Tensor:
+        """Return the hidden vector (B, N) as it enters the recurrent weights."""
+        return hidden if noise.drop is None else hidden * noise.drop.value
+
+    def carry(self, new: Tensor, old: Tensor, noise: Noise) -> Tensor:
+        """Return the hidden vector (B, N) after zoneout."""
+        if self.zoneout == 0:
+            return new
+        return zoneout(new, old, self.zoneout if noise.keep is None else noise.keep)
 
 
 class HiddenState(NamedTuple):
@@ -72,16 +144,30 @@ class HiddenState(NamedTuple):
     hidden: Tensor
 
 
+class LayerNorms(nn.Module):
+    """Layer normalization (Ba et al. 2016), with gain and bias, of each of several parts of a vector (…, parts · N)."""
+
+    def __init__(self, parts: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(parts, size))
+        self.bias = nn.Parameter(torch.zeros(parts, size))
+
+    def forward(self, vector: Tensor) -> Tensor:
+        parts = vector.unflatten(-1, self.weight.shape)
+        return torch.addcmul(self.bias, F.layer_norm(parts, self.weight.shape[1:]), self.weight).flatten(-2)
+
+
 class LayerCell(RecurrentCell):
-    """Base of the cells that torch.nn has as a layer: parameters and fused path are the layer's own.
+    """Base of the cells that torch.nn has as a layer: parameters and, without further options, fused path are its own.
 
     Parameters are named as torch.nn names them: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
     `layer.bias_hh_l0`; initialization is torch's, every weight and bias uniform in ±1/√N.
     """
 
-    def __init__(self, layer: nn.RNNBase) -> None:
-        super().__init__(layer.input_size, layer.hidden_size)
+    def __init__(self, layer: nn.RNNBase, *, layer_norm: bool, zoneout: float, recurrent_dropout: float) -> None:
+        super().__init__(layer.input_size, layer.hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.layer = layer
+        self.layer_norm = check_boolean("layer_norm", layer_norm)
 
     def init_state(self, batch_size: int) -> State:
         return HiddenState(self.zeros(batch_size, self.hidden_size))
@@ -90,18 +176,24 @@ class LayerCell(RecurrentCell):
         weight, bias = self._parameters_of("ih")
         return F.linear(inputs, weight, bias)
 
-    def recur(self, hidden: Tensor) -> Tensor:
+    def recur(self, hidden: Tensor, noise: Noise) -> Tensor:
         """Return the recurrent projection of the hidden vector (B, N) for all gates."""
         weight, bias = self._parameters_of("hh")
-        return F.linear(hidden, weight, bias)
+        return F.linear(self.drop(hidden, noise), weight, bias)
+
+    def normalization(self, parts: int) -> nn.Module:
+        """Return what normalizes the last dimension, `parts` times N: nothing without the option layer_norm."""
+        return LayerNorms(parts, self.hidden_size) if self.layer_norm else nn.Identity()
 
     def _parameters_of(self, part: str) -> tuple[Tensor, Tensor | None]:
         """Return the layer's weight and bias of the input ("ih") or the recurrent ("hh") projection."""
         weight: Any = getattr(self.layer, f"weight_{part}_l0")
         return weight, getattr(self.layer, f"bias_{part}_l0") if self.layer.bias else None
 
-    def fused_obstacle(self) -> None:
-        return None
+    def fused_obstacle(self) -> str | None:
+        options = ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
+        given = [option for option in options if getattr(self, option, False)]
+        return f"torch.nn.{type(self.layer).__name__} has no {', '.join(given)}" if given else None
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         leaves = tuple(leaf.unsqueeze(0).contiguous() for leaf in state)

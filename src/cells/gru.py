@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from src.cells.base import HiddenState, LayerCell
+from src.cells.base import HiddenState, LayerCell, Noise
 from src.checks import check_boolean, check_integer
 
 
@@ -13,27 +13,48 @@ class GRUCell(LayerCell):
     Gates in torch's order r, z, n: n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn)), h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}.
     Initialization is torch's: every weight and bias uniform in ±1/√N.
 
+    With layer normalization r and z are normalized before their sigmoids and n before its tanh.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
         bias: whether the gates have biases.
+        layer_norm: normalize (Ba et al. 2016).
+        zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: a size below 1 or of another type.
+        OptionError: a size below 1, an option out of its bounds or of another type.
     """
 
     State = HiddenState
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        layer_norm: bool = False,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
-        super().__init__(nn.GRU(input_size, hidden_size, bias=check_boolean("bias", bias)))
+        super().__init__(
+            nn.GRU(input_size, hidden_size, bias=check_boolean("bias", bias)),
+            layer_norm=layer_norm,
+            zoneout=zoneout,
+            recurrent_dropout=recurrent_dropout,
+        )
+        self.norm_gates = self.normalization(2)
+        self.norm_candidate = self.normalization(1)
 
-    def step(self, projected: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
-        input_reset, input_update, input_candidate = projected.chunk(3, dim=-1)
-        hidden_reset, hidden_update, hidden_candidate = self.recur(state.hidden).chunk(3, dim=-1)
-        reset = torch.sigmoid(input_reset + hidden_reset)
-        update = torch.sigmoid(input_update + hidden_update)
-        candidate = torch.tanh(input_candidate + reset * hidden_candidate)
+    def step(self, projected: Tensor, state: HiddenState, context: Noise) -> tuple[Tensor, HiddenState]:
+        size = self.hidden_size
+        input_gates, input_candidate = projected.split((2 * size, size), dim=-1)
+        hidden_gates, hidden_candidate = self.recur(state.hidden, context).split((2 * size, size), dim=-1)
+        reset, update = torch.sigmoid(self.norm_gates(input_gates + hidden_gates)).chunk(2, dim=-1)
+        candidate = torch.tanh(self.norm_candidate(input_candidate + reset * hidden_candidate))
         hidden = candidate + update * (state.hidden - candidate)
+        hidden = self.carry(hidden, state.hidden, context)
         return hidden, HiddenState(hidden)

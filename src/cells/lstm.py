@@ -5,8 +5,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from src.cells.base import LayerCell
-from src.checks import check_boolean, check_integer
+from src.cells.base import LayerCell, LayerNorms, Noise
+from src.checks import check_boolean, check_choice, check_integer, check_real
+from src.ops.noise import zoneout as zone_out
+
+INITIALIZATIONS = ("torch", "orthogonal")
+
+
+class Context(NamedTuple):
+    """Masks of the hidden vector, and the zoneout mask of the cell vector (…, B, N), None where there is none."""
+
+    noise: Noise
+    keep_cell: Tensor | None
 
 
 class LSTMCell(LayerCell):
@@ -14,15 +24,20 @@ class LSTMCell(LayerCell):
 
     Gates in torch's order i, f, g, o, without peepholes:
     c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g), h_t = σ(o) ⊙ tanh(c_t).
-    Initialization is torch's: every weight and bias uniform in ±1/√N, no extra forget bias.
+    With layer normalization each gate's i, f, g, o is normalized, and c_t where h_t takes its tanh.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
         bias: whether the gates have biases.
+        layer_norm: normalize (Ba et al. 2016).
+        zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`; zoneout is that of h.
+        zoneout_cell: the zoneout probability of c, in [0, 1).
+        initialization: "torch": every weight and bias uniform in ±1/√N; "orthogonal": each gate's kernels orthogonal,
+            biases zero but for 1 in the forget gate, after its normalization where there is one.
 
     Raises:
-        OptionError: a size below 1 or of another type.
+        OptionError: a size below 1, an option out of its bounds or of another type.
     """
 
     class State(NamedTuple):
@@ -31,16 +46,59 @@ class LSTMCell(LayerCell):
         hidden: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        layer_norm: bool = False,
+        zoneout: float = 0.0,
+        zoneout_cell: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        initialization: str = "torch",
+    ) -> None:
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
-        super().__init__(nn.LSTM(input_size, hidden_size, bias=check_boolean("bias", bias)))
+        super().__init__(
+            nn.LSTM(input_size, hidden_size, bias=check_boolean("bias", bias)),
+            layer_norm=layer_norm,
+            zoneout=zoneout,
+            recurrent_dropout=recurrent_dropout,
+        )
+        self.zoneout_cell = check_real("zoneout_cell", zoneout_cell, minimum=0, below=1)
+        self.norm_gates = self.normalization(4)
+        self.norm_cell = self.normalization(1)
+        if check_choice("initialization", initialization, INITIALIZATIONS) == "orthogonal":
+            self.make_orthogonal()
+
+    @torch.no_grad()
+    def make_orthogonal(self) -> None:
+        """Set the weights as `initialization="orthogonal"` says."""
+        size = self.hidden_size
+        for name, parameter in self.layer.named_parameters():
+            if name.startswith("weight"):
+                for kernel in parameter.split(size):
+                    nn.init.orthogonal_(kernel)
+            else:
+                parameter.zero_()
+        if isinstance(self.norm_gates, LayerNorms):
+            self.norm_gates.bias[1] = 1.0
+        elif self.layer.bias:
+            self.layer.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
 
     def init_state(self, batch_size: int) -> State:
         return self.State(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        write, forget, candidate, output = (projected + self.recur(state.hidden)).chunk(4, dim=-1)
+    def context(self, *shape: int) -> Context:
+        return Context(self.draw_noise(*shape), self.draw_keep(self.zoneout_cell, *shape))
+
+    def step(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        gates = self.norm_gates(projected + self.recur(state.hidden, context.noise))
+        write, forget, candidate, output = gates.chunk(4, dim=-1)
         cell = forget.sigmoid() * state.cell + write.sigmoid() * candidate.tanh()
-        hidden = output.sigmoid() * torch.tanh(cell)
+        if self.zoneout_cell > 0:
+            cell = zone_out(cell, state.cell, self.zoneout_cell if context.keep_cell is None else context.keep_cell)
+        hidden = output.sigmoid() * torch.tanh(self.norm_cell(cell))
+        hidden = self.carry(hidden, state.hidden, context.noise)
         return hidden, self.State(hidden, cell)

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from src.cells.base import HiddenState, LayerCell
+from src.cells.base import HiddenState, LayerCell, Noise
 from src.checks import check_boolean, check_choice, check_integer
 
 
@@ -11,25 +11,46 @@ class RNNCell(LayerCell):
 
     Initialization is torch's: every weight and bias uniform in ±1/√N.
 
+    With layer normalization what f takes is normalized.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
         nonlinearity: f, "tanh" or "relu".
         bias: whether there are biases.
+        layer_norm: normalize (Ba et al. 2016).
+        zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: a size below 1 or of another type, an unknown nonlinearity.
+        OptionError: a size below 1, an option out of its bounds or of another type, an unknown nonlinearity.
     """
 
     State = HiddenState
 
-    def __init__(self, input_size: int, hidden_size: int, *, nonlinearity: str = "tanh", bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        layer_norm: bool = False,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
         check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
-        super().__init__(nn.RNN(input_size, hidden_size, nonlinearity=nonlinearity, bias=check_boolean("bias", bias)))
+        super().__init__(
+            nn.RNN(input_size, hidden_size, nonlinearity=nonlinearity, bias=check_boolean("bias", bias)),
+            layer_norm=layer_norm,
+            zoneout=zoneout,
+            recurrent_dropout=recurrent_dropout,
+        )
+        self.norm = self.normalization(1)
 
-    def step(self, projected: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
+    def step(self, projected: Tensor, state: HiddenState, context: Noise) -> tuple[Tensor, HiddenState]:
         activation = Tensor.tanh if self.layer.nonlinearity == "tanh" else Tensor.relu
-        hidden = activation(projected + self.recur(state.hidden))
+        hidden = activation(self.norm(projected + self.recur(state.hidden, context)))
+        hidden = self.carry(hidden, state.hidden, context)
         return hidden, HiddenState(hidden)

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from src.cells.base import HiddenState, RecurrentCell
+from src.cells.base import HiddenState, Noise, RecurrentCell
 from src.checks import check_boolean, check_choice, check_integer, check_real
 from src.ops import rotation, rum
 from src.ops.kernels import UnavailableError
-from src.ops.zoneout import keep_mask, zoneout
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
 INITIALIZATIONS = ("one_block", "two_block")
@@ -33,7 +32,6 @@ class Projected(NamedTuple):
     embedded: Tensor
     axis: rotation.Direction
     fallback: Tensor
-    keep: Tensor | None
 
 
 class RUMCell(RecurrentCell):
@@ -66,7 +64,7 @@ class RUMCell(RecurrentCell):
             with no weight decay.
         trainable_embedding: False holds W̃_xh constant, likewise.
         layer_norm: normalize (Ba et al. 2016, with gain and bias) τ, u before its sigmoid, and ε̃ + R h before f.
-        zoneout: probability, in [0, 1), that a unit of h keeps its old value in training; its expectation at test.
+        zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`; the dropout is that of h in τ and u.
         initialization: of the kernels [W_xh; W_hh] (X + N, N) of τ and u. "two_block": two orthogonal blocks of N/2
             columns side by side, W̃ orthogonal, as in the authors' TensorFlow code, which ran the paper's experiments.
             "one_block": orthogonal, W̃ Xavier-uniform, as in their PyTorch code. b^τ = b^u = 1, b̃ = 0 in both.
@@ -88,16 +86,17 @@ class RUMCell(RecurrentCell):
         trainable_embedding: bool = True,
         layer_norm: bool = False,
         zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
         initialization: str = "two_block",
     ) -> None:
-        super().__init__(check_integer("input_size", input_size), check_integer("hidden_size", hidden_size, minimum=2))
+        check_integer("hidden_size", hidden_size, minimum=2)
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.lambd = check_real("lambd", lambd)
         self.eta = None if eta is None else check_real("eta", eta, above=0)
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
         self.update_gate = check_boolean("update_gate", update_gate)
         self.trainable_target = check_boolean("trainable_target", trainable_target)
         self.trainable_embedding = check_boolean("trainable_embedding", trainable_embedding)
-        self.zoneout = check_real("zoneout", zoneout, minimum=0, below=1)
         self.initialization = check_choice("initialization", initialization, INITIALIZATIONS)
 
         recurrent_rows = 2 if update_gate else 1
@@ -145,7 +144,6 @@ class RUMCell(RecurrentCell):
             embedded=parts[-1],
             axis=axis,
             fallback=rotation.perpendicular(axis.unit),
-            keep=keep_mask(parts[0], self.zoneout) if self.training and self.zoneout > 0 else None,
         )
 
     def _kernel(self, weight: Tensor) -> Tensor:
@@ -161,10 +159,10 @@ class RUMCell(RecurrentCell):
         return torch.cat(rows)
 
     def step(
-        self, projected: Projected, state: HiddenState | AssociativeState
+        self, projected: Projected, state: HiddenState | AssociativeState, context: Noise
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
         old = state.hidden
-        target, gate = self._recur(old)
+        target, gate = self._recur(self.drop(old, context))
         target = self.norm_target(projected.target + target)
         turn = rotation.plane(projected.axis, target, projected.fallback)
         if self._cosines is not None:
@@ -185,8 +183,7 @@ class RUMCell(RecurrentCell):
             hidden = hidden + update * (old - hidden)
         if self.eta is not None:
             hidden = self.eta * rotation.direction(hidden).unit
-        if self.zoneout > 0:
-            hidden = zoneout(hidden, old, self.zoneout if projected.keep is None else projected.keep)
+        hidden = self.carry(hidden, old, context)
         return hidden, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
 
     def _recur(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -197,6 +194,8 @@ class RUMCell(RecurrentCell):
     def fused_obstacle(self) -> str | None:
         if self.lambd not in (0, 1):
             return f"λ = {self.lambd:g} has no fused path, 0 and 1 have"
+        if self.recurrent_dropout > 0:
+            return "recurrent_dropout has no fused path"
         try:
             rum.kernels_for(self.bias)
         except UnavailableError as error:
@@ -206,9 +205,7 @@ class RUMCell(RecurrentCell):
     def fused(
         self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
-        keep: Tensor | float | None = self.zoneout or None
-        if self.training and self.zoneout > 0:
-            keep = keep_mask(self.bias.new_empty(*inputs.shape[:2], self.hidden_size), self.zoneout)
+        keep = self.draw_keep(self.zoneout, *inputs.shape[:2])
         memory = state.memory if isinstance(state, AssociativeState) else None
         outputs, hidden, memory, cosines = rum.scan(
             rum.kernels_for(self.bias),
@@ -219,13 +216,16 @@ class RUMCell(RecurrentCell):
             state.hidden,
             memory,
             self._norms(),
-            keep,
+            (self.zoneout or None) if keep is None else keep,
             lengths,
             rum.Options(self.activation, self.update_gate, self.eta),
         )
         if self._cosines is not None:
             self._cosines.extend(cosines.unbind(0))
         return outputs, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
+
+    def phases(self) -> list[Tensor]:
+        return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
 
     def _norms(self) -> Tensor | None:
         """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate."""

@@ -33,16 +33,16 @@ class GraphedLoops:
     def __reduce__(self) -> tuple[Any, ...]:
         return GraphedLoops, (self._loop,)
 
-    def run(self, cell: RecurrentCell, projected: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def run(self, cell: RecurrentCell, sequence: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Return what the loop returns for the cell's step."""
-        leaves, structure = tree_flatten((projected, state, lengths))
+        leaves, structure = tree_flatten((sequence, state, lengths))
         given = [leaf for leaf in leaves if leaf is not None]
         about = tuple((leaf.shape, leaf.dtype, leaf.requires_grad) for leaf in given)
         frozen = tuple(parameter.requires_grad for parameter in cell.parameters())
         key = (id(cell), torch.is_grad_enabled(), cell.training, str(structure), about, frozen)
         is_new = key not in self._graphs
         if key in self._waiting or (is_new and sum(other[0] == id(cell) for other in self._graphs) >= self.LIMIT):
-            return self._loop(cell.step, projected, state, lengths)
+            return self._loop(cell.take, sequence, state, lengths)
         given += cell.parameters()
         if is_new:
             flat = _Flat(self._loop, cell, leaves, structure)
@@ -58,7 +58,7 @@ class GraphedLoops:
 
 
 class _Flat(nn.Module):
-    """The loop over one cell as a function of tensors alone: what is projected, state, lengths, then parameters."""
+    """The loop over one cell as a function of tensors alone: sequence, state, lengths, then parameters."""
 
     def __init__(self, loop: Loop, cell: RecurrentCell, leaves: list[Tensor | None], structure: Any) -> None:
         super().__init__()
@@ -73,8 +73,8 @@ class _Flat(nn.Module):
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         present = iter(given)
         leaves = [None if absent else next(present) for absent in self.absent]
-        projected, state, lengths = tree_unflatten(leaves, self.structure)
-        output, final = self.loop(self.cell.step, projected, state, lengths)
+        sequence, state, lengths = tree_unflatten(leaves, self.structure)
+        output, final = self.loop(self.cell.take, sequence, state, lengths)
         return output, *tree_flatten(final)[0]
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from src.cells.base import RecurrentCell, State
 from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
 from src.models.graphs import GraphedLoops
+from src.ops.scan import scan
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
@@ -67,8 +68,8 @@ class Recurrent(nn.Module):
         self.asked = backend
         self.backend = ""
         # the class's function, not a cell's method, which a deep copy of this module would share with the original
-        self._compiled = torch.compile(type(cells[0]).step, dynamic=False) if backend == "compile" else None
-        self._graphs = GraphedLoops(loop)
+        self._compiled = torch.compile(type(cells[0]).take, dynamic=False) if backend == "compile" else None
+        self._graphs = GraphedLoops(scan)
         self._choose_backend(cells[0])
 
     def _choose_backend(self, cell: RecurrentCell) -> str:
@@ -149,40 +150,16 @@ class Recurrent(nn.Module):
         backend = self._choose_backend(cell)
         if backend == "fused":
             return cell.fused(inputs, state, lengths)
-        projected = cell.project(inputs)
+        shape = tree_flatten(inputs)[0][0].shape[:2]
+        sequence = cell.project(inputs), cell.context(*shape)
         if backend == "graph":
             if next(cell.parameters()).device.type != "cuda":
                 raise OptionError(
                     "backend=graph: the model lies on no GPU; allowed there: auto, reference, fused, compile"
                 )
-            return self._graphs.run(cell, projected, state, lengths)
-        step = partial(self._compiled, cell) if self._compiled else cell.step
-        return loop(step, projected, state, lengths)
-
-
-def loop(
-    step: Callable[[Any, State], tuple[Tensor, State]], projected: Any, state: State, lengths: Tensor | None
-) -> tuple[Tensor, State]:
-    """Take a cell's step for each time of what its `project` gave (T, B, …) → outputs (T, B, …) and final state."""
-    leaves, structure = tree_flatten(projected)
-    steps = next(leaf.shape[0] for leaf in leaves if leaf is not None)
-    # unbind once: indexing x[t] in the loop would make each step's backward fill a full-size tensor
-    unbound = [(None,) * steps if leaf is None else leaf.unbind(0) for leaf in leaves]
-    outputs = []
-    for time, parts in enumerate(zip(*unbound, strict=True)):
-        output, new = step(tree_unflatten(parts, structure), state)
-        if lengths is not None:
-            going = time < lengths
-            new = tree_map(partial(_choose, going), new, state)
-            output = _choose(going, output, torch.zeros_like(output))
-        state = new
-        outputs.append(output)
-    return torch.stack(outputs), state
-
-
-def _choose(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """Return `new` (B, …) in the rows where the mask (B,) is True, `old` in the others."""
-    return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)
+            return self._graphs.run(cell, sequence, state, lengths)
+        step = partial(self._compiled, cell) if self._compiled else cell.take
+        return scan(step, sequence, state, lengths)
 
 
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from src.cells.base import RecurrentCell
 from src.checks import check_integer
@@ -63,4 +64,4 @@ class SequenceModel(nn.Module):
     @torch.no_grad()
     def state_size(self) -> int:
         """Number of recurrent state values carried from step to step for one sequence."""
-        return sum(leaf.numel() for cell_state in self.recurrent.init_state(1) for leaf in cell_state)
+        return sum(leaf.numel() for leaf in tree_leaves(self.recurrent.init_state(1)))

@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from src.cells.goru import GORUCell
 from src.cells.lstm import LSTMCell
 from src.cells.rum import RUMCell
 from src.checks import OptionError
 from src.models.graphs import GraphedLoops
-from src.models.recurrent import Recurrent, loop
+from src.models.recurrent import Recurrent
+from src.ops.scan import scan
 
 T, B, X, N = 5, 3, 4, 6
 
@@ -65,6 +67,7 @@ def capture(monkeypatch: pytest.MonkeyPatch) -> Capture:
 
 CELLS = {
     "lstm": functools.partial(LSTMCell, X, N),
+    "goru": functools.partial(GORUCell, X, N, recurrent_dropout=0.3),
     "rum": functools.partial(RUMCell, X, N, update_gate=False),
     "rum with memory": functools.partial(RUMCell, X, N, lambd=1.0, zoneout=0.3),
 }
@@ -72,17 +75,17 @@ CELLS = {
 
 def run(how: Any, cell: Any, inputs: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
     torch.manual_seed(3)  # of the zoneout masks
-    projected = cell.project(inputs)
+    sequence = cell.project(inputs), cell.context(*inputs.shape[:2])
     if isinstance(how, GraphedLoops):
-        return how.run(cell, projected, state, lengths)
-    return loop(cell.step, projected, state, lengths)
+        return how.run(cell, sequence, state, lengths)
+    return scan(cell.take, sequence, state, lengths)
 
 
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("name", CELLS)
 def test_equals_the_loop_call_after_call(capture: Capture, name: str, ragged: bool) -> None:
     cell = CELLS[name]().double()
-    graphs = GraphedLoops(loop)
+    graphs = GraphedLoops(scan)
     lengths = torch.tensor([2, T, 1]) if ragged else None
     kept = []
     for _ in range(3):
@@ -90,7 +93,7 @@ def test_equals_the_loop_call_after_call(capture: Capture, name: str, ragged: bo
         start = [leaf.requires_grad_() for leaf in cell.init_state(B)]
         start[0].data.normal_()
         found = []
-        for how in (graphs, loop):
+        for how in (graphs, scan):
             outputs, final = run(how, cell, inputs, type(cell.init_state(1))(*start), lengths)
             leaves = [inputs, *start, *cell.parameters()]
             total = sum((value * value).sum() for value in (outputs, *final))
@@ -105,19 +108,19 @@ def test_equals_the_loop_call_after_call(capture: Capture, name: str, ragged: bo
 def test_gradients_accumulate(capture: Capture) -> None:
     cell, twin = (LSTMCell(X, N) for _ in range(2))
     twin.load_state_dict(cell.state_dict())
-    graphs = GraphedLoops(loop)
+    graphs = GraphedLoops(scan)
     for inputs in torch.randn(3, T, B, X):
         run(graphs, cell, inputs, cell.init_state(B))[0].sum().backward()
-        run(loop, twin, inputs, twin.init_state(B))[0].sum().backward()
+        run(scan, twin, inputs, twin.init_state(B))[0].sum().backward()
     for one, other in zip(cell.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
 
 
 def test_two_forwards_before_the_backwards(capture: Capture) -> None:
     cell = LSTMCell(X, N)
-    graphs = GraphedLoops(loop)
+    graphs = GraphedLoops(scan)
     inputs = [torch.randn(T, B, X, requires_grad=True) for _ in range(2)]
-    for how in (graphs, loop):
+    for how in (graphs, scan):
         outputs = [run(how, cell, one, cell.init_state(B))[0] for one in inputs]
         gradients = [
             torch.autograd.grad(output.sin().sum(), one)[0] for output, one in zip(outputs, inputs, strict=True)
@@ -132,20 +135,20 @@ def test_two_forwards_before_the_backwards(capture: Capture) -> None:
 
 def test_a_graph_for_each_of_the_first_shapes_and_the_loop_beyond(capture: Capture) -> None:
     cell = LSTMCell(X, N)
-    graphs = GraphedLoops(loop)
+    graphs = GraphedLoops(scan)
     with torch.no_grad():
         for _ in range(2):
             for steps in range(1, GraphedLoops.LIMIT + 3):
                 inputs = torch.randn(steps, B, X)
                 outputs, _ = run(graphs, cell, inputs, cell.init_state(B))
-                torch.testing.assert_close(outputs, run(loop, cell, inputs, cell.init_state(B))[0])
+                torch.testing.assert_close(outputs, run(scan, cell, inputs, cell.init_state(B))[0])
     assert capture.count == GraphedLoops.LIMIT
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
 def test_a_copy_captures_graphs_of_its_own(capture: Capture, duplicate: Callable[[Any], Any]) -> None:
     cell = LSTMCell(X, N)
-    graphs = GraphedLoops(loop)
+    graphs = GraphedLoops(scan)
     inputs = torch.randn(T, B, X)
     with torch.no_grad():
         run(graphs, cell, inputs, cell.init_state(B))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_flatten, tree_map
 
-from src.cells.base import RecurrentCell
+from src.cells.base import Noise, RecurrentCell
 from src.cells.gru import GRUCell
 from src.cells.lstm import LSTMCell
 from src.cells.rnn import RNNCell
@@ -376,7 +376,7 @@ class TapeCell(RecurrentCell):
             return {"value": self.write(inputs), "write": inputs.new_ones(inputs.shape[:-1]).bool(), "unused": None}
         return {"value": self.write(inputs["value"]), "write": inputs["write"], "unused": None}
 
-    def step(self, projected: dict[str, Tensor | None], state: TapeState) -> tuple[Tensor, TapeState]:
+    def step(self, projected: dict[str, Tensor | None], state: TapeState, context: Noise) -> tuple[Tensor, TapeState]:
         assert projected["unused"] is None
         allowed = projected["write"] & (state.filled < self.places)
         place = torch.nn.functional.one_hot(state.filled.clamp(max=self.places - 1), self.places)

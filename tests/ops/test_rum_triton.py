@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 from triton.runtime import interpreter
 
-import src.cells.rum
+import src.cells.base
 from src.cells.rum import AssociativeState, RUMCell
 from src.models.recurrent import Recurrent
 from src.ops import rotation
@@ -148,7 +148,7 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
         for norm, values in zip(norms, used_norms(case, given.norms), strict=True):
             norm.weight.copy_(values[0])
             norm.bias.copy_(values[1])
-    monkeypatch.setattr(src.cells.rum, "keep_mask", lambda like, probability: given.mask.to(dtype))
+    monkeypatch.setattr(src.cells.base, "keep_mask", lambda like, probability: given.mask.to(dtype))
 
     inputs = given.parts.flatten(2).to(dtype).requires_grad_()
     hidden, memory = given.hidden.to(dtype).requires_grad_(), given.memory.to(dtype).requires_grad_()

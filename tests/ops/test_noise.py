@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from src.ops.zoneout import keep_mask, zoneout
+from src.ops.noise import keep_mask, zoneout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])

@@ -1,0 +1,116 @@
+"""Fast-slow recurrent networks."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from src.cells.base import RecurrentCell
+from src.checks import OptionError, check_integer, check_real
+from src.ops.noise import dropout_mask
+
+
+class Context(NamedTuple):
+    """What `context` of each cell gave; dropout masks of what goes up to the slow cell, comes down and goes out."""
+
+    fast: tuple[Any, ...]
+    slow: Any
+    up: Tensor | None
+    down: Tensor | None
+    out: Tensor | None
+
+
+class FSRNNCell(RecurrentCell):
+    """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): k fast cells take turns in a step, a slow one takes a single turn.
+
+    h = F_1(dropout(x), h)
+    s, S's output = S(dropout(h))
+    h = F_2(dropout(S's output), h)
+    h = F_i(nothing, h)                                 i = 3 … k
+    output = dropout(h)
+
+    The fast cells share one state, handed from F_1 to F_k and to F_1 of the next step; S has its own. A cell whose input
+    is nothing gets a single zero, as in the authors' code. Both cells may be any of src/cells, with options of their
+    own, zoneout and layer normalization among them.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: of the fast cells.
+        fast, slow: make a cell from its input size and `hidden_size`, e.g. `functools.partial(LSTMCell, layer_norm=True)`.
+        slow_size: hidden size of the slow cell; `hidden_size` if None.
+        num_fast: k ≥ 2.
+        dropout: probability, in [0, 1), of all dropouts above, in training.
+
+    Raises:
+        OptionError: an option out of its bounds or of another type, a hidden size given to `fast` or `slow` itself.
+    """
+
+    class State(NamedTuple):
+        """States of the fast cells, which is one, and of the slow cell."""
+
+        fast: Any
+        slow: Any
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        fast: Callable[..., RecurrentCell],
+        slow: Callable[..., RecurrentCell],
+        *,
+        slow_size: int | None = None,
+        num_fast: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        check_integer("num_fast", num_fast, minimum=2)
+        slow_size = hidden_size if slow_size is None else check_integer("slow_size", slow_size)
+        for name, factory, size in (("fast", fast, "hidden_size"), ("slow", slow, "slow_size")):
+            if "hidden_size" in getattr(factory, "keywords", {}):
+                width = factory.keywords["hidden_size"]  # type: ignore[attr-defined]
+                raise OptionError(f"{name}.hidden_size={width}: the {name} cells get theirs from {size}; set that")
+        self.dropout = check_real("dropout", dropout, minimum=0, below=1)
+        first = fast(input_size, hidden_size=hidden_size)
+        self.slow = slow(first.output_size, hidden_size=slow_size)
+        second = fast(self.slow.output_size, hidden_size=hidden_size)
+        others = [fast(1, hidden_size=hidden_size) for _ in range(num_fast - 2)]
+        self.fast = nn.ModuleList([first, second, *others])
+        self.output_size = first.output_size
+
+    def init_state(self, batch_size: int) -> State:
+        return self.State(self._fast(0).init_state(batch_size), self.slow.init_state(batch_size))
+
+    def _fast(self, index: int) -> RecurrentCell:
+        cell = self.fast[index]
+        assert isinstance(cell, RecurrentCell)
+        return cell
+
+    def project(self, inputs: Tensor) -> Any:
+        return self._fast(0).project(F.dropout(inputs, self.dropout, self.training))
+
+    def context(self, *shape: int) -> Context:
+        fast = tuple(self._fast(index).context(*shape) for index in range(len(self.fast)))
+        widths = (self.output_size, self.slow.output_size, self.output_size)
+        return Context(fast, self.slow.context(*shape), *(self._draw_dropout(*shape, width) for width in widths))
+
+    def _draw_dropout(self, *shape: int) -> Tensor | None:
+        active = self.training and self.dropout > 0
+        return dropout_mask(self.zeros(*shape), self.dropout) if active else None
+
+    def step(self, projected: Any, state: State, context: Context) -> tuple[Tensor, State]:
+        output, fast = self._fast(0).step(projected, state.fast, context.fast[0])
+        down, slow = self.slow.step(self.slow.project(_drop(output, context.up)), state.slow, context.slow)
+        inputs = _drop(down, context.down)
+        for index in range(1, len(self.fast)):
+            cell = self._fast(index)
+            output, fast = cell.step(cell.project(inputs), fast, context.fast[index])
+            inputs = self.zeros(output.shape[0], 1)
+        return _drop(output, context.out), self.State(fast, slow)
+
+    def phases(self) -> list[Tensor]:
+        return [phase for cell in (*self.fast, self.slow) for phase in cell.phases()]
+
+
+def _drop(vector: Tensor, mask: Tensor | None) -> Tensor:
+    return vector if mask is None else vector * mask

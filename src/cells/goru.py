@@ -1,0 +1,103 @@
+"""Gated orthogonal recurrent unit."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from src.cells.base import HiddenState, LayerNorms, Noise, RecurrentCell
+from src.cells.unitary import EUNN, Dense, Turns, turn
+from src.checks import check_boolean
+from src.ops import unitary
+from src.ops.scan import Fixed, scan
+
+
+class Context(NamedTuple):
+    """Random masks, and U: its `Turns` or, on the fused path, the recurrent kernels of gates and U as one `Dense`."""
+
+    noise: Noise
+    operator: Fixed
+
+
+class GORUCell(RecurrentCell):
+    """GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
+
+    r = σ(W_r h + U_r x + b_r)                          reset gate
+    g = σ(W_g h + U_g x + b_g)                          update gate
+    c = modReLU(r ⊙ (U h) + U_c x; b_c)                 candidate, U real orthogonal
+    h' = g ⊙ h + (1 − g) ⊙ c
+
+    with modReLU(z; b) = sign(z) ReLU(|z| + b). U = F_L ⋯ F_1 are plane rotations, applied in O(L N) on the reference
+    backend; the fused path builds U once a sequence and has one product of matrices a step.
+
+    Parameters: `weight_ih` (3N, X), rows [U_r; U_g; U_c], and `weight_hh` (2N, N), rows [W_r; W_g], uniform in ±0.01;
+    `bias` (3N,), b_r = 2, b_g = 0, b_c = 2; `eunn.theta` of `src.cells.unitary.EUNN`.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        capacity: of U: L, from 1 to N, layers that pair neighbours; "fft": ⌈log₂ N⌉ layers that pair i with i + 2^k.
+        layer_norm: normalize (Ba et al. 2016, with gain and bias) r and g before their sigmoids.
+        zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`.
+
+    Raises:
+        OptionError: an option out of its bounds or of another type.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        capacity: int | str = 2,
+        layer_norm: bool = False,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        self.eunn = EUNN(hidden_size, capacity, is_complex=False)
+        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size).uniform_(-0.01, 0.01))
+        self.weight_hh = nn.Parameter(torch.empty(2 * hidden_size, hidden_size).uniform_(-0.01, 0.01))
+        self.bias = nn.Parameter(torch.tensor([2.0, 0.0, 2.0]).repeat_interleave(hidden_size))
+        normalized = check_boolean("layer_norm", layer_norm)
+        self.norm_gates = LayerNorms(2, hidden_size) if normalized else nn.Identity()
+
+    def init_state(self, batch_size: int) -> HiddenState:
+        return HiddenState(self.zeros(batch_size, self.hidden_size))
+
+    def project(self, inputs: Tensor) -> Tensor:
+        # b_c belongs to modReLU
+        gates = 2 * self.hidden_size
+        bias = F.pad(self.bias[:gates], (0, self.hidden_size))
+        return F.linear(inputs, self.weight_ih, bias)
+
+    def context(self, *shape: int) -> Context:
+        return Context(self.draw_noise(*shape), Fixed(self.eunn()))
+
+    def step(self, projected: Tensor, state: HiddenState, context: Context) -> tuple[Tensor, HiddenState]:
+        gates = 2 * self.hidden_size
+        old, operator = self.drop(state.hidden, context.noise), context.operator.value
+        if isinstance(operator, Dense):
+            recurrent, turned = (old @ operator.rows).split((gates, self.hidden_size), dim=-1)
+        else:
+            assert isinstance(operator, Turns)
+            recurrent, turned = F.linear(old, self.weight_hh), turn(operator, old)
+        input_gates, input_candidate = projected.split((gates, self.hidden_size), dim=-1)
+        reset, update = torch.sigmoid(self.norm_gates(input_gates + recurrent)).chunk(2, dim=-1)
+        candidate = unitary.modrelu(torch.addcmul(input_candidate, reset, turned), self.bias[gates:])
+        hidden = self.carry(candidate + update * (state.hidden - candidate), state.hidden, context.noise)
+        return hidden, HiddenState(hidden)
+
+    def fused_obstacle(self) -> None:
+        return None
+
+    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
+        turns = self.eunn()
+        rows = unitary.rows(lambda vectors: turn(turns, vectors), self.hidden_size, self.bias)
+        operator = Fixed(Dense(torch.cat((self.weight_hh.T, rows), dim=1)))
+        context = Context(self.draw_noise(*inputs.shape[:2]), operator)
+        return scan(self.take, (self.project(inputs), context), state, lengths)
+
+    def phases(self) -> list[Tensor]:
+        return self.eunn.phases()

@@ -1,0 +1,162 @@
+"""What the cells with a unitary recurrence share."""
+
+import math
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from src.cells.base import HiddenState, Noise, RecurrentCell
+from src.checks import OptionError, check_integer
+from src.ops import unitary
+from src.ops.scan import Fixed, scan
+
+
+class Context(NamedTuple):
+    """Random masks, and the unitary matrix: what `UnitaryCell.operator` returns or, on the fused path, its `Dense`."""
+
+    noise: Noise
+    operator: Fixed
+
+
+class Dense(NamedTuple):
+    """The matrix (H, H) that row vectors (…, H) are multiplied with, H the width of the hidden vector."""
+
+    rows: Tensor
+
+
+class EUNN(nn.Module):
+    """The matrix D F_L ⋯ F_1 of Jing et al. (ICML 2017), without D where it is real; see `src.ops.unitary.rotations`.
+
+    Parameters, all uniform in ±π: `theta` (pairs,); of a complex matrix also `phi` (pairs,) and `omega` (N,),
+    D = diag(e^{iω}).
+
+    Args:
+        size: N ≥ 1.
+        capacity: L, layers that pair neighbours, from 1 to N, which is full capacity; "fft": ⌈log₂ N⌉ layers that pair
+            i with i + 2^k.
+        is_complex: whether there are φ and D.
+
+    Raises:
+        OptionError: another capacity.
+    """
+
+    partner: Tensor
+    angle: Tensor
+    first: Tensor
+
+    def __init__(self, size: int, capacity: int | str, is_complex: bool) -> None:
+        super().__init__()
+        if isinstance(capacity, str) and capacity != "fft":
+            raise OptionError(f"capacity={capacity}: must be an integer from 1 to {size}, or fft")
+        if capacity == "fft":
+            pairing = unitary.fft_pairing(size)
+        else:
+            pairing = unitary.tunable_pairing(size, check_integer("capacity", capacity, maximum=size))
+        for name, tensor in pairing._asdict().items():  # made again from the options: no part of the weights
+            self.register_buffer(name, tensor, persistent=False)
+        self.theta = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))
+        self.phi: nn.Parameter | None = None
+        self.omega: nn.Parameter | None = None
+        if is_complex:
+            self.phi = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))
+            self.omega = nn.Parameter(torch.empty(size).uniform_(-math.pi, math.pi))
+
+    def forward(self) -> "Turns":
+        """Return what the parameters make of the matrix, for `turn`."""
+        pairing = unitary.Pairing(self.partner, self.angle, self.first)
+        return Turns(unitary.rotations(pairing, self.theta, self.phi), self.omega)
+
+    def phases(self) -> list[Tensor]:
+        """Return all angles."""
+        return list(self.parameters())
+
+
+class Turns(NamedTuple):
+    """Layers of rotations and, for a complex matrix, the angles ω (N,) of D."""
+
+    layers: unitary.Rotations
+    omega: Tensor | None
+
+
+def turn(turns: Turns, vectors: Tensor) -> Tensor:
+    """Return D F_L ⋯ F_1 z for vectors z (…, N)."""
+    vectors = unitary.rotate(vectors, turns.layers)
+    return vectors if turns.omega is None else unitary.phase(vectors, turns.omega)
+
+
+class UnitaryCell(RecurrentCell):
+    """h_t = modReLU(W h_{t−1} + V x_t; b) with a unitary W, modReLU(z; b) = ReLU(|z| + b) z/|z|.
+
+    The state of a complex cell holds N complex numbers as 2N real ones, real parts before imaginary parts, and that is
+    its output. A subclass says how W is made of parameters and applied; the fused path builds W once a sequence, where
+    the reference applies it in its structured form at each step: a product of matrices takes less time than the many
+    small operations of that, up to some thousand units.
+
+    Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, is_complex: bool, zoneout: float, recurrent_dropout: float
+    ) -> None:
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        self.is_complex = is_complex
+        self.output_size = 2 * hidden_size if is_complex else hidden_size
+        self.weight_ih = nn.Parameter(nn.init.xavier_uniform_(torch.empty(self.output_size, input_size)))
+        self.bias = nn.Parameter(torch.zeros(hidden_size))
+
+    @abstractmethod
+    def operator(self) -> Any:
+        """Return what the parameters make of W, for `apply`."""
+
+    @abstractmethod
+    def apply_operator(self, operator: Any, vectors: Tensor) -> Tensor:
+        """Return W z for vectors z (…, N), complex where the cell is."""
+
+    def matrix(self) -> Tensor:
+        """Return W (N, N)."""
+        operator = self.operator()
+        like = self.bias if not self.is_complex else torch.complex(self.bias, self.bias)
+        return unitary.rows(lambda vectors: self.apply_operator(operator, vectors), self.hidden_size, like).T
+
+    def init_state(self, batch_size: int) -> HiddenState:
+        return HiddenState(self.zeros(batch_size, self.output_size))
+
+    def project(self, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.weight_ih)
+
+    def context(self, *shape: int) -> Context:
+        return Context(self.draw_noise(*shape), Fixed(self.operator()))
+
+    def draw_noise(self, *shape: int) -> Noise:
+        keep, drop = super().draw_noise(*shape)
+        if self.is_complex:  # a complex unit is kept or dropped as one
+            keep = None if keep is None else torch.cat((keep, keep), dim=-1)
+            drop = None if drop is None else Fixed(torch.cat((drop.value, drop.value), dim=-1))
+        return Noise(keep, drop)
+
+    def step(self, projected: Tensor, state: HiddenState, context: Context) -> tuple[Tensor, HiddenState]:
+        hidden = self.drop(state.hidden, context.noise)
+        operator = context.operator.value
+        if isinstance(operator, Dense):
+            hidden = torch.addmm(projected, hidden, operator.rows)
+        elif self.is_complex:
+            turned = self.apply_operator(operator, torch.complex(*hidden.chunk(2, dim=-1)))
+            hidden = projected + torch.cat((turned.real, turned.imag), dim=-1)
+        else:
+            hidden = projected + self.apply_operator(operator, hidden)
+        modrelu = unitary.complex_modrelu if self.is_complex else unitary.modrelu
+        hidden = self.carry(modrelu(hidden, self.bias), state.hidden, context.noise)
+        return hidden, HiddenState(hidden)
+
+    def fused_obstacle(self) -> None:
+        return None
+
+    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
+        rows = self.matrix().T
+        if self.is_complex:  # (a + ib)(P + iQ) = (aP − bQ) + i(aQ + bP)
+            rows = torch.cat((torch.cat((rows.real, rows.imag), 1), torch.cat((-rows.imag, rows.real), 1)))
+        context = Context(self.draw_noise(*inputs.shape[:2]), Fixed(Dense(rows)))
+        return scan(self.take, (self.project(inputs), context), state, lengths)

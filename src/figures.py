@@ -1,0 +1,296 @@
+"""The paper's figures, drawn of a run: its memory target's kernel, its angles, its loss around its weights."""
+
+import csv
+from collections.abc import Callable
+from inspect import signature
+from itertools import islice
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import get_object
+from matplotlib.figure import Figure
+from omegaconf import DictConfig
+from torch import Tensor
+
+from src import build, runs
+from src.callbacks import Cosines
+from src.cells.base import RecurrentCell
+from src.cells.rum import ACTIVATIONS, RUMCell
+from src.checks import OptionError, check_choice
+from src.tasks.base import SequenceTask
+
+FOLDER = "figures"
+WITHOUT_RUN = Path("outputs") / FOLDER
+WIDEST_TITLE = 64  # letters
+
+BATCHES = 2  # first batches of the validation split that a loss is taken over
+DIRECTIONS = 5  # lines; direction n is drawn with seed n
+LINE = np.linspace(-1, 1, 41)
+PLANE = np.linspace(-1, 1, 21)  # every other point of the lines
+
+
+def draw(name: str, run_directory: Path | None) -> Path:
+    """Draw a figure of a run, finished or stopped; return the picture's path.
+
+    Written are <run directory>/figures/<name>.png and .pdf; of `derivatives`, which takes no run, the same in
+    outputs/figures/. Weights are those of the run's best checkpoint.
+
+    Args:
+        name: one of `NAMES`.
+        run_directory: of the run, None for `derivatives`.
+
+    Raises:
+        OptionError: an unknown name, no run or one without checkpoint or recorded cosines, or a cell that lacks what
+            the figure shows.
+    """
+    check_choice("figure", name, NAMES)
+    if name == "derivatives":
+        return _save(derivatives(), WITHOUT_RUN / name)
+    if run_directory is None:
+        raise OptionError(f"run=<nothing>: must be a run directory, of which figure={name} is drawn")
+    run = runs.load(run_directory)
+    return _save(OF_RUNS[name](run), run.directory / FOLDER / name)
+
+
+def _save(figure: Figure, stem: Path) -> Path:
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})  # the same run, the same bytes
+    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    return stem.with_suffix(".png")
+
+
+def build_trained(run: runs.Run) -> tuple[SequenceTask, int]:
+    """Return a run's task with the weights of its best checkpoint, for evaluation, and the steps taken by then.
+
+    It lies where the run's trainer puts it.
+
+    Raises:
+        OptionError: the run has no checkpoint, or one of another model.
+    """
+    task = build_of(run)
+    checkpoint = build.choose_checkpoint(run.directory, "best")
+    step = build.check_fits(task, checkpoint)
+    task.load_state_dict(build.load_checkpoint(checkpoint)["state_dict"])
+    trainer = build.build_trainer(run.config, run.directory, loggers=[], callbacks=[])
+    return task.to(trainer.strategy.root_device).eval(), step
+
+
+def build_of(run: runs.Run) -> SequenceTask:
+    """Return a run's task as its training began with."""
+    build.prepare(run.config)
+    return build.build_task(run.config)
+
+
+def cells_of(task: SequenceTask) -> list[RecurrentCell]:
+    """Return a task's cells in the order of its layers."""
+    return [module for module in task.modules() if isinstance(module, RecurrentCell)]
+
+
+def names_of(task: SequenceTask) -> str:
+    """Return the classes of a task's cells, each once."""
+    return ", ".join(sorted({type(cell).__name__ for cell in cells_of(task)}))
+
+
+def phases_of(task: SequenceTask) -> list[Tensor]:
+    """Return the phase-coded weights of a task's cells, as parameters or views of them."""
+    cells = cells_of(task)
+    # a cell made of cells answers for them
+    inner = {module for cell in cells for module in cell.modules() if module is not cell}
+    return [phase for cell in cells if cell not in inner for phase in cell.phases()]
+
+
+def lacks(run: runs.Run, task: SequenceTask, part: str) -> OptionError:
+    """Return the error of a run whose cell lacks a part that a figure shows and that RUM has."""
+    return OptionError(f"run={run.directory}: its cell must have {part}, as RUMCell has; it is {names_of(task)}")
+
+
+def add_title(figure: Figure, run: runs.Run, shown: str) -> None:
+    """Head a figure with the run's task and model, and below what is shown."""
+    task = run.config.task["_target_"].rpartition(".")[2]
+    figure.suptitle(f"{fill(f'{task}, {described(run.config.model)}', WIDEST_TITLE)}\n{shown}", fontsize="medium")
+
+
+def described(node: Any) -> str:
+    """Return a value of the configuration, a class as its name and the options that are not its defaults."""
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        return str(node)
+    defaults = {name: option.default for name, option in signature(get_object(node["_target_"])).parameters.items()}
+    given = [name for name, default in defaults.items() if name in node and node[name] != default]
+    options = ", ".join(f"{name}={described(node[name])}" for name in given)
+    return f"{node['_target_'].rpartition('.')[2]}({options})"
+
+
+def target_kernel(run: runs.Run) -> Figure:
+    """Draw W_hh^τ of every RUM in the model (Fig. 5A)."""
+    task, step = build_trained(run)
+    cells = [cell for cell in cells_of(task) if isinstance(cell, RUMCell)]
+    if not cells:
+        raise lacks(run, task, "a memory target")
+    figure = Figure(figsize=(5.4 * len(cells), 5), layout="constrained")
+    add_title(figure, run, rf"kernel of the memory target, $W_{{hh}}^τ$, at step {step}")
+    for axes, cell in zip(figure.subplots(1, len(cells), squeeze=False).flat, cells, strict=True):
+        kernel = cell.weight_hh[: cell.hidden_size].detach().cpu().numpy()
+        largest = np.abs(kernel).max()
+        picture = axes.imshow(kernel, cmap="RdBu_r", vmin=-largest, vmax=largest)
+        axes.set(xlabel="unit of the hidden state h", ylabel="unit of the memory target τ")
+        figure.colorbar(picture, label="weight", shrink=0.85)
+    return figure
+
+
+def cosines(run: runs.Run) -> Figure:
+    """Draw how cos θ_t is spread along training, from what `Cosines` recorded (Fig. 5 B, C)."""
+    task = build_of(run)
+    if not any(hasattr(cell, "record_cosines") for cell in cells_of(task)):
+        raise lacks(run, task, "record_cosines")
+    steps, centres, shares = read_cosines(run.directory)
+    width = centres[1] - centres[0]
+    chosen = sorted({0, (len(steps) - 1) // 2, len(steps) - 1})
+
+    figure = Figure(figsize=(7.5, 6), layout="constrained")
+    add_title(figure, run, f"angle θ from embedded input to memory target, up to step {steps[-1]}")
+    grid = figure.add_gridspec(2, len(chosen), height_ratios=(3, 2))
+    axes = figure.add_subplot(grid[0, :])
+    # a column covers the steps since the validation before
+    picture = axes.pcolormesh([0, *steps], np.linspace(-1, 1, len(centres) + 1), shares.T, cmap="viridis", vmin=0)
+    axes.set(xlabel="optimizer steps", ylabel="cos θ")
+    figure.colorbar(picture, label="share of time steps")
+    first = None
+    for column, index in enumerate(chosen):
+        first = axes = figure.add_subplot(grid[1, column], sharey=first)
+        axes.bar(centres, shares[index], width)
+        axes.set(
+            xlabel="cos θ",
+            xlim=(-1, 1),
+        )
+        axes.set_title(f"step {steps[index]}", fontsize="medium")
+        axes.label_outer()
+        axes.grid(alpha=0.3)
+    figure.axes[2].set_ylabel("share of time steps")
+    return figure
+
+
+def read_cosines(directory: Path) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Return a run's cosines.csv: numbers of steps taken (validations), centres (bins), shares (validations, bins).
+
+    Raises:
+        OptionError: there is no such file, or no validation in it.
+    """
+    path = directory / Cosines.FILE
+    if not path.is_file():
+        raise OptionError(f"run={directory}: holds no {Cosines.FILE}, which a training with callbacks=cosines records")
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    rows = [row for row in rows if len(row) == len(header)]  # a row that a crash cut off says nothing
+    if not rows:
+        raise OptionError(f"run={directory}: was stopped before its first validation, {Cosines.FILE} is empty")
+    values = np.array(rows, dtype=float)
+    return [int(step) + 1 for step in values[:, 0]], np.array(header[1:], dtype=float), values[:, 1:]
+
+
+class Landscape:
+    """The validation loss around a run's phase-coded weights, the phases (Fig. 8).
+
+    A direction is Gaussian, each tensor of it scaled to the norm of the phase that it is added to: one unit along it
+    moves the phases by their own norm, whatever their scale. Two directions are orthogonal up to 1/√(their number of
+    entries).
+
+    Raises:
+        OptionError: the run has no checkpoint, or a cell without phases.
+
+    Attributes:
+        task: the run's, for evaluation.
+        step: number of optimizer steps taken by its best checkpoint.
+    """
+
+    def __init__(self, run: runs.Run) -> None:
+        self.task, self.step = build_trained(run)
+        self.phases = phases_of(self.task)
+        if not self.phases:
+            raise lacks(run, self.task, "phase-coded weights")
+        self.trained = [phase.detach().clone() for phase in self.phases]
+        batches = islice(self.task.data.loader("val"), BATCHES)
+        self.batches = [self.task.transfer_batch_to_device(batch, self.task.device, 0) for batch in batches]
+
+    def direction(self, seed: int) -> list[Tensor]:
+        """Return a random direction in the space of the phases."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = [torch.randn(phase.shape, generator=generator).to(phase) for phase in self.trained]
+        return [change * (phase.norm() / change.norm()) for change, phase in zip(drawn, self.trained, strict=True)]
+
+    @torch.no_grad()
+    def loss(self, *moves: tuple[float, list[Tensor]]) -> float:
+        """Return the loss, in nats, at the trained phases plus the sum of distances times directions."""
+        try:
+            for distance, direction in moves:
+                torch._foreach_add_(self.phases, direction, alpha=distance)
+            for index, batch in enumerate(self.batches):
+                self.task.validation_step(batch, index)
+            return self.task.metrics.compute()["loss"].item()
+        finally:
+            torch._foreach_copy_(self.phases, self.trained)
+
+
+def loss_line(run: runs.Run) -> Figure:
+    """Draw the loss along random lines through the phases (Fig. 8)."""
+    landscape = Landscape(run)
+    figure = Figure(figsize=(7, 4.6), layout="constrained")
+    add_title(figure, run, f"random lines through the phases of step {landscape.step}")
+    axes = figure.add_subplot()
+    for seed in range(DIRECTIONS):
+        direction = landscape.direction(seed)
+        axes.plot(LINE, [landscape.loss((distance, direction)) for distance in LINE], label=f"direction {seed}")
+    axes.axhline(landscape.task.baseline, color="black", linestyle="--", linewidth=1.2, label="memoryless baseline")
+    axes.set(xlabel="distance from the trained phases (in their norm)", ylabel="validation loss (nats)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def loss_plane(run: runs.Run) -> Figure:
+    """Draw the loss on a random plane through the phases, as contours and as a surface (Fig. 8)."""
+    landscape = Landscape(run)
+    losses = plane_losses(landscape)
+    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
+    add_title(figure, run, f"a random plane through the phases of step {landscape.step}")
+    flat = figure.add_subplot(1, 2, 1, aspect="equal", xticks=PLANE[::5], yticks=PLANE[::5])
+    flat.set(xlabel="along direction 0 (in the phases' norm)", ylabel="along direction 1 (in the phases' norm)")
+    picture = flat.contourf(PLANE, PLANE, losses, levels=20, cmap="viridis")
+    flat.plot(0, 0, "r+", label="trained phases")
+    flat.legend(fontsize="small")
+    figure.colorbar(picture, label="validation loss (nats)")
+    raised: Any = figure.add_subplot(1, 2, 2, projection="3d", xticks=PLANE[::5], yticks=PLANE[::5])
+    raised.set(xlabel="direction 0", ylabel="direction 1", zlabel="validation loss (nats)")
+    raised.plot_surface(*np.meshgrid(PLANE, PLANE), losses, cmap="viridis")
+    return figure
+
+
+def plane_losses(landscape: Landscape) -> np.ndarray:
+    """Return the losses on the plane of directions 0 and 1: a row is a distance along direction 1."""
+    first, second = landscape.direction(0), landscape.direction(1)
+    return np.array([[landscape.loss((x, first), (y, second)) for x in PLANE] for y in PLANE])
+
+
+def derivatives() -> Figure:
+    """Draw the derivatives of the activations that RUM can have (Fig. 3)."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for name, activation in ACTIVATIONS.items():
+        inputs = torch.linspace(-4, 4, 2001, requires_grad=True)
+        [derivative] = torch.autograd.grad(activation(inputs).sum(), inputs)
+        axes.plot(inputs.detach(), derivative, label=name)
+    axes.set(xlabel="x", ylabel="derivative of the activation f(x)", title="Derivatives of the activations")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+OF_RUNS: dict[str, Callable[[runs.Run], Figure]] = {
+    "target_kernel": target_kernel,
+    "cosines": cosines,
+    "loss_line": loss_line,
+    "loss_plane": loss_plane,
+}
+NAMES = (*OF_RUNS, "derivatives")

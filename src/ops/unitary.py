@@ -1,0 +1,157 @@
+"""Unitary and orthogonal matrices applied to vectors without being built.
+
+Every function takes vectors (…, N), real or complex, and is exactly unitary in its parameters: no step of an optimizer
+can leave the group. `rows` builds the matrix where that is wanted: for tests, pictures and small N.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+def dft(vectors: Tensor) -> Tensor:
+    """Return the unitary discrete Fourier transform of vectors (…, N), in O(N log N)."""
+    return torch.fft.fft(vectors, norm="ortho")
+
+
+def inverse_dft(vectors: Tensor) -> Tensor:
+    """Return the inverse of `dft`, its adjoint."""
+    return torch.fft.ifft(vectors, norm="ortho")
+
+
+def phase(vectors: Tensor, angles: Tensor) -> Tensor:
+    """Return the vectors (…, N) times diag(e^{iω}) for angles ω (N,)."""
+    return vectors * torch.polar(torch.ones_like(angles), angles)
+
+
+def reflect(vectors: Tensor, axis: Tensor) -> Tensor:
+    """Return the complex Householder reflections (I − 2 v v*/‖v‖²) x for an axis v (N,), v = 0 being the identity."""
+    squared = (axis.real**2 + axis.imag**2).sum()
+    scale = 2 / torch.where(squared > 0, squared, 1.0)
+    along = (vectors * axis.conj()).sum(-1, keepdim=True)
+    return vectors - scale * along * axis
+
+
+def permute(vectors: Tensor, permutation: Tensor) -> Tensor:
+    """Return the vectors (…, N) with entry i taken from entry permutation[i]."""
+    return vectors.index_select(-1, permutation)
+
+
+class Pairing(NamedTuple):
+    """Which units L layers of plane rotations turn together; all (L, N).
+
+    `partner` is a unit's other one, itself where it passes through; `angle` the index of their pair's angle, the number
+    of pairs where it passes through; `first` is True for the first unit of a pair.
+    """
+
+    partner: Tensor
+    angle: Tensor
+    first: Tensor
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs in all layers, and so of angles."""
+        return int(self.first.sum())
+
+
+def tunable_pairing(size: int, layers: int) -> Pairing:
+    """Pair neighbours: (0, 1), (2, 3), … in the first layer, (1, 2), (3, 4), … in the second, and so on in turn.
+
+    Full capacity is layers = size (Jing et al., ICML 2017, section 4.1).
+    """
+    return _pairing(size, [[(i, i + 1) for i in range(layer % 2, size - 1, 2)] for layer in range(layers)])
+
+
+def fft_pairing(size: int) -> Pairing:
+    """Pair i with i + 2^k in layer k of ⌈log₂ N⌉, as the fast Fourier transform does (Jing et al., section 4.2).
+
+    Where N is no power of two the units whose partner would be beyond the last pass through.
+    """
+    strides = [1 << layer for layer in range((size - 1).bit_length())]
+    return _pairing(size, [[(i, i + s) for i in range(size - s) if not i & s] for s in strides])
+
+
+def _pairing(size: int, layers: list[list[tuple[int, int]]]) -> Pairing:
+    count = sum(map(len, layers))
+    partner = torch.arange(size).repeat(len(layers), 1)
+    angle = torch.full((len(layers), size), count)
+    first = torch.zeros(len(layers), size, dtype=torch.bool)
+    index = 0
+    for layer, pairs in enumerate(layers):
+        for one, other in pairs:
+            partner[layer, one], partner[layer, other] = other, one
+            angle[layer, one] = angle[layer, other] = index
+            first[layer, one] = True
+            index += 1
+    return Pairing(partner, angle, first)
+
+
+class Rotations(NamedTuple):
+    """Layers of plane rotations: layer l takes x to own[l] ⊙ x + other[l] ⊙ x[partner[l]], all (L, N)."""
+
+    own: Tensor
+    other: Tensor
+    partner: Tensor
+
+
+def rotations(pairing: Pairing, theta: Tensor, phi: Tensor | None = None) -> Rotations:
+    """Return the layers whose pair p is turned by [[e^{iφ} cos θ, −e^{iφ} sin θ], [sin θ, cos θ]].
+
+    θ and φ (pairs,) are in radians; without φ the rotations are real.
+    """
+    angles = torch.cat((theta, theta.new_zeros(1)))[pairing.angle]
+    own, other = angles.cos(), torch.where(pairing.first, -angles.sin(), angles.sin())
+    if phi is not None:
+        turned = torch.where(pairing.first, torch.cat((phi, phi.new_zeros(1)))[pairing.angle], 0.0)
+        own, other = torch.polar(torch.ones_like(turned), turned) * torch.stack((own, other))
+    return Rotations(own, other, pairing.partner)
+
+
+def rotate(vectors: Tensor, layers: Rotations) -> Tensor:
+    """Return F_L ⋯ F_1 x for vectors (…, N), in O(L N)."""
+    for own, other, partner in zip(*layers, strict=True):
+        vectors = torch.addcmul(own * vectors, other, permute(vectors, partner))
+    return vectors
+
+
+def unitary(generator: Tensor) -> Tensor:
+    """Return exp(A) (N, N), unitary, for the skew-Hermitian A whose N² real coordinates are the entries of `generator`.
+
+    The part above the diagonal holds the real parts of A, the diagonal and the part below its imaginary parts. Every
+    unitary matrix is reached.
+    """
+    upper, lower = generator.triu(1), generator.tril()
+    imaginary = lower + lower.tril(-1).T
+    matrix = torch.matrix_exp(torch.complex(upper - upper.T, imaginary))
+    # a step of Newton and Schulz's iteration: in float32 the exponential is off by 2e-5 at N = 100, this by 1e-6
+    return 1.5 * matrix - 0.5 * matrix @ (matrix.mH @ matrix)
+
+
+def generator_of(eigenvectors: Tensor, angles: Tensor) -> Tensor:
+    """Return the generator (N, N) of V diag(e^{iω}) V* for unitary V (N, N) and angles ω (N,)."""
+    skew = (eigenvectors * (1j * angles)) @ eigenvectors.mH
+    return skew.real.triu(1) + skew.imag.tril()
+
+
+def rows(apply: Callable[[Tensor], Tensor], size: int, like: Tensor) -> Tensor:
+    """Return the matrix M (N, N) with x M = apply(x) for row vectors x, in the dtype and on the device of `like`."""
+    return apply(torch.eye(size, dtype=like.dtype, device=like.device))
+
+
+def modrelu(vectors: Tensor, bias: Tensor) -> Tensor:
+    """Return ReLU(|z| + b) z/|z| for real z (…, N) and b (N,); 0 at z = 0 (Arjovsky et al. 2016, equation 8)."""
+    return vectors.sign() * torch.relu(vectors.abs() + bias)
+
+
+def complex_modrelu(vectors: Tensor, bias: Tensor) -> Tensor:
+    """Return `modrelu` of complex numbers given as (…, 2N), real parts before imaginary parts; b (N,).
+
+    z so small that 1/|z|² would overflow is returned as it is.
+    """
+    parts = vectors.unflatten(-1, (2, -1))
+    size = torch.linalg.vector_norm(parts, dim=-2, keepdim=True)
+    seen = size > torch.finfo(size.dtype).tiny ** 0.4
+    scale = torch.relu(1 + bias / torch.where(seen, size, torch.inf))
+    return (parts * scale).flatten(-2)
