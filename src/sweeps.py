@@ -117,7 +117,7 @@ def load(name: str) -> Sweep:
         name,
         report.title,
         check_choice("report.layout", report.layout, LAYOUTS),
-        report.get("columns"),
+        report.get("column"),
         axes,
         {experiment: _paper(experiment) for experiment in axes["experiment"]},
     )

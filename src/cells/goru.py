@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from src.cells.base import HiddenState, LayerNorms, Noise, RecurrentCell
-from src.cells.unitary import EUNN, Dense, Turns, turn
+from src.cells.unitary import EUNN, turn
 from src.checks import check_boolean
-from src.ops import unitary
-from src.ops.scan import Fixed, scan
+from src.ops import recurrence, unitary
+from src.ops.scan import Fixed
 
 
 class Context(NamedTuple):
-    """Random masks, and U: its `Turns` or, on the fused path, the recurrent kernels of gates and U as one `Dense`."""
+    """Random masks, and U as its `Turns`."""
 
     noise: Noise
     operator: Fixed
@@ -67,37 +67,46 @@ class GORUCell(RecurrentCell):
         return HiddenState(self.zeros(batch_size, self.hidden_size))
 
     def project(self, inputs: Tensor) -> Tensor:
-        # b_c belongs to modReLU
-        gates = 2 * self.hidden_size
-        bias = F.pad(self.bias[:gates], (0, self.hidden_size))
-        return F.linear(inputs, self.weight_ih, bias)
+        return F.linear(inputs, self.weight_ih, self._gate_bias())
+
+    def _gate_bias(self) -> Tensor:
+        """Return the bias (3N,) without b_c, which belongs to modReLU."""
+        return F.pad(self.bias[: 2 * self.hidden_size], (0, self.hidden_size))
 
     def context(self, *shape: int) -> Context:
         return Context(self.draw_noise(*shape), Fixed(self.eunn()))
 
     def step(self, projected: Tensor, state: HiddenState, context: Context) -> tuple[Tensor, HiddenState]:
         gates = 2 * self.hidden_size
-        old, operator = self.drop(state.hidden, context.noise), context.operator.value
-        if isinstance(operator, Dense):
-            recurrent, turned = (old @ operator.rows).split((gates, self.hidden_size), dim=-1)
-        else:
-            assert isinstance(operator, Turns)
-            recurrent, turned = F.linear(old, self.weight_hh), turn(operator, old)
+        old = self.drop(state.hidden, context.noise)
+        recurrent, turned = F.linear(old, self.weight_hh), turn(context.operator.value, old)
         input_gates, input_candidate = projected.split((gates, self.hidden_size), dim=-1)
         reset, update = torch.sigmoid(self.norm_gates(input_gates + recurrent)).chunk(2, dim=-1)
         candidate = unitary.modrelu(torch.addcmul(input_candidate, reset, turned), self.bias[gates:])
         hidden = self.carry(candidate + update * (state.hidden - candidate), state.hidden, context.noise)
         return hidden, HiddenState(hidden)
 
-    def fused_obstacle(self) -> None:
-        return None
+    def fused_obstacle(self) -> str | None:
+        if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
+            return "recurrent_dropout and layer_norm have no fused path"
+        return recurrence.obstacle(self.bias)
 
     def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
-        turns = self.eunn()
-        rows = unitary.rows(lambda vectors: turn(turns, vectors), self.hidden_size, self.bias)
-        operator = Fixed(Dense(torch.cat((self.weight_hh.T, rows), dim=1)))
-        context = Context(self.draw_noise(*inputs.shape[:2]), operator)
-        return scan(self.take, (self.project(inputs), context), state, lengths)
+        turns, keep = self.eunn(), self.draw_keep(self.zoneout, *inputs.shape[:2])
+        matrix = unitary.rows(lambda vectors: turn(turns, vectors), self.hidden_size, self.bias).T
+        outputs, hidden, _ = recurrence.run(
+            "goru",
+            inputs,
+            self.weight_ih,
+            self._gate_bias(),
+            torch.cat((self.weight_hh, matrix)),
+            self.bias[2 * self.hidden_size :],
+            state.hidden,
+            keep=(self.zoneout or None) if keep is None else keep,
+            lengths=lengths,
+            units=self.hidden_size,
+        )
+        return outputs, HiddenState(hidden)
 
     def phases(self) -> list[Tensor]:
         return self.eunn.phases()

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from src.cells.base import LayerNorms, Noise, RecurrentCell
 from src.checks import check_boolean, check_integer
+from src.ops import recurrence
 
 
 class ONLSTMCell(RecurrentCell):
@@ -89,3 +90,27 @@ class ONLSTMCell(RecurrentCell):
         cell = torch.addcmul(cell, torch.addcmul(new, write, overlap), gates[..., 3 * size :].tanh())
         hidden = self.carry(output * cell.tanh(), state.hidden, context)
         return hidden, self.State(hidden, cell)
+
+    def fused_obstacle(self) -> str | None:
+        if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
+            return "recurrent_dropout and layer_norm have no fused path"
+        return recurrence.obstacle(self.bias)
+
+    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        keep = self.draw_keep(self.zoneout, *inputs.shape[:2])
+        outputs, hidden, cell = recurrence.run(
+            "on_lstm",
+            inputs,
+            self.weight_ih,
+            self.bias,
+            self.weight_hh,
+            None,
+            state.hidden,
+            state.cell,
+            keep=(self.zoneout or None) if keep is None else keep,
+            lengths=lengths,
+            units=self.hidden_size,
+            chunk=self.chunk_size,
+        )
+        assert cell is not None
+        return outputs, self.State(hidden, cell)

@@ -10,21 +10,15 @@ from torch.nn import functional as F
 
 from src.cells.base import HiddenState, Noise, RecurrentCell
 from src.checks import OptionError, check_integer
-from src.ops import unitary
-from src.ops.scan import Fixed, scan
+from src.ops import recurrence, unitary
+from src.ops.scan import Fixed
 
 
 class Context(NamedTuple):
-    """Random masks, and the unitary matrix: what `UnitaryCell.operator` returns or, on the fused path, its `Dense`."""
+    """Random masks, and what `operator` returned."""
 
     noise: Noise
     operator: Fixed
-
-
-class Dense(NamedTuple):
-    """The matrix (H, H) that row vectors (…, H) are multiplied with, H the width of the hidden vector."""
-
-    rows: Tensor
 
 
 class EUNN(nn.Module):
@@ -91,9 +85,8 @@ class UnitaryCell(RecurrentCell):
     """h_t = modReLU(W h_{t−1} + V x_t; b) with a unitary W, modReLU(z; b) = ReLU(|z| + b) z/|z|.
 
     The state of a complex cell holds N complex numbers as 2N real ones, real parts before imaginary parts, and that is
-    its output. A subclass says how W is made of parameters and applied; the fused path builds W once a sequence, where
-    the reference applies it in its structured form at each step: a product of matrices takes less time than the many
-    small operations of that, up to some thousand units.
+    its output. A subclass says how W is made of parameters and applied: at each step, by the reference. The fused path
+    builds W once a sequence, for a product of matrices takes less time than many small operations.
 
     Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero.
     """
@@ -140,9 +133,7 @@ class UnitaryCell(RecurrentCell):
     def step(self, projected: Tensor, state: HiddenState, context: Context) -> tuple[Tensor, HiddenState]:
         hidden = self.drop(state.hidden, context.noise)
         operator = context.operator.value
-        if isinstance(operator, Dense):
-            hidden = torch.addmm(projected, hidden, operator.rows)
-        elif self.is_complex:
+        if self.is_complex:
             turned = self.apply_operator(operator, torch.complex(*hidden.chunk(2, dim=-1)))
             hidden = projected + torch.cat((turned.real, turned.imag), dim=-1)
         else:
@@ -151,12 +142,26 @@ class UnitaryCell(RecurrentCell):
         hidden = self.carry(modrelu(hidden, self.bias), state.hidden, context.noise)
         return hidden, HiddenState(hidden)
 
-    def fused_obstacle(self) -> None:
-        return None
+    def fused_obstacle(self) -> str | None:
+        if self.recurrent_dropout > 0:
+            return "recurrent_dropout has no fused path"
+        return recurrence.obstacle(self.bias)
 
     def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
-        rows = self.matrix().T
-        if self.is_complex:  # (a + ib)(P + iQ) = (aP − bQ) + i(aQ + bP)
-            rows = torch.cat((torch.cat((rows.real, rows.imag), 1), torch.cat((-rows.imag, rows.real), 1)))
-        context = Context(self.draw_noise(*inputs.shape[:2]), Fixed(Dense(rows)))
-        return scan(self.take, (self.project(inputs), context), state, lengths)
+        weight = self.matrix()
+        if self.is_complex:  # (P + iQ)(a + ib) = (Pa − Qb) + i(Qa + Pb)
+            weight = torch.cat((torch.cat((weight.real, -weight.imag), 1), torch.cat((weight.imag, weight.real), 1)))
+        keep = self.draw_noise(*inputs.shape[:2]).keep
+        outputs, hidden, _ = recurrence.run(
+            "complex_modrelu" if self.is_complex else "modrelu",
+            inputs,
+            self.weight_ih,
+            None,
+            weight,
+            self.bias,
+            state.hidden,
+            keep=(self.zoneout or None) if keep is None else keep,
+            lengths=lengths,
+            units=self.hidden_size,
+        )
+        return outputs, HiddenState(hidden)

@@ -4,17 +4,15 @@ The kernels lie in `src.ops.kernels`, one module a kind of device, each with the
 that `Kernels` describes. The readable loop over `src.cells.rum.RUMCell.step` is what they must agree with.
 """
 
-import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from src.ops.kernels import UnavailableError
+from src.ops import buffers, kernels
 
 MODULES = {"cpu": "src.ops.kernels.rum_cpu", "cuda": "src.ops.kernels.rum_triton"}  # imported when wanted
-MAX_SPARES = 8
 
 
 class Options(NamedTuple):
@@ -120,35 +118,8 @@ def kernels_for(tensor: Tensor) -> Kernels:
     Raises:
         UnavailableError: there are none, and why.
     """
-    kind = tensor.device.type
-    if kind not in MODULES:
-        raise UnavailableError(f"there are no kernels for {kind}")
-    try:
-        kernels: Any = importlib.import_module(MODULES[kind])
-    except ImportError as error:
-        raise UnavailableError(f"{error.name} is not installed") from error
-    if tensor.dtype not in kernels.DTYPES:
-        raise UnavailableError(f"there are no kernels for {tensor.dtype} on {kind}")
-    kernels.prepare(tensor.device)
-    return kernels
-
-
-_spares: list[Tensor] = []  # buffers of `Problem.parts` from earlier calls: to fault in fresh pages costs up to a sixth
-
-
-def _take(size: int, like: Tensor) -> Tensor:
-    """Return `size` numbers, uninitialized: a spare buffer where one fits, and those that do not are let go."""
-    while _spares:
-        spare = _spares.pop()
-        if (spare.dtype, spare.device) == (like.dtype, like.device) and size <= spare.numel() <= 2 * size:
-            return spare[:size]
-    return like.new_empty(size)
-
-
-def _give(parts: Tensor) -> None:
-    """Keep the buffer of `parts`, which nothing uses any more, as a spare; torch does so itself on a GPU."""
-    if parts.device.type == "cpu" and len(_spares) < MAX_SPARES:
-        _spares.append(parts.flatten())
+    found: Kernels = kernels.find(MODULES, tensor)
+    return found
 
 
 def scan(
@@ -199,7 +170,7 @@ class _Scan(torch.autograd.Function):
         if will_be_differentiated:
             ctx.work = problem.parts, solution.saved
         else:
-            _give(problem.parts)
+            buffers.give(problem.parts)
         ctx.mark_non_differentiable(solution.cosines)
         return solution.outputs, solution.hidden, solution.memory, solution.cosines
 
@@ -228,7 +199,7 @@ class _Scan(torch.autograd.Function):
         grad_weight_ih = rows.T @ inputs.flatten(0, 1).to(products)
         wants_inputs = ctx.needs_input_grad[6]
         grad_inputs = (rows @ weight_ih.to(products)).view(inputs.shape) if wants_inputs else None
-        _give(gradients.parts)
+        buffers.give(gradients.parts)
         return (
             *(None,) * 6,
             grad_inputs if grad_inputs is None else grad_inputs.to(inputs.dtype),
@@ -253,7 +224,7 @@ def _problem(
     inputs, weight_ih, weight_hh, bias, hidden, memory, norms = tensors
     if parts is None:
         rows, weight, bias = (tensor.to(products) for tensor in (inputs.flatten(0, 1), weight_ih, bias))
-        buffer = _take(len(rows) * len(bias), rows)
+        buffer = buffers.take(len(rows) * len(bias), rows)
         torch.addmm(bias, rows, weight.T, out=buffer.view(len(rows), -1))
         parts = buffer.view(*inputs.shape[:2], -1, hidden.shape[1])
     given: Any = (weight_hh.to(products), hidden, memory, norms, keep, lengths)

@@ -29,7 +29,7 @@ def load(source: Path) -> ctypes.CDLL:
     """Return the library made of one C++ source, compiled unless that was done before.
 
     Libraries are kept in $GYRE_CACHE, else $XDG_CACHE_HOME/gyre, else ~/.cache/gyre, by a name that depends on the
-    source, the compiler, the flags and the processor, so that machines may share the folder.
+    source, the headers beside it, the compiler, the flags and the processor, so that machines may share the folder.
 
     Raises:
         UnavailableError: no compiler; or it fails, and why. A process tries once.
@@ -54,7 +54,8 @@ def _load(source: Path) -> ctypes.CDLL:
     if command is None:
         raise UnavailableError("there is no C++ compiler (c++, g++ or clang++; $CXX names another)")
     flags = FLAGS + (WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ())
-    key = [source.read_text(), *flags, _run([command, "--version"]), _processor()]
+    headers = sorted(source.parent.glob("*.hpp"))
+    key = [*(path.read_text() for path in (source, *headers)), *flags, _run([command, "--version"]), _processor()]
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
     path = _cache() / name
     if not path.exists():

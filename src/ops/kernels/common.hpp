@@ -1,0 +1,219 @@
+// What the recurrences on the CPU share: functions of one number, the product with packed weights, vectors.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+using Index = std::int64_t;
+
+namespace {
+
+constexpr Index BLOCK = 8;  // rows that go through a step together
+
+// ---------------------------------------------------------------- functions of one number
+
+inline double exponential(double x) { return std::exp(x); }
+
+// Cephes' expf in a form that compilers vectorize: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2].
+inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float shift = 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer, which ends up in the low bits
+    const float shifted = x * 1.44269504f + shift;
+    const float n = shifted - shift;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    std::int32_t bits, exponent;
+    std::memcpy(&bits, &p, sizeof bits);
+    std::memcpy(&exponent, &shifted, sizeof exponent);
+    bits += static_cast<std::int32_t>(static_cast<std::uint32_t>(exponent) << 23);
+    std::memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+template <class Real>
+inline Real sigmoid(Real x) {
+    return 1 / (1 + exponential(-x));
+}
+
+inline double hyperbolic_tangent(double x) { return std::tanh(x); }
+
+inline float hyperbolic_tangent(float x) {
+    const float size = std::fabs(x), z = x * x;
+    float p = -5.70498872745e-3f;
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    const float near = x + x * z * p;
+    const float far = std::copysign(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
+    return size < 0.625f ? near : far;
+}
+
+// An activation and its slope as a function of its value.
+struct Relu {
+    template <class Real> static Real value(Real x) { return x < 0 ? Real(0) : x; }  // a NaN stays one
+    template <class Real> static Real slope(Real y) { return y > 0 ? Real(1) : Real(0); }
+};
+struct Tanh {
+    template <class Real> static Real value(Real x) { return hyperbolic_tangent(x); }
+    template <class Real> static Real slope(Real y) { return 1 - y * y; }
+};
+struct Sigmoid {
+    template <class Real> static Real value(Real x) { return sigmoid(x); }
+    template <class Real> static Real slope(Real y) { return y * (1 - y); }
+};
+struct Softsign {
+    template <class Real> static Real value(Real x) { return x / (1 + std::fabs(x)); }
+    template <class Real> static Real slope(Real y) { return (1 - std::fabs(y)) * (1 - std::fabs(y)); }
+};
+
+// ---------------------------------------------------------------- the product with packed weights
+
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64;
+#elif defined(__AVX__)
+constexpr int VECTOR_BYTES = 32;
+#else
+constexpr int VECTOR_BYTES = 16;
+#endif
+// A tile of ROWS by VECTORS accumulators, with VECTORS of weights and one broadcast, fills the registers.
+constexpr int ROWS = VECTOR_BYTES == 32 ? 4 : 8;
+constexpr int VECTORS = 3;
+constexpr Index DEPTH = 256;  // terms that are summed before they are added to the rest: long sums lose digits
+static_assert(BLOCK % ROWS == 0);
+
+template <class Real> constexpr int LANES = VECTOR_BYTES / sizeof(Real);
+
+template <class Real> constexpr Index padded(Index columns) {
+    return (columns + LANES<Real> - 1) / LANES<Real> * LANES<Real>;
+}
+
+// (depth, columns), element (k, j) at source[k * row + j * column] -> panels of up to VECTORS vectors of columns, each
+// (depth, its width), zeros beyond the last column.
+template <class Real>
+void pack(const Real* source, Index row, Index column, Index depth, Index columns, Real* packed) {
+    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
+        const Index width = std::min<Index>(VECTORS * LANES<Real>, padded<Real>(columns) - first);
+        for (Index k = 0; k < depth; ++k)
+            for (Index j = first; j < first + width; ++j) *packed++ = j < columns ? source[k * row + j * column] : 0;
+    }
+}
+
+// `ahead` points to weights that will be wanted soon: a line of them is fetched for each k, since the large ones lie
+// outside the second-level cache and would be waited for.
+template <class Real, int rows, int vectors>
+void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
+          const Real* ahead) {
+    typedef Real Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
+    Vector sum[rows][vectors] = {};
+    for (Index k = 0; k < depth; ++k, panel += vectors * LANES<Real>) {
+        __builtin_prefetch(ahead + k * LANES<Real>, 0, 2);
+        Vector weight[vectors];
+        for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
+        for (int i = 0; i < rows; ++i) {
+            const Real value = a[i * a_row + k];  // no vector: the broadcast is then part of the load
+            for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
+        }
+    }
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            Vector* out = reinterpret_cast<Vector*>(c + i * c_row + j * LANES<Real>);
+            *out = add ? *out + sum[i][j] : sum[i][j];
+        }
+}
+
+template <class Real, int vectors, int rows = ROWS>
+void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
+             const Real* ahead) {
+    if constexpr (rows > 1) {
+        if (wanted < rows)
+            return tile_of<Real, vectors, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
+    }
+    tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add, ahead);
+}
+
+// c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). Every entry is summed in the
+// same order whatever `rows` is, so that results do not depend on how rows are shared out.
+template <class Real>
+void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index depth, Index columns, Real* c,
+              Index c_row, bool add) {
+    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
+        const Index vectors = std::min<Index>(VECTORS, (padded<Real>(columns) - first) / LANES<Real>);
+        for (Index from = 0; from < depth; from += DEPTH) {
+            const Index some = std::min(DEPTH, depth - from);
+            const bool onto = add || from > 0;
+            const Real* ahead = packed + some * vectors * LANES<Real>;
+            for (Index row = 0; row < rows; row += ROWS, ahead += some * LANES<Real>) {
+                const Index wanted = std::min<Index>(ROWS, rows - row);
+                const Real* left = a + row * a_row + from;
+                Real* out = c + row * c_row + first;
+                if (vectors == 1) tile_of<Real, 1>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+                if (vectors == 2) tile_of<Real, 2>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+                if (vectors == 3) tile_of<Real, 3>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+            }
+            packed += some * vectors * LANES<Real>;
+        }
+    }
+}
+
+// ---------------------------------------------------------------- vectors
+
+template <class Real>
+inline Real dot(const Real* __restrict a, const Real* __restrict b, Index size) {
+    Real sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Index i = 0; i < size; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+// 1/|x| of a squared norm; 0 where it is below the smallest normal number or overflows
+template <class Real>
+inline Real inverse_norm(Real squared) {
+    const bool usable = squared > std::numeric_limits<Real>::min() && squared < std::numeric_limits<Real>::infinity();
+    return usable ? 1 / std::sqrt(squared) : Real(0);
+}
+
+constexpr double NORM_EPSILON = 1e-5;  // of torch.nn.LayerNorm
+
+template <class Real>
+void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd) {
+    Real sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Index i = 0; i < size; ++i) sum += x[i];
+    const Real center = sum / size;
+#pragma omp simd reduction(+ : squares)
+    for (Index i = 0; i < size; ++i) squares += (x[i] - center) * (x[i] - center);
+    mean = center;
+    rstd = 1 / std::sqrt(squares / size + Real(NORM_EPSILON));
+}
+
+// gradient of normalized * gain + bias -> in its place that of what was normalized; adds to those of gain and bias
+template <class Real>
+void norm_backward(Real* __restrict gradient, const Real* __restrict normalized, const Real* __restrict gain, Real rstd,
+                   Index size, Real* __restrict grad_gain, Real* __restrict grad_bias) {
+    Real sum = 0, along = 0;
+#pragma omp simd reduction(+ : sum, along)
+    for (Index i = 0; i < size; ++i) {
+        grad_gain[i] += gradient[i] * normalized[i];
+        grad_bias[i] += gradient[i];
+        const Real inner = gradient[i] * gain[i];
+        sum += inner;
+        along += inner * normalized[i];
+    }
+    sum /= size;
+    along /= size;
+#pragma omp simd
+    for (Index i = 0; i < size; ++i)
+        gradient[i] = rstd * (gradient[i] * gain[i] - sum - normalized[i] * along);
+}
+
+}  // namespace

@@ -1,0 +1,418 @@
+// Recurrences whose step is one product with a matrix and passes over a row: see `src/ops/recurrence.py`.
+//
+// As in rum.cpp every thread runs its own rows of the batch through all steps, and backward writes gradients over what
+// it consumes. A cell is a class with `forward` and `backward` of one row and one step; H is the width of the hidden
+// vector, C that of the cell vector (0: none), G that of the parts, K that of what is kept of the product beside them.
+
+#include "common.hpp"
+
+// Mirrored field by field in recurrence_cpu.py. Pointers are to Real unless said otherwise; null where absent.
+struct Arguments {
+    Index steps, batch, hidden_size, cell_size, parts_size, kept_size, units, chunk, kind, threads;
+    double keep_mean;    // zoneout at test; 0: none
+    void* parts;         // (T, B, G); forward leaves what backward needs, backward the gradient
+    void* weight;        // (G, H)
+    void* extra;         // (units), a further parameter of the cell
+    void* hidden;        // (B, H) before the first step
+    void* cell;          // (B, C)
+    void* keep;          // (T, B, H)
+    void* lengths;       // Index (B)
+    void* outputs;       // (T, B, H)
+    void* cells;         // (T, B, C)
+    void* kept;          // (T, B, K); backward: the gradient of that part of the product
+    void* final_hidden;  // (B, H)
+    void* final_cell;    // (B, C)
+    void* workspace;     // recurrence_workspace(...) elements
+    void* grad_outputs;  // (T, B, H)
+    void* grad_hidden;   // (B, H): of the final state, and on return of the initial one
+    void* grad_cell;     // (B, C), likewise
+    void* grad_extra;    // (blocks, units) zeros, for each block of rows its sum
+};
+
+namespace {
+
+// What a cell sees of one row at one step. `hidden` and `cell` are those before the step.
+template <class Real> struct Row {
+    Index units, chunk;
+    Real* __restrict parts;
+    Real* __restrict kept;
+    const Real* __restrict extra;
+    const Real* __restrict hidden;
+    const Real* __restrict cell;
+};
+
+template <class Real> inline Real modrelu(Real z, Real bias) {
+    const Real size = std::fabs(z) + bias;
+    const Real positive = size < 0 ? Real(0) : size;
+    return z > 0 ? positive : z < 0 ? -positive : z;  // a NaN stays one
+}
+
+template <class Real> inline Real modrelu_slope(Real z, Real bias) {
+    return std::fabs(z) + bias > 0 && z != 0 ? Real(1) : Real(0);
+}
+
+// h = modReLU(z; b), z = parts + product
+struct RealModRelu {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        Real* __restrict z = row.parts;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < row.units; ++i) {
+            z[i] += product[i];
+            h[i] = modrelu(z[i], bias[i]);
+        }
+    }
+
+    // `g`: of the new hidden vector; on return what reaches the old one past the product. `gc` is of the cell vector.
+    // `scratch` has room for G numbers.
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        Real* __restrict z = row.parts;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < row.units; ++i) {
+            const Real active = g[i] * modrelu_slope(z[i], bias[i]);
+            grad_extra[i] += z[i] > 0 ? active : -active;
+            z[i] = active;
+            g[i] = 0;
+        }
+    }
+};
+
+// h = ReLU(|z| + b) z/|z|, real parts in the first half of a row, imaginary parts in the second
+struct ComplexModRelu {
+    // below it 1/|z|^2 may overflow: z is left as it is
+    template <class Real> static Real smallest() { return std::pow(std::numeric_limits<Real>::min(), Real(0.4)); }
+
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        const Real least = smallest<Real>();
+        Real *__restrict re = row.parts, *__restrict im = row.parts + n;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real x = re[i] + product[i], y = im[i] + product[n + i];
+            re[i] = x;
+            im[i] = y;
+            const Real size = std::sqrt(x * x + y * y);
+            Real scale = size > least ? 1 + bias[i] / size : Real(1);
+            scale = scale < 0 ? Real(0) : scale;
+            h[i] = x * scale;
+            h[n + i] = y * scale;
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        const Index n = row.units;
+        const Real least = smallest<Real>();
+        Real *__restrict re = row.parts, *__restrict im = row.parts + n;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real x = re[i], y = im[i], gx = g[i], gy = g[n + i];
+            const Real size = std::sqrt(x * x + y * y);
+            const Real inverse = size > least ? 1 / size : Real(0);
+            const Real scale = 1 + bias[i] * inverse;
+            const Real active = scale > 0 ? Real(1) : Real(0);
+            const Real u = x * inverse, v = y * inverse, along = (gx * u + gy * v) * active;
+            grad_extra[i] += along;
+            const Real across = along * bias[i] * inverse;
+            re[i] = active * scale * gx - across * u;
+            im[i] = active * scale * gy - across * v;
+            g[i] = g[n + i] = 0;
+        }
+    }
+};
+
+// r, g = sigmoid; c = modReLU(r * (U h) + input, b); h' = g h + (1 - g) c. Kept: U h.
+struct Goru {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        Real *__restrict reset = row.parts, *__restrict update = row.parts + n, *__restrict z = row.parts + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
+        Real* __restrict turned = row.kept;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            reset[i] = sigmoid(reset[i] + product[i]);
+            update[i] = sigmoid(update[i] + product[n + i]);
+            turned[i] = product[2 * n + i];
+            z[i] += reset[i] * turned[i];
+            h[i] = modrelu(z[i], bias[i]);
+            h[i] += update[i] * (old[i] - h[i]);
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        const Index n = row.units;
+        Real *__restrict reset = row.parts, *__restrict update = row.parts + n, *__restrict z = row.parts + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
+        Real* __restrict turned = row.kept;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real c = modrelu(z[i], bias[i]), r = reset[i], u = update[i];
+            const Real gc = g[i] * (1 - u);
+            const Real active = gc * modrelu_slope(z[i], bias[i]);
+            grad_extra[i] += z[i] > 0 ? active : -active;
+            update[i] = g[i] * (old[i] - c) * u * (1 - u);
+            reset[i] = active * turned[i] * r * (1 - r);
+            z[i] = active;
+            turned[i] = active * r;
+            g[i] *= u;
+        }
+    }
+};
+
+// Parts: D master forget, D master input, then f, i, o, candidate of N units each. After forward: the softmaxes p and q
+// of the master gates, and the values of the gates.
+struct OnLstm {
+    template <class Real> static void softmax(Real* x, Index size) {
+        Real largest = x[0], sum = 0;
+        for (Index i = 1; i < size; ++i) largest = x[i] > largest ? x[i] : largest;
+        for (Index i = 0; i < size; ++i) sum += x[i] = exponential(x[i] - largest);
+        for (Index i = 0; i < size; ++i) x[i] /= sum;
+    }
+
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
+                        Real* __restrict cell) {
+        const Index n = row.units, d = (n + row.chunk - 1) / row.chunk, gates = 2 * d;
+        Real* __restrict parts = row.parts;
+        for (Index i = 0; i < gates; ++i) parts[i] += product[i];
+        softmax(parts, d);
+        softmax(parts + d, d);
+        Real *__restrict forget = parts + gates, *__restrict write = forget + n, *__restrict out = write + n,
+             *__restrict candidate = out + n;
+        const Real *__restrict more = product + gates, *__restrict old = row.cell;
+        Real master = 0, past = 0;
+        for (Index k = 0; k < d; ++k) {
+            master += parts[k];
+            past += parts[d + k];
+            const Real both = master * (1 - past), kept = master - both, fresh = 1 - past - both;
+            const Index last = std::min(n, (k + 1) * row.chunk);
+#pragma omp simd
+            for (Index i = k * row.chunk; i < last; ++i) {
+                forget[i] = sigmoid(forget[i] + more[i]);
+                write[i] = sigmoid(write[i] + more[n + i]);
+                out[i] = sigmoid(out[i] + more[2 * n + i]);
+                candidate[i] = hyperbolic_tangent(candidate[i] + more[3 * n + i]);
+                cell[i] = (forget[i] * both + kept) * old[i] + (write[i] * both + fresh) * candidate[i];
+                h[i] = out[i] * hyperbolic_tangent(cell[i]);
+            }
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real* __restrict cell, Real* __restrict g, Real* __restrict gc,
+                         Real*, Real* __restrict scratch) {
+        const Index n = row.units, d = (n + row.chunk - 1) / row.chunk, gates = 2 * d;
+        Real* __restrict parts = row.parts;
+        Real *__restrict forget = parts + gates, *__restrict write = forget + n, *__restrict out = write + n,
+             *__restrict candidate = out + n;
+        const Real* __restrict old = row.cell;
+        Real master = 0, past = 0;
+        for (Index k = 0; k < d; ++k) {
+            master += parts[k];
+            past += parts[d + k];
+            const Real both = master * (1 - past), kept = master - both, fresh = 1 - past - both;
+            const Index last = std::min(n, (k + 1) * row.chunk);
+            Real grad_both = 0, grad_kept = 0, grad_fresh = 0;
+#pragma omp simd reduction(+ : grad_both, grad_kept, grad_fresh)
+            for (Index i = k * row.chunk; i < last; ++i) {
+                const Real f = forget[i], w = write[i], o = out[i], c = candidate[i];
+                const Real squashed = hyperbolic_tangent(cell[i]);
+                const Real slope = gc[i] + g[i] * o * (1 - squashed * squashed);
+                out[i] = g[i] * squashed * o * (1 - o);
+                const Real to_forget = slope * old[i], to_write = slope * c;
+                grad_both += to_forget * f + to_write * w;
+                grad_kept += to_forget;
+                grad_fresh += to_write;
+                forget[i] = to_forget * both * f * (1 - f);
+                write[i] = to_write * both * w * (1 - w);
+                candidate[i] = slope * (w * both + fresh) * (1 - c * c);
+                gc[i] = slope * (f * both + kept);
+                g[i] = 0;
+            }
+            // both = m (1 - q), kept = m - both, fresh = 1 - q - both
+            const Real direct = grad_both - grad_kept - grad_fresh;
+            scratch[k] = direct * (1 - past) + grad_kept;
+            scratch[d + k] = -direct * master - grad_fresh;
+        }
+        for (Real *probability = parts, *slope = scratch; probability < parts + gates; probability += d, slope += d) {
+            Real along = 0;
+            for (Index k = d - 2; k >= 0; --k) slope[k] += slope[k + 1];  // of the terms of a running sum
+            for (Index k = 0; k < d; ++k) along += probability[k] * slope[k];
+            for (Index k = 0; k < d; ++k) probability[k] *= slope[k] - along;
+        }
+    }
+};
+
+template <class Real, class Cell>
+struct Scan {
+    const Arguments& given;
+    const Index steps, batch, hidden, cell, parts, kept;
+    const Index products_row, carry_row;
+    const Index temporaries;  // elements of workspace a thread
+
+    explicit Scan(const Arguments& a)
+        : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
+          kept(a.kept_size), products_row(padded<Real>(parts)), carry_row(padded<Real>(hidden)),
+          temporaries(rows_a_thread() * (products_row + carry_row + cell) + parts + hidden) {}
+
+    Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
+    Real* vector(void* base, Index width, Index t, Index row) const { return at(base, (t * batch + row) * width); }
+    const Real* previous(void* first, void* all, Index width, Index t, Index row) const {
+        return t ? vector(all, width, t - 1, row) : vector(first, width, 0, row);
+    }
+    Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : steps; }
+
+    Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
+    Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
+    // few, so that they stay in the cache, unless the weights do not, which are then read once a step
+    Index rows_at_once() const {
+        return parts * hidden * Index(sizeof(Real)) < (Index(1) << 19) ? BLOCK : rows_a_thread();
+    }
+    Index packed_size() const { return std::max(parts * padded<Real>(hidden), hidden * padded<Real>(parts)); }
+    Index workspace() const { return packed_size() + given.threads * temporaries; }
+
+    Row<Real> row_at(Index t, Index row) const {
+        return {given.units, given.chunk, vector(given.parts, parts, t, row), vector(given.kept, kept, t, row),
+                at(given.extra), previous(given.hidden, given.outputs, hidden, t, row),
+                previous(given.cell, given.cells, cell, t, row)};
+    }
+
+    void forward_rows(Index first, Index last, const Real* packed, Real* products) const {
+        for (Index t = 0; t < steps; ++t) {
+            multiply(last - first, previous(given.hidden, given.outputs, hidden, t, first), hidden, packed, hidden,
+                     parts, products, products_row, false);
+            for (Index row = first; row < last; ++row) {
+                Real* out = vector(given.outputs, hidden, t, row);
+                Real* out_cell = vector(given.cells, cell, t, row);
+                if (t >= length(row)) {
+                    std::fill_n(out, hidden, Real(0));
+                    continue;
+                }
+                const Row<Real> seen = row_at(t, row);
+                Cell::forward(seen, products + (row - first) * products_row, out, out_cell);
+                if (given.keep) {
+                    const Real* keep = vector(given.keep, hidden, t, row);
+                    for (Index i = 0; i < hidden; ++i) out[i] += keep[i] * (seen.hidden[i] - out[i]);
+                } else if (given.keep_mean != 0) {
+                    for (Index i = 0; i < hidden; ++i) out[i] += Real(given.keep_mean) * (seen.hidden[i] - out[i]);
+                }
+                if (t == length(row) - 1) {
+                    std::memcpy(vector(given.final_hidden, hidden, 0, row), out, hidden * sizeof(Real));
+                    if (cell) std::memcpy(vector(given.final_cell, cell, 0, row), out_cell, cell * sizeof(Real));
+                }
+            }
+        }
+    }
+
+    // `direct`: the part of the carried gradient that goes past the step by zoneout
+    void backward_rows(Index first, Index last, const Real* packed, Real* room) const {
+        const Index rows = last - first, gates = parts - kept;
+        Real *carry = room, *carry_cell = room + rows_a_thread() * carry_row;
+        Real *direct = carry_cell + rows_a_thread() * cell, *scratch = direct + hidden;
+        std::fill_n(carry, rows * carry_row, Real(0));
+        std::fill_n(carry_cell, rows * cell, Real(0));
+        for (Index t = steps - 1; t >= 0; --t) {
+            for (Index row = first; row < last; ++row) {
+                Real *own = carry + (row - first) * carry_row, *own_cell = carry_cell + (row - first) * cell;
+                if (t >= length(row)) {
+                    std::fill_n(vector(given.parts, parts, t, row), parts, Real(0));
+                    if (kept) std::fill_n(vector(given.kept, kept, t, row), kept, Real(0));
+                    continue;
+                }
+                if (t == length(row) - 1) {
+                    std::memcpy(own, vector(given.grad_hidden, hidden, 0, row), hidden * sizeof(Real));
+                    if (cell) std::memcpy(own_cell, vector(given.grad_cell, cell, 0, row), cell * sizeof(Real));
+                }
+                const Real* outer = vector(given.grad_outputs, hidden, t, row);
+                for (Index i = 0; i < hidden; ++i) own[i] += outer[i];
+                const Real* keep = vector(given.keep, hidden, t, row);
+                const bool zoned = keep || given.keep_mean != 0;
+                if (zoned)
+                    for (Index i = 0; i < hidden; ++i) {
+                        direct[i] = own[i] * (keep ? keep[i] : Real(given.keep_mean));
+                        own[i] -= direct[i];
+                    }
+                Cell::backward(row_at(t, row), vector(given.cells, cell, t, row), own, own_cell,
+                               at(given.grad_extra, row / BLOCK * given.units), scratch);
+                if (zoned)
+                    for (Index i = 0; i < hidden; ++i) own[i] += direct[i];
+            }
+            multiply(rows, vector(given.parts, parts, t, first), parts, packed, gates, hidden, carry, carry_row, true);
+            if (gates < parts)
+                multiply(rows, vector(given.kept, kept, t, first), kept, packed + gates * padded<Real>(hidden), kept,
+                         hidden, carry, carry_row, true);
+        }
+        for (Index row = first; row < last; ++row) {
+            std::memcpy(vector(given.grad_hidden, hidden, 0, row), carry + (row - first) * carry_row,
+                        hidden * sizeof(Real));
+            if (cell)
+                std::memcpy(vector(given.grad_cell, cell, 0, row), carry_cell + (row - first) * cell,
+                            cell * sizeof(Real));
+        }
+    }
+
+    void run(bool backward) const {
+        Real* packed = at(given.workspace);
+        const Index gates = parts - kept;
+        const Real* weight = at(given.weight);
+        if (backward) {
+            pack(weight, hidden, 1, gates, hidden, packed);
+            if (gates < parts)
+                pack(weight + gates * hidden, hidden, 1, kept, hidden, packed + gates * padded<Real>(hidden));
+        } else {
+            pack(weight, 1, hidden, hidden, parts, packed);
+        }
+        const Index together = rows_at_once(), chunks = (batch + together - 1) / together;
+#pragma omp parallel for num_threads(given.threads) schedule(static)
+        for (Index thread = 0; thread < given.threads; ++thread) {
+            Real* room = packed + packed_size() + thread * temporaries;
+            for (Index chunk = thread; chunk < chunks; chunk += given.threads) {
+                const Index first = chunk * together, last = std::min(batch, first + together);
+                if (backward)
+                    backward_rows(first, last, packed, room);
+                else
+                    forward_rows(first, last, packed, room);
+            }
+        }
+    }
+};
+
+template <class Real, class Work>
+auto with_cell(const Arguments& given, Work work) {
+    switch (given.kind) {
+        case 0: return work(Scan<Real, RealModRelu>(given));
+        case 1: return work(Scan<Real, ComplexModRelu>(given));
+        case 2: return work(Scan<Real, Goru>(given));
+        default: return work(Scan<Real, OnLstm>(given));
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+// bytes of `Arguments`, so that the caller can check that its mirror has the same fields
+Index recurrence_arguments_size() { return sizeof(Arguments); }
+Index recurrence_block() { return BLOCK; }
+
+Index recurrence_workspace(const Arguments* given, Index is_double) {
+    const auto elements = [](auto scan) { return scan.workspace(); };
+    return is_double ? with_cell<double>(*given, elements) : with_cell<float>(*given, elements);
+}
+
+void recurrence_run(const Arguments* given, Index is_double, Index backward) {
+    const auto run = [backward](auto scan) { scan.run(backward); };
+    is_double ? with_cell<double>(*given, run) : with_cell<float>(*given, run);
+}
+}

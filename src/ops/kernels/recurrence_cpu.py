@@ -1,0 +1,137 @@
+"""The kernels of `src.ops.recurrence` on the CPU: recurrence.cpp, called through ctypes."""
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from src.ops.kernels import native
+from src.ops.recurrence import KINDS, Gradients, Problem, Solution
+
+DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+
+_INTEGERS = (
+    "steps", "batch", "hidden_size", "cell_size", "parts_size", "kept_size", "units", "chunk", "kind", "threads",
+)  # fmt: skip
+_REALS = ("keep_mean",)
+_POINTERS = (
+    "parts", "weight", "extra", "hidden", "cell", "keep", "lengths", "outputs", "cells", "kept", "final_hidden",
+    "final_cell", "workspace", "grad_outputs", "grad_hidden", "grad_cell", "grad_extra",
+)  # fmt: skip
+
+
+class _Arguments(ctypes.Structure):
+    """The structure of the same name in recurrence.cpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _INTEGERS),
+        *((name, ctypes.c_double) for name in _REALS),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the compiled kernels.
+
+    Raises:
+        UnavailableError: they cannot be compiled or loaded here.
+    """
+    loaded = native.load(Path(__file__).with_name("recurrence.cpp"))
+    for name in ("recurrence_arguments_size", "recurrence_block", "recurrence_workspace"):
+        getattr(loaded, name).restype = ctypes.c_int64
+    loaded.recurrence_workspace.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64)
+    loaded.recurrence_run.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64, ctypes.c_int64)
+    loaded.recurrence_run.restype = None
+    same = loaded.recurrence_arguments_size() == ctypes.sizeof(_Arguments)
+    assert same, "recurrence.cpp and recurrence_cpu.py differ in their fields"
+    return loaded
+
+
+def prepare(device: torch.device) -> None:
+    """Compile the kernels unless that was done before; see `src.ops.recurrence`."""
+    library()
+
+
+def forward(problem: Problem) -> Solution:
+    """Run all steps; see `src.ops.recurrence`."""
+    steps, batch, _ = problem.parts.shape
+    new = problem.parts.new_empty
+    kind = KINDS[problem.kind]
+    outputs, final_hidden = new(steps, batch, problem.hidden.shape[1]), torch.empty_like(problem.hidden)
+    cells = final_cell = None
+    if problem.cell is not None:
+        cells, final_cell = new(steps, batch, problem.cell.shape[1]), torch.empty_like(problem.cell)
+    kept = new(steps, batch, problem.units) if kind.keeps_product else None
+    _run(
+        problem,
+        backward=False,
+        outputs=outputs,
+        cells=cells,
+        kept=kept,
+        final_hidden=final_hidden,
+        final_cell=final_cell,
+    )
+    return Solution(outputs, final_hidden, final_cell, cells, kept)
+
+
+def backward(
+    problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell: Tensor | None
+) -> Gradients:
+    """Return the gradients; see `src.ops.recurrence`."""
+    batch = problem.parts.shape[1]
+    grad_extra = None
+    if problem.extra is not None:
+        grad_extra = problem.extra.new_zeros(-(-batch // library().recurrence_block()), problem.units)
+    # the kernel works in these
+    grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
+    grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
+    _run(
+        problem,
+        backward=True,
+        outputs=solution.outputs,
+        cells=solution.cells,
+        kept=solution.kept,
+        grad_outputs=grad_outputs.contiguous(),
+        grad_hidden=grad_hidden,
+        grad_cell=grad_cell,
+        grad_extra=grad_extra,
+    )
+    extra = None if grad_extra is None else grad_extra.sum(0)
+    return Gradients(problem.parts, solution.kept, grad_hidden, grad_cell, extra)
+
+
+def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
+    """Call the library on a problem and further tensors by the names of their fields."""
+    steps, batch, parts_size = problem.parts.shape
+    keep, kept = problem.keep, tensors["kept"]
+    tensors |= {
+        "parts": problem.parts,
+        "weight": problem.weight_hh,
+        "extra": problem.extra,
+        "hidden": problem.hidden,
+        "cell": problem.cell,
+        "keep": keep if isinstance(keep, Tensor) else None,
+        "lengths": problem.lengths,
+    }
+    arguments = _Arguments(
+        steps=steps,
+        batch=batch,
+        hidden_size=problem.hidden.shape[1],
+        cell_size=0 if problem.cell is None else problem.cell.shape[1],
+        parts_size=parts_size,
+        kept_size=0 if kept is None else kept.shape[2],
+        units=problem.units,
+        chunk=problem.chunk,
+        kind=list(KINDS).index(problem.kind),
+        threads=min(torch.get_num_threads(), -(-batch // library().recurrence_block())),
+        keep_mean=keep if isinstance(keep, float) else 0.0,
+    )
+    is_double = problem.parts.dtype == torch.float64
+    workspace = problem.parts.new_empty(library().recurrence_workspace(ctypes.byref(arguments), is_double))
+    for name, tensor in (tensors | {"workspace": workspace}).items():
+        assert tensor is None or tensor.is_contiguous(), name
+        setattr(arguments, name, None if tensor is None else tensor.data_ptr())
+    library().recurrence_run(ctypes.byref(arguments), is_double, backward)

@@ -1,0 +1,171 @@
+"""Recurrences whose step is one product with a matrix and functions of single rows, over a whole sequence.
+
+Cells differ in what follows the product z = P_t + h_{t−1} Wᵀ of a step, their `Kind`. `run` is differentiable once; the
+reference of each kind is the `step` of its cell.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from src.ops import buffers, kernels
+
+MODULES = {"cpu": "src.ops.kernels.recurrence_cpu"}
+
+
+class Kind(NamedTuple):
+    """What the kernels have to know of a cell: whether the product's last N columns do not simply add to P_t."""
+
+    keeps_product: bool = False
+
+
+# In the order of their numbers in recurrence.cpp.
+KINDS = {
+    "modrelu": Kind(),  # h = modReLU(z; b), real: G = H = N
+    "complex_modrelu": Kind(),  # the same on N complex numbers, real parts before imaginary parts: G = H = 2N
+    "goru": Kind(keeps_product=True),  # of `src.cells.goru`: G = 3N, rows [W_r; W_g; U]
+    "on_lstm": Kind(),  # of `src.cells.on_lstm`: G = 2D + 4N, with a cell vector
+}
+
+
+class Problem(NamedTuple):
+    """T steps, B batch, H width of the hidden vector, C of the cell vector, N units, G rows of the matrix.
+
+    Attributes:
+        kind: one of `KINDS`.
+        parts: (T, B, G), P_t. `forward` leaves there what `backward` needs, which writes gradients over it.
+        weight_hh: (G, H).
+        extra: (N,), biases of modReLU, or None.
+        hidden, cell: (B, H) and (B, C) before the first step; None without cell vector.
+        keep: zoneout's mask of the hidden vector (T, B, H) in training, its probability at test, or None.
+        lengths: (B,) int64 in [1, T], or None; as in `src.models.recurrent.Recurrent`.
+        units: N.
+        chunk: units that share an entry of a master gate, for on_lstm.
+    """
+
+    kind: str
+    parts: Tensor
+    weight_hh: Tensor
+    extra: Tensor | None
+    hidden: Tensor
+    cell: Tensor | None
+    keep: Tensor | float | None
+    lengths: Tensor | None
+    units: int
+    chunk: int
+
+
+class Solution(NamedTuple):
+    """Outputs (T, B, H), states after each sequence's last step, and what `backward` wants: cells, kept product."""
+
+    outputs: Tensor
+    hidden: Tensor
+    cell: Tensor | None
+    cells: Tensor | None
+    kept: Tensor | None
+
+
+class Gradients(NamedTuple):
+    """Of P (T, B, G), of the part of the product that was kept (T, B, N), of the initial states and of `extra`."""
+
+    parts: Tensor
+    kept: Tensor | None
+    hidden: Tensor
+    cell: Tensor | None
+    extra: Tensor | None
+
+
+def obstacle(tensor: Tensor) -> str | None:
+    """Return why there are no kernels for the device and dtype of a tensor, None where there are."""
+    try:
+        kernels.find(MODULES, tensor)
+    except kernels.UnavailableError as error:
+        return str(error)
+    return None
+
+
+def run(
+    kind: str,
+    inputs: Tensor,
+    weight_ih: Tensor,
+    bias: Tensor | None,
+    weight_hh: Tensor,
+    extra: Tensor | None,
+    hidden: Tensor,
+    cell: Tensor | None = None,
+    *,
+    keep: Tensor | float | None,
+    lengths: Tensor | None,
+    units: int,
+    chunk: int = 1,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Run a recurrence over inputs (T, B, X), P_t = W_ih x_t + b; under autocast in the parameters' own type.
+
+    Returns:
+        outputs (T, B, H), and the hidden (B, H) and cell vectors (B, C) after each sequence's last step.
+    """
+    with torch.autocast(inputs.device.type, enabled=False):
+        constants = kind, keep, lengths, units, chunk
+        return _Run.apply(constants, inputs.to(weight_hh.dtype), weight_ih, bias, weight_hh, extra, hidden, cell)
+
+
+def _problem(constants: tuple[Any, ...], parts: Tensor | None, tensors: tuple[Any, ...]) -> Problem:
+    """Return the problem; unless the parts are given, the inputs of all steps are projected in one product."""
+    kind, keep, lengths, units, chunk = constants
+    inputs, weight_ih, bias, weight_hh, extra, hidden, cell = tensors
+    if parts is None:
+        rows = inputs.flatten(0, 1)
+        parts = buffers.take(len(rows) * len(weight_ih), rows).view(len(rows), -1)
+        if bias is None:
+            torch.mm(rows, weight_ih.T, out=parts)
+        else:
+            torch.addmm(bias, rows, weight_ih.T, out=parts)
+        parts = parts.view(*inputs.shape[:2], -1)
+    given = (weight_hh, extra, hidden, cell, keep, lengths)
+    return Problem(kind, parts, *(t.contiguous() if isinstance(t, Tensor) else t for t in given), units, chunk)
+
+
+class _Run(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, constants, *tensors):
+        problem = _problem(constants, None, tensors)
+        solution = kernels.find(MODULES, problem.parts).forward(problem)
+        ctx.save_for_backward(*solution[:3], *tensors)
+        ctx.constants, ctx.work = constants, (problem.parts, solution.cells, solution.kept)
+        return solution[:3]
+
+    @staticmethod
+    def backward(ctx, grad_outputs, grad_hidden, grad_cell):
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("the fused path has no second derivative; backend=reference has")
+        outputs, final_hidden, final_cell, *tensors = ctx.saved_tensors
+        # an earlier backward over the same graph has consumed it
+        (parts, *saved), ctx.work = ctx.work or (None,), None
+        problem = _problem(ctx.constants, parts, tensors)
+        found = kernels.find(MODULES, problem.parts)
+        if parts is None:
+            solution = found.forward(problem)
+        else:
+            solution = Solution(outputs, final_hidden, final_cell, *saved)
+        gradients = found.backward(problem, solution, grad_outputs, grad_hidden, grad_cell)
+
+        inputs, weight_ih, bias, weight_hh, _, hidden, _ = tensors
+        parts = gradients.parts
+        rows = parts.flatten(0, 1)
+        before = torch.cat((hidden.unsqueeze(0), solution.outputs[:-1])).flatten(0, 1)
+        # of the product: that of the parts, but for what was kept of it
+        grad_weight_hh = rows.T @ before
+        if gradients.kept is not None:
+            grad_weight_hh[-problem.units :] = gradients.kept.flatten(0, 1).T @ before
+        results = (
+            (rows @ weight_ih).view(inputs.shape) if ctx.needs_input_grad[1] else None,
+            rows.T @ inputs.flatten(0, 1),
+            None if bias is None else rows.sum(0),
+            grad_weight_hh,
+            gradients.extra,
+            gradients.hidden,
+            gradients.cell,
+        )
+        buffers.give(parts)
+        return None, *results
