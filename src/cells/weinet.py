@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from src.cells.base import Noise, RecurrentCell
 from src.checks import check_boolean
+from src.ops import recurrence
 
 
 class WeiNetCell(RecurrentCell):
@@ -86,3 +87,27 @@ class WeiNetCell(RecurrentCell):
         hidden = torch.tanh(self.norm(projected.candidate + read))
         hidden = self.carry(hidden, old, context)
         return hidden, self.State(hidden, memory)
+
+    def fused_obstacle(self) -> str | None:
+        if self.recurrent_dropout > 0:
+            return "recurrent_dropout has no fused path"
+        return recurrence.obstacle(self.bias)
+
+    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        keep = self.draw_keep(self.zoneout, *inputs.shape[:2])
+        norm = self.norm
+        outputs, hidden, memory = recurrence.run(
+            "weinet",
+            inputs,
+            self.weight_ih,
+            self.bias,
+            self.weight_hh,
+            torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None,
+            state.hidden,
+            state.memory.flatten(1),
+            keep=(self.zoneout or None) if keep is None else keep,
+            lengths=lengths,
+            units=self.hidden_size,
+        )
+        assert memory is not None
+        return outputs, self.State(hidden, memory.view_as(state.memory))

@@ -1,6 +1,6 @@
 """Recurrences whose step is one product with a matrix and functions of single rows, over a whole sequence.
 
-Cells differ in what follows the product z = P_t + h_{t−1} Wᵀ of a step, their `Kind`. `run` is differentiable once; the
+Cells differ in what follows P_t and the product h_{t−1} Wᵀ in a step, their `Kind`. `run` is differentiable once; the
 reference of each kind is the `step` of its cell.
 """
 
@@ -15,7 +15,7 @@ MODULES = {"cpu": "src.ops.kernels.recurrence_cpu"}
 
 
 class Kind(NamedTuple):
-    """What the kernels have to know of a cell: whether the product's last N columns do not simply add to P_t."""
+    """What the kernels have to know of a cell: whether the product's last N columns do not simply add to those of P_t."""
 
     keeps_product: bool = False
 
@@ -26,17 +26,18 @@ KINDS = {
     "complex_modrelu": Kind(),  # the same on N complex numbers, real parts before imaginary parts: G = H = 2N
     "goru": Kind(keeps_product=True),  # of `src.cells.goru`: G = 3N, rows [W_r; W_g; U]
     "on_lstm": Kind(),  # of `src.cells.on_lstm`: G = 2D + 4N, with a cell vector
+    "weinet": Kind(),  # of `src.cells.weinet`: G = 7N, W (4N, N), the memory being the cell vector (N²)
 }
 
 
 class Problem(NamedTuple):
-    """T steps, B batch, H width of the hidden vector, C of the cell vector, N units, G rows of the matrix.
+    """T steps, B batch, H width of the hidden vector, C of the cell vector, N units, G width of the parts.
 
     Attributes:
         kind: one of `KINDS`.
         parts: (T, B, G), P_t. `forward` leaves there what `backward` needs, which writes gradients over it.
-        weight_hh: (G, H).
-        extra: (N,), biases of modReLU, or None.
+        weight_hh: W (R, H), R ≤ G: the product adds to the first R of the parts.
+        extra: biases of modReLU (N,), gain and bias of a normalization (2, N), or None.
         hidden, cell: (B, H) and (B, C) before the first step; None without cell vector.
         keep: zoneout's mask of the hidden vector (T, B, H) in training, its probability at test, or None.
         lengths: (B,) int64 in [1, T], or None; as in `src.models.recurrent.Recurrent`.
@@ -155,7 +156,7 @@ class _Run(torch.autograd.Function):
         rows = parts.flatten(0, 1)
         before = torch.cat((hidden.unsqueeze(0), solution.outputs[:-1])).flatten(0, 1)
         # of the product: that of the parts, but for what was kept of it
-        grad_weight_hh = rows.T @ before
+        grad_weight_hh = rows[:, : len(weight_hh)].T @ before
         if gradients.kept is not None:
             grad_weight_hh[-problem.units :] = gradients.kept.flatten(0, 1).T @ before
         results = (
@@ -167,5 +168,7 @@ class _Run(torch.autograd.Function):
             gradients.hidden,
             gradients.cell,
         )
-        buffers.give(parts)
+        for used in (parts, solution.cells):
+            if used is not None:
+                buffers.give(used)
         return None, *results

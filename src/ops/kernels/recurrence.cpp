@@ -2,17 +2,18 @@
 //
 // As in rum.cpp every thread runs its own rows of the batch through all steps, and backward writes gradients over what
 // it consumes. A cell is a class with `forward` and `backward` of one row and one step; H is the width of the hidden
-// vector, C that of the cell vector (0: none), G that of the parts, K that of what is kept of the product beside them.
+// vector, C that of what else the state has (0: none), G that of the parts, R that of the product, which the parts begin
+// with, K that of what is kept of it beside them.
 
 #include "common.hpp"
 
 // Mirrored field by field in recurrence_cpu.py. Pointers are to Real unless said otherwise; null where absent.
 struct Arguments {
-    Index steps, batch, hidden_size, cell_size, parts_size, kept_size, units, chunk, kind, threads;
+    Index steps, batch, hidden_size, cell_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind, threads;
     double keep_mean;    // zoneout at test; 0: none
     void* parts;         // (T, B, G); forward leaves what backward needs, backward the gradient
-    void* weight;        // (G, H)
-    void* extra;         // (units), a further parameter of the cell
+    void* weight;        // (R, H)
+    void* extra;         // further parameters of the cell
     void* hidden;        // (B, H) before the first step
     void* cell;          // (B, C)
     void* keep;          // (T, B, H)
@@ -26,7 +27,7 @@ struct Arguments {
     void* grad_outputs;  // (T, B, H)
     void* grad_hidden;   // (B, H): of the final state, and on return of the initial one
     void* grad_cell;     // (B, C), likewise
-    void* grad_extra;    // (blocks, units) zeros, for each block of rows its sum
+    void* grad_extra;    // (blocks, extra_size) zeros, for each block of rows its sum
 };
 
 namespace {
@@ -254,16 +255,104 @@ struct OnLstm {
     }
 };
 
+// Parts: gates f, f', i, i', then value, key and candidate, N each; the cell vector is the memory (N, N). `extra` is gain
+// and bias of the normalization, or null. After forward: values of the gates, value, key, and what is normalized.
+struct WeiNet {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
+                        Real* __restrict memory) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict value = gates + 4 * n, *__restrict key = value + n,
+             *__restrict y = key + n;
+        const Real* __restrict old = row.hidden;
+#pragma omp simd
+        for (Index i = 0; i < 4 * n; ++i) gates[i] = sigmoid(gates[i] + product[i]);
+        const Real *__restrict column = gates + n, *__restrict write_row = gates + 2 * n, *__restrict write = gates + 3 * n;
+        for (Index r = 0; r < n; ++r) {
+            const Real forget = gates[r], put = write_row[r] * value[r];
+            const Real* __restrict before = row.cell + r * n;
+            Real* __restrict after = memory + r * n;
+            Real read = 0;
+#pragma omp simd reduction(+ : read)
+            for (Index c = 0; c < n; ++c) {
+                after[c] = forget * column[c] * before[c] + put * (write[c] * key[c]);
+                read += after[c] * old[c];
+            }
+            y[r] += read;
+        }
+        Real mean = 0, rstd = 1;
+        if (row.extra) mean_and_rstd(y, n, mean, rstd);
+        for (Index i = 0; i < n; ++i) h[i] = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
+    }
+
+    template <class Real> static Real normalized(const Row<Real>& row, const Real* y, Index i, Real mean, Real rstd) {
+        return row.extra ? (y[i] - mean) * rstd * row.extra[i] + row.extra[row.units + i] : y[i];
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real* __restrict memory, Real* __restrict g, Real* __restrict gc,
+                         Real* __restrict grad_extra, Real* __restrict scratch) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict value = gates + 4 * n, *__restrict key = value + n,
+             *__restrict y = key + n;
+        const Real* __restrict old = row.hidden;
+        Real *__restrict dy = scratch, *__restrict to_old = scratch + n, *__restrict to_column = scratch + 2 * n,
+             *__restrict to_key = scratch + 3 * n, *__restrict put_column = scratch + 4 * n;
+        Real mean = 0, rstd = 1;
+        if (row.extra) mean_and_rstd(y, n, mean, rstd);
+        for (Index i = 0; i < n; ++i) {
+            const Real squashed = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
+            dy[i] = g[i] * (1 - squashed * squashed);
+        }
+        if (row.extra) {
+            for (Index i = 0; i < n; ++i) y[i] = (y[i] - mean) * rstd;
+            norm_backward(dy, y, row.extra, rstd, n, grad_extra, grad_extra + n);
+        }
+        const Real *__restrict column = gates + n, *__restrict write = gates + 3 * n;
+        for (Index i = 0; i < n; ++i) {
+            to_old[i] = to_column[i] = to_key[i] = 0;
+            put_column[i] = write[i] * key[i];
+        }
+        for (Index r = 0; r < n; ++r) {
+            const Real forget = gates[r], write_row = gates[2 * n + r], put = write_row * value[r], push = dy[r];
+            const Real *__restrict before = row.cell + r * n, *__restrict after = memory + r * n;
+            Real* __restrict slope = gc + r * n;
+            Real to_forget = 0, to_put = 0;
+#pragma omp simd reduction(+ : to_forget, to_put)
+            for (Index c = 0; c < n; ++c) {
+                const Real here = slope[c] + push * old[c], kept = here * before[c];
+                to_old[c] += push * after[c];
+                to_forget += kept * column[c];
+                to_column[c] += kept * forget;
+                to_put += here * put_column[c];
+                to_key[c] += here * put;
+                slope[c] = here * forget * column[c];
+            }
+            gates[r] = to_forget * forget * (1 - forget);
+            gates[2 * n + r] = to_put * value[r] * write_row * (1 - write_row);
+            value[r] = to_put * write_row;
+        }
+        for (Index i = 0; i < n; ++i) {
+            const Real kept = gates[n + i], put = gates[3 * n + i];
+            gates[n + i] = to_column[i] * kept * (1 - kept);
+            gates[3 * n + i] = to_key[i] * key[i] * put * (1 - put);
+            key[i] = to_key[i] * put;
+            y[i] = dy[i];
+            g[i] = to_old[i];
+        }
+    }
+};
+
 template <class Real, class Cell>
 struct Scan {
     const Arguments& given;
-    const Index steps, batch, hidden, cell, parts, kept;
+    const Index steps, batch, hidden, cell, parts, product, kept;
     const Index products_row, carry_row;
     const Index temporaries;  // elements of workspace a thread
 
     explicit Scan(const Arguments& a)
         : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
-          kept(a.kept_size), products_row(padded<Real>(parts)), carry_row(padded<Real>(hidden)),
+          product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)), carry_row(padded<Real>(hidden)),
           temporaries(rows_a_thread() * (products_row + carry_row + cell) + parts + hidden) {}
 
     Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
@@ -277,9 +366,9 @@ struct Scan {
     Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
     // few, so that they stay in the cache, unless the weights do not, which are then read once a step
     Index rows_at_once() const {
-        return parts * hidden * Index(sizeof(Real)) < (Index(1) << 19) ? BLOCK : rows_a_thread();
+        return product * hidden * Index(sizeof(Real)) < (Index(1) << 19) ? BLOCK : rows_a_thread();
     }
-    Index packed_size() const { return std::max(parts * padded<Real>(hidden), hidden * padded<Real>(parts)); }
+    Index packed_size() const { return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product)); }
     Index workspace() const { return packed_size() + given.threads * temporaries; }
 
     Row<Real> row_at(Index t, Index row) const {
@@ -291,7 +380,7 @@ struct Scan {
     void forward_rows(Index first, Index last, const Real* packed, Real* products) const {
         for (Index t = 0; t < steps; ++t) {
             multiply(last - first, previous(given.hidden, given.outputs, hidden, t, first), hidden, packed, hidden,
-                     parts, products, products_row, false);
+                     product, products, products_row, false);
             for (Index row = first; row < last; ++row) {
                 Real* out = vector(given.outputs, hidden, t, row);
                 Real* out_cell = vector(given.cells, cell, t, row);
@@ -317,7 +406,7 @@ struct Scan {
 
     // `direct`: the part of the carried gradient that goes past the step by zoneout
     void backward_rows(Index first, Index last, const Real* packed, Real* room) const {
-        const Index rows = last - first, gates = parts - kept;
+        const Index rows = last - first, gates = product - kept;
         Real *carry = room, *carry_cell = room + rows_a_thread() * carry_row;
         Real *direct = carry_cell + rows_a_thread() * cell, *scratch = direct + hidden;
         std::fill_n(carry, rows * carry_row, Real(0));
@@ -344,12 +433,12 @@ struct Scan {
                         own[i] -= direct[i];
                     }
                 Cell::backward(row_at(t, row), vector(given.cells, cell, t, row), own, own_cell,
-                               at(given.grad_extra, row / BLOCK * given.units), scratch);
+                               at(given.grad_extra, row / BLOCK * given.extra_size), scratch);
                 if (zoned)
                     for (Index i = 0; i < hidden; ++i) own[i] += direct[i];
             }
             multiply(rows, vector(given.parts, parts, t, first), parts, packed, gates, hidden, carry, carry_row, true);
-            if (gates < parts)
+            if (kept)
                 multiply(rows, vector(given.kept, kept, t, first), kept, packed + gates * padded<Real>(hidden), kept,
                          hidden, carry, carry_row, true);
         }
@@ -364,14 +453,14 @@ struct Scan {
 
     void run(bool backward) const {
         Real* packed = at(given.workspace);
-        const Index gates = parts - kept;
+        const Index gates = product - kept;
         const Real* weight = at(given.weight);
         if (backward) {
             pack(weight, hidden, 1, gates, hidden, packed);
-            if (gates < parts)
+            if (kept)
                 pack(weight + gates * hidden, hidden, 1, kept, hidden, packed + gates * padded<Real>(hidden));
         } else {
-            pack(weight, 1, hidden, hidden, parts, packed);
+            pack(weight, 1, hidden, hidden, product, packed);
         }
         const Index together = rows_at_once(), chunks = (batch + together - 1) / together;
 #pragma omp parallel for num_threads(given.threads) schedule(static)
@@ -394,7 +483,8 @@ auto with_cell(const Arguments& given, Work work) {
         case 0: return work(Scan<Real, RealModRelu>(given));
         case 1: return work(Scan<Real, ComplexModRelu>(given));
         case 2: return work(Scan<Real, Goru>(given));
-        default: return work(Scan<Real, OnLstm>(given));
+        case 3: return work(Scan<Real, OnLstm>(given));
+        default: return work(Scan<Real, WeiNet>(given));
     }
 }
 

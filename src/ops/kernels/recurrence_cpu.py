@@ -7,13 +7,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from src.ops import buffers
 from src.ops.kernels import native
 from src.ops.recurrence import KINDS, Gradients, Problem, Solution
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 
 _INTEGERS = (
-    "steps", "batch", "hidden_size", "cell_size", "parts_size", "kept_size", "units", "chunk", "kind", "threads",
+    "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units", "chunk",
+    "kind", "threads",
 )  # fmt: skip
 _REALS = ("keep_mean",)
 _POINTERS = (
@@ -63,7 +65,8 @@ def forward(problem: Problem) -> Solution:
     outputs, final_hidden = new(steps, batch, problem.hidden.shape[1]), torch.empty_like(problem.hidden)
     cells = final_cell = None
     if problem.cell is not None:
-        cells, final_cell = new(steps, batch, problem.cell.shape[1]), torch.empty_like(problem.cell)
+        cells = buffers.take(steps * problem.cell.numel(), problem.cell).view(steps, *problem.cell.shape)
+        final_cell = torch.empty_like(problem.cell)
     kept = new(steps, batch, problem.units) if kind.keeps_product else None
     _run(
         problem,
@@ -84,7 +87,7 @@ def backward(
     batch = problem.parts.shape[1]
     grad_extra = None
     if problem.extra is not None:
-        grad_extra = problem.extra.new_zeros(-(-batch // library().recurrence_block()), problem.units)
+        grad_extra = problem.extra.new_zeros(-(-batch // library().recurrence_block()), *problem.extra.shape)
     # the kernel works in these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
@@ -122,7 +125,9 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         hidden_size=problem.hidden.shape[1],
         cell_size=0 if problem.cell is None else problem.cell.shape[1],
         parts_size=parts_size,
+        weight_rows=len(problem.weight_hh),
         kept_size=0 if kept is None else kept.shape[2],
+        extra_size=0 if problem.extra is None else problem.extra.numel(),
         units=problem.units,
         chunk=problem.chunk,
         kind=list(KINDS).index(problem.kind),
