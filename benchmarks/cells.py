@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich import box
@@ -50,7 +50,8 @@ from src.models.recurrent import BACKENDS, Recurrent
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = tuple(sorted(path.stem for path in (ROOT / "conf/model").glob("[!_]*.yaml")))
-VARIANTS = {"rum": ("rum:lambd=1",)}  # measured by default next to the cell as its file has it
+# measured by default next to the cell as its file has it
+VARIANTS = {"eurnn": ("eurnn:capacity=fft",), "goru": ("goru:capacity=fft",), "rum": ("rum:lambd=1",)}
 DEFAULT_MODELS = tuple(name for model in MODELS for name in (model, *VARIANTS.get(model, ())))
 LAYERS = {"torch.nn.RNN": nn.RNN, "torch.nn.GRU": nn.GRU, "torch.nn.LSTM": nn.LSTM}
 BASELINE = "torch.nn.GRU"
@@ -208,8 +209,11 @@ def fits(case: Case, size: Size) -> bool:
 
 
 def kept_bytes(case: Case, size: Size) -> int:
-    """Return about how much a loop keeps for backward: the states of all steps, twice. A fused path keeps none."""
-    return 0 if case.backend == "fused" else 2 * 4 * size.batch * size.steps * state_elements(case.model, size)
+    """Return about how much a case keeps for backward: all states twice in a loop, once or none on a fused path."""
+    times = 2
+    if case.backend == "fused":
+        times = get_class(cell_config(case.model)["_target_"]).fused_keeps_states
+    return times * 4 * size.batch * size.steps * state_elements(case.model, size)
 
 
 def left_out(settings: Settings, size: Size) -> Iterator[str]:
@@ -274,12 +278,12 @@ def figures(makers: dict[Case, measure.Maker], settings: Settings, size: Size) -
 
 
 def weight_rows(module: nn.Module) -> tuple[int, int] | None:
-    """Return the rows of the input and of the recurrent weights; None for a cell that has other ones."""
+    """Return the rows of the input and of the recurrent weights; None for a cell that has not one of each."""
     counts = [
-        sum(p.shape[0] for name, p in module.named_parameters() if part in name and p.dim() == 2)
+        [p.shape[0] for name, p in module.named_parameters() if part in name and p.dim() == 2]
         for part in ("weight_ih", "weight_hh")
     ]
-    return (counts[0], counts[1]) if all(counts) else None
+    return (counts[0][0], counts[1][0]) if [*map(len, counts)] == [1, 1] else None
 
 
 def provenance(settings: Settings) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def _owner(node: DictConfig, key: str, message: str) -> str:
     for section, where in sections:
         if option in section:
             return where
-        sections += [(section[name], f"{where}.{name}") for name in section if isinstance(section[name], DictConfig)]
+        sections += [(section[n], f"{where}.{n}") for n in map(str, section) if isinstance(section[n], DictConfig)]
     return key
 
 

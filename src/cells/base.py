@@ -1,8 +1,8 @@
 """The contract of a recurrent cell.
 
-A cell is one recurrence: what depends on the inputs alone (`project`, all steps at once), what depends on neither inputs
-nor state (`context`: random masks, matrices made of parameters), what one step does (`step`), and its initial state. It
-knows no task, and no time loop: `src.models.recurrent.Recurrent` runs it.
+A cell is one recurrence: what depends on the inputs alone (`project`, all steps at once), what depends on neither
+inputs nor state (`context`: random masks, matrices made of parameters), what one step does (`step`), and its initial
+state. It knows no task, and no time loop: `src.models.recurrent.Recurrent` runs it.
 """
 
 from abc import ABC, abstractmethod
@@ -34,14 +34,19 @@ class RecurrentCell(nn.Module, ABC):
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
         output_size: width of what a step puts out, N if None.
-        zoneout: probability, in [0, 1), that a unit of the hidden vector keeps its old value in training; its expectation
-            at test (Krueger et al. 2017).
-        recurrent_dropout: probability, in [0, 1), that a unit of the hidden vector is zero where it enters the recurrent
-            weights, in training, the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        zoneout: probability, in [0, 1), that a unit of the hidden vector keeps its old value in training; its
+            expectation at test (Krueger et al. 2017).
+        recurrent_dropout: probability, in [0, 1), that a unit of the hidden vector is zero where it enters the
+            recurrent weights, in training, the same units at all steps of a sequence (Gal and Ghahramani 2016).
+
+    Attributes:
+        fused_keeps_states: whether the fused path keeps the state of every step for backward.
 
     Raises:
         OptionError: an argument out of bounds or of another type.
     """
+
+    fused_keeps_states = False
 
     def __init__(
         self,
@@ -73,8 +78,8 @@ class RecurrentCell(nn.Module, ABC):
     def context(self, *shape: int) -> Any:
         """Return what a sequence of shape (T, B), or a step of shape (B,), needs besides inputs and state.
 
-        Random masks have the leading dimensions of the shape; what all steps share, such as a matrix made of parameters,
-        is wrapped in `Fixed`. The base has the masks of its own options, as `Noise`.
+        Random masks have the leading dimensions of the shape; what all steps share, such as a matrix made of
+        parameters, is wrapped in `Fixed`. The base has the masks of its own options, as `Noise`.
         """
         return self.draw_noise(*shape)
 

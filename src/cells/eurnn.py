@@ -20,8 +20,8 @@ class EURNNCell(UnitaryCell):
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1 units; outputs are 2N wide where they are complex.
-        capacity: L, from 1 to N, layers that pair neighbours (tunable style; N is full capacity); "fft": ⌈log₂ N⌉ layers
-            that pair i with i + 2^k (FFT style).
+        capacity: L, from 1 to N, layers that pair neighbours (tunable style; N is full capacity); "fft": ⌈log₂ N⌉
+            layers that pair i with i + 2^k (FFT style).
         is_complex: whether units, rotations and D are complex; False: real, without φ and D.
         zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`.
 

@@ -28,8 +28,8 @@ class ExternalCell(RecurrentCell):
         zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`; the dropout is that of all h in the cell.
 
     Raises:
-        OptionError: a name that does not import or is no module class, options that it does not take, a cell that cannot
-            be called like that.
+        OptionError: a name that does not import or is no module class, options that it does not take, a cell that
+            cannot be called like that.
     """
 
     class State(NamedTuple):

@@ -23,8 +23,8 @@ class FastWeightsCell(RecurrentCell):
     h_{t+1}^{(s+1)} = f(LN(W h_t + C x_t + A_t h_{t+1}^{(s)}))       S times     (their equations 1, 2 and 6)
 
     The state is (h, A) with A (B, N, N). The reference builds A at each step. The fused path never does: it reads
-    A_t h = λ^t A_0 h + η Σ_τ λ^{t−τ} h_τ (h_τ · h) from the hidden vectors of the sequence so far, and builds A once, at
-    the end of the sequence, for the state that is handed on.
+    A_t h = λ^t A_0 h + η Σ_τ λ^{t−τ} h_τ (h_τ · h) from the hidden vectors of the sequence so far, and builds A once,
+    at the end of the sequence, for the state that is handed on.
 
     Parameters: `weight_ih` C (N, X), Xavier-uniform; `bias` (N,), zero; `weight_hh` W (N, N), the identity times
     `recurrent_scale`; `norm`.
@@ -83,9 +83,11 @@ class FastWeightsCell(RecurrentCell):
     def step(self, projected: Tensor, state: State, context: Noise) -> tuple[Tensor, State]:
         old = state.hidden
         memory = torch.baddbmm(state.memory, old.unsqueeze(-1), old.unsqueeze(-2), beta=self.decay, alpha=self.rate)
-        hidden = self.settle(
-            projected, old, context, lambda vector: torch.bmm(memory, vector.unsqueeze(-1)).squeeze(-1)
-        )
+
+        def read(vector: Tensor) -> Tensor:
+            return torch.bmm(memory, vector.unsqueeze(-1)).squeeze(-1)
+
+        hidden = self.settle(projected, old, context, read)
         return hidden, self.State(hidden, memory)
 
     def settle(self, projected: Tensor, old: Tensor, context: Noise, read: Callable[[Tensor], Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ class Context(NamedTuple):
 
 
 class FSRNNCell(RecurrentCell):
-    """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): k fast cells take turns in a step, a slow one takes a single turn.
+    """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): in a step k fast cells take turns, a slow one has a single turn.
 
     h = F_1(dropout(x), h)
     s, S's output = S(dropout(h))
@@ -30,14 +30,14 @@ class FSRNNCell(RecurrentCell):
     h = F_i(nothing, h)                                 i = 3 … k
     output = dropout(h)
 
-    The fast cells share one state, handed from F_1 to F_k and to F_1 of the next step; S has its own. A cell whose input
-    is nothing gets a single zero, as in the authors' code. Both cells may be any of src/cells, with options of their
-    own, zoneout and layer normalization among them.
+    The fast cells share one state, handed from F_1 to F_k and to F_1 of the next step; S has its own. A cell whose
+    input is nothing gets a single zero, as in the authors' code. Both cells may be any of src/cells, with options of
+    their own, zoneout and layer normalization among them.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: of the fast cells.
-        fast, slow: make a cell from its input size and `hidden_size`, e.g. `functools.partial(LSTMCell, layer_norm=True)`.
+        fast, slow: make a cell from its input size and `hidden_size`, e.g. `partial(LSTMCell, layer_norm=True)`.
         slow_size: hidden size of the slow cell; `hidden_size` if None.
         num_fast: k ≥ 2.
         dropout: probability, in [0, 1), of all dropouts above, in training.

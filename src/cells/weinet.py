@@ -22,7 +22,7 @@ class WeiNetCell(RecurrentCell):
     A_t = (f f'ᵀ) ⊙ A_{t−1} + (i ⊙ v)(i' ⊙ k)ᵀ          the memory, A_0 = 0
     h_t = tanh(LN(A_t h_{t−1} + C x_t + b_c))
 
-    The state is (h, A) with A (B, N, N); a step costs O(N²) a sample.
+    The state is (h, A) with A (B, N, N); a step costs O(N²) a sample, and keeps A for backward.
 
     Parameters: `weight_ih` (7N, X) and `bias` (7N,), rows [f; f'; i; i'; v; k; c], `weight_hh` (4N, N), rows of the
     gates, and `norm`; kernels Xavier-uniform, biases zero but for 1 in the rows of f and f'.
@@ -36,6 +36,8 @@ class WeiNetCell(RecurrentCell):
     Raises:
         OptionError: an option out of its bounds or of another type.
     """
+
+    fused_keeps_states = True
 
     class State(NamedTuple):
         """Hidden vector (B, N) and memory (B, N, N)."""

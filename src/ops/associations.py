@@ -59,7 +59,7 @@ class Associations:
 
 
 class _Store:
-    """Vectors (B, T, N) as backward needs them. Apart from `Associations`, whose list holds the graph that holds this."""
+    """Vectors (B, T, N) as backward needs them; apart from `Associations`, which holds the graph that holds this."""
 
     def __init__(self, vectors: Tensor) -> None:
         self.vectors = vectors

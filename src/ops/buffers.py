@@ -1,6 +1,5 @@
 """Large buffers used again by the next call: to fault in fresh pages costs up to a sixth of a step."""
 
-import torch
 from torch import Tensor
 
 MAX_SPARES = 8

@@ -1,6 +1,6 @@
 """Recurrences whose step is one product with a matrix and functions of single rows, over a whole sequence.
 
-Cells differ in what follows P_t and the product h_{t−1} Wᵀ in a step, their `Kind`. `run` is differentiable once; the
+Cells differ in what follows P_t and the product h_{t−1} Wᵀ in a step: their kind, one of `KINDS`. `run` is differentiable once; the
 reference of each kind is the `step` of its cell.
 """
 
@@ -14,20 +14,15 @@ from src.ops import buffers, kernels
 MODULES = {"cpu": "src.ops.kernels.recurrence_cpu"}
 
 
-class Kind(NamedTuple):
-    """What the kernels have to know of a cell: whether the product's last N columns do not simply add to those of P_t."""
-
-    keeps_product: bool = False
-
-
 # In the order of their numbers in recurrence.cpp.
-KINDS = {
-    "modrelu": Kind(),  # h = modReLU(z; b), real: G = H = N
-    "complex_modrelu": Kind(),  # the same on N complex numbers, real parts before imaginary parts: G = H = 2N
-    "goru": Kind(keeps_product=True),  # of `src.cells.goru`: G = 3N, rows [W_r; W_g; U]
-    "on_lstm": Kind(),  # of `src.cells.on_lstm`: G = 2D + 4N, with a cell vector
-    "weinet": Kind(),  # of `src.cells.weinet`: G = 7N, W (4N, N), the memory being the cell vector (N²)
-}
+KINDS = (
+    "modrelu",  # h = modReLU(z; b), real: G = H = N
+    "complex_modrelu",  # the same on N complex numbers, real parts before imaginary parts: G = H = 2N
+    "goru",  # of `src.cells.goru`: G = 3N, rows [W_r; W_g; U]
+    "on_lstm",  # of `src.cells.on_lstm`: G = 2D + 4N, with a cell vector
+    "weinet",  # of `src.cells.weinet`: G = 7N, W (4N, N), the memory being the cell vector (N²)
+)
+KEEPS_PRODUCT = ("goru",)  # whose last N columns of the product do not simply add to those of P_t
 
 
 class Problem(NamedTuple):
@@ -123,8 +118,9 @@ def _problem(constants: tuple[Any, ...], parts: Tensor | None, tensors: tuple[An
         else:
             torch.addmm(bias, rows, weight_ih.T, out=parts)
         parts = parts.view(*inputs.shape[:2], -1)
-    given = (weight_hh, extra, hidden, cell, keep, lengths)
-    return Problem(kind, parts, *(t.contiguous() if isinstance(t, Tensor) else t for t in given), units, chunk)
+    given: Any = (weight_hh, extra, hidden, cell, keep, lengths)
+    weight_hh, extra, hidden, cell, keep, lengths = (t.contiguous() if isinstance(t, Tensor) else t for t in given)
+    return Problem(kind, parts, weight_hh, extra, hidden, cell, keep, lengths, units, chunk)
 
 
 class _Run(torch.autograd.Function):
@@ -145,10 +141,7 @@ class _Run(torch.autograd.Function):
         (parts, *saved), ctx.work = ctx.work or (None,), None
         problem = _problem(ctx.constants, parts, tensors)
         found = kernels.find(MODULES, problem.parts)
-        if parts is None:
-            solution = found.forward(problem)
-        else:
-            solution = Solution(outputs, final_hidden, final_cell, *saved)
+        solution = found.forward(problem) if parts is None else Solution(outputs, final_hidden, final_cell, *saved)
         gradients = found.backward(problem, solution, grad_outputs, grad_hidden, grad_cell)
 
         inputs, weight_ih, bias, weight_hh, _, hidden, _ = tensors

@@ -10,8 +10,8 @@ from benchmarks import cells, measure
 from benchmarks.equivalence import disagreements
 from src.cells.gru import GRUCell
 
-TINY = ["size=4x6x8", "input=3", "repeat=1", "threads=1"]
-SIZE = cells.Size(batch=4, steps=6, input=3, hidden=8)
+TINY = ["size=4x6x12", "input=3", "repeat=1", "threads=1"]
+SIZE = cells.Size(batch=4, steps=6, input=3, hidden=12)
 FIGURES = ("forward_ms", "train_ms", "train_ms_per_time_step", "forward_ratio", "train_ratio")
 
 
@@ -38,7 +38,7 @@ def test_reports_a_row_per_case_in_table_and_file(capsys, monkeypatch, tmp_path)
         assert all(row[figure] > 0 for figure in FIGURES)
         assert row["train_ms_per_time_step"] == pytest.approx(row["train_ms"] / 6)
         assert {"peak_memory_mib", "memory_ratio", "torch", "cpu", "threads", "commit", "date"} <= row.keys()
-        assert (row["batch"], row["steps"], row["input"], row["hidden"], row["repeat"]) == (4, 6, 3, 8, 1)
+        assert (row["batch"], row["steps"], row["input"], row["hidden"], row["repeat"]) == (4, 6, 3, 12, 1)
         line = next(line for line in printed.splitlines() if line.startswith(f"| {row['model']} "))
         assert len(line.split("|")) == len(cells.COLUMNS) + 4
     assert all(row["products_ratio"] > 0 for row in rows)

@@ -37,8 +37,8 @@ INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
 SMALL = {"chunk_size": 2}
 
-# All values of an option that are tried, by its name or by model and name; each must differ in its effect from the others.
-# Needed for strings and null; flags are flipped and numbers raised without an entry.
+# All values of an option that are tried, by its name or by model and name; each must differ in its effect from the
+# others. Needed for strings and null; flags are flipped and numbers raised without an entry.
 ALTERNATIVES: dict[str, list[Any]] = {
     "activation": ["relu", "tanh", "sigmoid", "softsign"],
     "capacity": [2, 3, "fft"],

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from src.ops import buffers
 from src.ops.kernels import native
-from src.ops.recurrence import KINDS, Gradients, Problem, Solution
+from src.ops.recurrence import KEEPS_PRODUCT, KINDS, Gradients, Problem, Solution
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 
 _INTEGERS = (
-    "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units", "chunk",
-    "kind", "threads",
+    "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units",
+    "chunk", "kind", "threads",
 )  # fmt: skip
 _REALS = ("keep_mean",)
 _POINTERS = (
@@ -61,13 +61,12 @@ def forward(problem: Problem) -> Solution:
     """Run all steps; see `src.ops.recurrence`."""
     steps, batch, _ = problem.parts.shape
     new = problem.parts.new_empty
-    kind = KINDS[problem.kind]
     outputs, final_hidden = new(steps, batch, problem.hidden.shape[1]), torch.empty_like(problem.hidden)
     cells = final_cell = None
     if problem.cell is not None:
         cells = buffers.take(steps * problem.cell.numel(), problem.cell).view(steps, *problem.cell.shape)
         final_cell = torch.empty_like(problem.cell)
-    kept = new(steps, batch, problem.units) if kind.keeps_product else None
+    kept = new(steps, batch, problem.units) if problem.kind in KEEPS_PRODUCT else None
     _run(
         problem,
         backward=False,
@@ -130,7 +129,7 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         extra_size=0 if problem.extra is None else problem.extra.numel(),
         units=problem.units,
         chunk=problem.chunk,
-        kind=list(KINDS).index(problem.kind),
+        kind=KINDS.index(problem.kind),
         threads=min(torch.get_num_threads(), -(-batch // library().recurrence_block())),
         keep_mean=keep if isinstance(keep, float) else 0.0,
     )
