@@ -168,13 +168,19 @@ def _located(node: DictConfig, key: str, function: Callable[..., Any], *argument
 
 def _owner(node: DictConfig, key: str, message: str) -> str:
     """Return the key of the section, `key` or one below it, whose option the message is about."""
-    option = re.split("[=:]", message)[0]
+    option = re.match(r"[\w.]*", message)
+    assert option is not None
     sections = [(node, key)]
     for section, where in sections:
-        if option in section:
+        # a section is no option: `cell` is one of model, and may be an option in it
+        if not _is_section(OmegaConf.select(section, option[0], default=section)):
             return where
-        sections += [(section[n], f"{where}.{n}") for n in map(str, section) if isinstance(section[n], DictConfig)]
+        sections += [(section[name], f"{where}.{name}") for name in map(str, section) if _is_section(section[name])]
     return key
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, DictConfig) and "_target_" in value
 
 
 def _check_types(node: DictConfig, key: str) -> None:

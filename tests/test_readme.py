@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from src import build
+from src import build, figures
+from src.cli import choices
 from tests.running import ROOT, SMALL, compose_config
 
 COMMANDS = [
@@ -15,7 +16,7 @@ COMMANDS = [
     for block in re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     for line in block.splitlines()
 ]
-TRAIN, EVALUATE = "python -m src.train", "python -m src.evaluate"
+TRAIN, EVALUATE, REPORT = "python -m src.train", "python -m src.evaluate", "python -m src.report"
 
 
 def overrides_of(command: str) -> list[str]:
@@ -26,7 +27,7 @@ def overrides_of(command: str) -> list[str]:
 def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
-        assert command.startswith((TRAIN, EVALUATE, "make ")), command
+        assert command.startswith((TRAIN, EVALUATE, REPORT, "make ")), command
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(TRAIN) and "resume=" not in c])
@@ -34,6 +35,14 @@ def test_train_commands_compose_and_build(command: str) -> None:
     swept = [override.split(",")[0] for override in overrides_of(command)]
     task = build.build_task(compose_config(*swept))
     assert sum(parameter.numel() for parameter in task.parameters()) > 0
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(REPORT)])
+def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) -> None:
+    allowed = {"sweep": choices("sweep"), "figure": figures.NAMES, "run": ["outputs/recall"]}
+    for override in overrides_of(command):
+        key, _, value = override.partition("=")
+        assert value in allowed[key]
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])

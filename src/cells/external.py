@@ -54,7 +54,8 @@ class ExternalCell(RecurrentCell):
         try:
             signature(made).bind(input_size, hidden_size, **options)
         except TypeError as error:
-            raise OptionError(f"options={options}: {cell}{signature(made)} does not take them: {error}") from error
+            given = f"options={options}" if options else f"cell={cell}"
+            raise OptionError(f"{given}: {cell}{signature(made)} cannot be made like that: {error}") from error
         self.cell = made(input_size, hidden_size, **options)
         self.is_single, self.shapes = self._probe(cell)
         self.output_size = self.shapes[0][0]

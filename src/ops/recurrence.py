@@ -1,7 +1,7 @@
 """Recurrences whose step is one product with a matrix and functions of single rows, over a whole sequence.
 
-Cells differ in what follows P_t and the product h_{t−1} Wᵀ in a step: their kind, one of `KINDS`. `run` is differentiable once; the
-reference of each kind is the `step` of its cell.
+Cells differ in what follows P_t and the product h_{t−1} Wᵀ in a step: their kind, one of `KINDS`. `run` is
+differentiable once; the reference of each kind is the `step` of its cell.
 """
 
 from typing import Any, NamedTuple

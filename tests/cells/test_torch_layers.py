@@ -139,3 +139,240 @@ def test_bad_options_are_refused_in_one_line(cell: type[LayerCell], name: str, v
 def test_unknown_nonlinearity_is_refused() -> None:
     with pytest.raises(OptionError, match=r"^nonlinearity=sine: must be one of tanh, relu$"):
         RNNCell(X, N, nonlinearity="sine")
+
+
+# ---------------------------------------------------------------- options that torch's layers do not have
+
+
+def norm(values: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+    centered = values - values.mean(-1, keepdim=True)
+    return centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt() * gain + bias
+
+
+def lstm_step(cell: Any, x: Tensor, state: Any) -> tuple[Tensor, Tensor]:
+    """Return h and c of the normalized LSTM."""
+    weights = dict(cell.layer.named_parameters())
+    z = x @ weights["weight_ih_l0"].T + state.hidden @ weights["weight_hh_l0"].T
+    if cell.layer.bias:
+        z = z + weights["bias_ih_l0"] + weights["bias_hh_l0"]
+    parts = (z[:, gate * N : (gate + 1) * N] for gate in range(4))
+    i, f, g, o = (
+        norm(part, *pair) for part, pair in zip(parts, zip(*cell.norm_gates.parameters(), strict=True), strict=True)
+    )
+    c = 1 / (1 + (-f).exp()) * state.cell + 1 / (1 + (-i).exp()) * g.tanh()
+    return 1 / (1 + (-o).exp()) * norm(c, cell.norm_cell.weight[0], cell.norm_cell.bias[0]).tanh(), c
+
+
+def gru_step(cell: Any, x: Tensor, state: Any) -> tuple[Tensor, ...]:
+    weights = dict(cell.layer.named_parameters())
+    own, recurrent = x @ weights["weight_ih_l0"].T, state.hidden @ weights["weight_hh_l0"].T
+    if cell.layer.bias:
+        own, recurrent = own + weights["bias_ih_l0"], recurrent + weights["bias_hh_l0"]
+    gains, biases = cell.norm_gates.weight, cell.norm_gates.bias
+    r, z = (
+        1 / (1 + (-norm((own + recurrent)[:, gate * N : (gate + 1) * N], gains[gate], biases[gate])).exp())
+        for gate in range(2)
+    )
+    candidate = own[:, 2 * N :] + r * recurrent[:, 2 * N :]
+    n = norm(candidate, cell.norm_candidate.weight[0], cell.norm_candidate.bias[0]).tanh()
+    return ((1 - z) * n + z * state.hidden,)
+
+
+def rnn_step(cell: Any, x: Tensor, state: Any) -> tuple[Tensor, ...]:
+    weights = dict(cell.layer.named_parameters())
+    z = x @ weights["weight_ih_l0"].T + state.hidden @ weights["weight_hh_l0"].T
+    if cell.layer.bias:
+        z = z + weights["bias_ih_l0"] + weights["bias_hh_l0"]
+    z = norm(z, cell.norm.weight[0], cell.norm.bias[0])
+    return (z.tanh() if cell.layer.nonlinearity == "tanh" else z.clamp(min=0),)
+
+
+STEPS_OF = {LSTMCell: lstm_step, GRUCell: gru_step, RNNCell: rnn_step}
+
+
+@every_twin
+def test_layer_norm_stands_where_the_docstrings_say(twin: Twin) -> None:
+    cell = twin.cell(X, N, layer_norm=True, **twin.options).double()
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.normal_()
+        state = type(cell.init_state(BATCH))(*(torch.randn(BATCH, N).double() for _ in cell.init_state(BATCH)))
+        for x in torch.randn(3, BATCH, X, dtype=torch.float64):
+            expected = STEPS_OF[twin.cell](cell, x, state)
+            output, state = cell(x, state)
+            assert torch.equal(output, state.hidden)
+            for leaf, other in zip(state, expected, strict=True):
+                torch.testing.assert_close(leaf, other, rtol=1e-12, atol=1e-12)
+
+
+@every_twin
+def test_layer_norm_starts_as_gain_one_and_bias_zero_and_adds_no_other_parameters(twin: Twin) -> None:
+    normalized = dict(twin.cell(X, N, layer_norm=True, **twin.options).named_parameters())
+    plain = dict(twin.cell(X, N, **twin.options).named_parameters())
+    norms = {name: parameter for name, parameter in normalized.items() if name not in plain}
+    assert (
+        sum(parameter.numel() for parameter in norms.values()) == {LSTMCell: 10, GRUCell: 6, RNNCell: 2}[twin.cell] * N
+    )
+    for name, parameter in norms.items():
+        assert (parameter == float(name.endswith("weight"))).all(), name
+
+
+def kept(new: Tensor, old: Tensor) -> Tensor:
+    """Return which units kept their value, up to rounding."""
+    return torch.isclose(new, old, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("zoneout", "zoneout_cell"), [(0.3, 0.0), (0.0, 0.6), (0.3, 0.6)])
+def test_zoneout_of_the_lstm_keeps_units_of_h_and_c(zoneout: float, zoneout_cell: float) -> None:
+    rows, size = 100, 50
+    cell = LSTMCell(X, size, zoneout=zoneout, zoneout_cell=zoneout_cell).double()
+    plain = LSTMCell(X, size).double()
+    plain.load_state_dict(cell.state_dict())
+    x, state = torch.randn(rows, X).double(), cell.State(*torch.randn(2, rows, size).double())
+    with torch.no_grad():
+        _, wanted = plain(x, state)
+        _, new = cell(x, state)
+        masks = []
+        for leaf, old, fresh, probability in zip(new, state, wanted, (zoneout, zoneout_cell), strict=True):
+            mask = kept(leaf, old)
+            masks.append(mask)
+            deviation = (probability * (1 - probability) / mask.numel()) ** 0.5
+            assert abs(mask.double().mean().item() - probability) <= 4 * deviation
+            if leaf is new.cell or zoneout_cell == 0:
+                torch.testing.assert_close(leaf[~mask], fresh[~mask], rtol=0, atol=1e-12)
+        if min(zoneout, zoneout_cell) > 0:  # masks of their own
+            both = (masks[0] & masks[1]).double().mean().item()
+            assert abs(both - zoneout * zoneout_cell) < 4 * (0.18 * 0.82 / masks[0].numel()) ** 0.5
+        _, new = cell.eval()(x, state)
+        for leaf, old, fresh, probability in zip(new, state, wanted, (zoneout, zoneout_cell), strict=True):
+            if leaf is new.cell or zoneout_cell == 0:
+                torch.testing.assert_close(leaf, probability * old + (1 - probability) * fresh, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "test"])
+def test_the_lstms_hidden_vector_is_that_of_the_new_cell_vector(training: bool, layer_norm: bool) -> None:
+    """Krueger et al. (ICLR 2017), section 3: h takes o ⊙ tanh(f ⊙ c + i ⊙ g), which the zoneout of c does not touch."""
+    cell = LSTMCell(X, N, zoneout_cell=0.6, layer_norm=layer_norm).double().train(training)
+    plain = LSTMCell(X, N, layer_norm=layer_norm).double()
+    plain.load_state_dict(cell.state_dict())
+    x, state = torch.randn(BATCH, X).double(), cell.State(*torch.randn(2, BATCH, N).double())
+    with torch.no_grad():
+        torch.testing.assert_close(cell(x, state)[0], plain(x, state)[0], rtol=1e-12, atol=1e-12)
+
+
+def test_zoneout_masks_differ_from_step_to_step() -> None:
+    cell = LSTMCell(X, N, zoneout=0.5, zoneout_cell=0.5)
+    noise, keep_cell = cell.context(STEPS, 20)
+    for mask in (noise.keep, keep_cell):
+        assert mask.shape == (STEPS, 20, N)
+        assert len(set(map(tuple, mask.flatten(1).tolist()))) == STEPS
+    assert not torch.equal(noise.keep, keep_cell)
+    assert cell.eval().context(STEPS, 20).keep_cell is None
+
+
+@pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("width", [3, 7, 12])
+def test_orthogonal_initialization(width: int, bias: bool, layer_norm: bool) -> None:
+    cell = LSTMCell(width, N, bias=bias, layer_norm=layer_norm, initialization="orthogonal")
+    seen = []
+    for weight, columns in ((cell.layer.weight_ih_l0, width), (cell.layer.weight_hh_l0, N)):
+        for kernel in weight.detach().split(N):
+            product = kernel.T @ kernel if columns <= N else kernel @ kernel.T
+            torch.testing.assert_close(product, torch.eye(len(product)), rtol=0, atol=1e-5)
+            seen.append(kernel)
+    assert not any(one.shape == two.shape and torch.equal(one, two) for i, one in enumerate(seen) for two in seen[:i])
+    forget = torch.zeros(4, N).index_fill_(0, torch.tensor(1), 1.0)
+    if bias:
+        biases = (cell.layer.bias_ih_l0 + cell.layer.bias_hh_l0).detach().view(4, N)
+        # a bias before the normalization would be taken away again
+        assert torch.equal(biases, torch.zeros(4, N) if layer_norm else forget)
+    if layer_norm:
+        assert torch.equal(cell.norm_gates.bias.detach(), forget)
+        assert (cell.norm_gates.weight == 1).all()
+        assert (cell.norm_cell.bias == 0).all()
+
+
+@pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
+def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[LayerCell]) -> None:
+    rows, size, probability = 30, 40, 0.4
+    model = Recurrent(lambda width: cell(width, size, recurrent_dropout=probability).double(), X)
+    made = model.cells[0]
+    entered: list[Tensor] = []
+    recur = made.recur
+
+    def watch(hidden: Tensor, noise: Any) -> Tensor:
+        entered.append((hidden, made.drop(hidden, noise)))
+        return recur(hidden, noise)
+
+    made.recur = watch
+    start = type(made.init_state(rows))(*(torch.randn(rows, size).double() for _ in made.init_state(rows)))
+    model(torch.randn(STEPS, rows, X).double(), (start,))
+    masks = [dropped / hidden for hidden, dropped in entered]
+    assert len(masks) == STEPS
+    for mask in masks:
+        torch.testing.assert_close(mask, masks[0])
+    is_kept = masks[0] > 0.5
+    torch.testing.assert_close(masks[0], is_kept.double() / (1 - probability))
+    assert abs(is_kept.double().mean() - 0.6) < 4 * (0.24 / is_kept.numel()) ** 0.5
+    assert len(set(map(tuple, is_kept.tolist()))) == rows, "rows have masks of their own"
+    entered.clear()
+    model(torch.randn(1, rows, X).double(), (start,))
+    assert not torch.equal(entered[0][1] / entered[0][0] > 0.5, is_kept), "another sequence has another mask"
+    entered.clear()
+    model.eval()(torch.randn(1, rows, X).double(), (start,))
+    assert torch.equal(*entered[0])
+
+
+@pytest.mark.parametrize("cell", [LSTMCell, GRUCell])
+def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[LayerCell]) -> None:
+    """With all units dropped, weights see zeros, but what carries the state on, (1 − z) or c, sees it whole."""
+    made = cell(X, N, recurrent_dropout=0.5).double()
+    state = type(made.init_state(BATCH))(*(torch.randn(BATCH, N).double() for _ in made.init_state(BATCH)))
+    context = made.context(BATCH)
+    noise = context if cell is GRUCell else context.noise
+    none = noise._replace(drop=noise.drop._replace(value=torch.zeros(BATCH, N).double()))
+    x = torch.randn(BATCH, X).double()
+    with torch.no_grad():
+        dropped, _ = made.step(made.project(x), state, none if cell is GRUCell else context._replace(noise=none))
+        made.layer.weight_hh_l0.zero_()
+        expected, _ = made.eval()(x, state)
+    torch.testing.assert_close(dropped, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [
+        *((cell, options) for cell in (LSTMCell, GRUCell, RNNCell) for options in (
+            {"layer_norm": True}, {"zoneout": 0.1}, {"recurrent_dropout": 0.1}, {"layer_norm": True, "zoneout": 0.1}
+        )),
+        (LSTMCell, {"zoneout_cell": 0.1}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_torch_does_not_have_are_named(cell: type[LayerCell], options: dict[str, Any]) -> None:
+    assert cell(X, N).fused_obstacle() is None
+    layer = cell.__name__.removesuffix("Cell")
+    assert cell(X, N, **options).fused_obstacle() == f"torch.nn.{layer} has no {', '.join(options)}"
+    assert Recurrent(lambda width: cell(width, N, **options), X).backend == "reference"
+    with pytest.raises(OptionError, match=rf"^backend=fused: torch\.nn\.{layer} has no .*; allowed here: "):
+        Recurrent(lambda width: cell(width, N, **options), X, backend="fused")
+
+
+@pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("layer_norm", 1), ("zoneout", 1.0), ("zoneout", -0.1), ("recurrent_dropout", 1.0), ("recurrent_dropout", "0.1")],
+)
+def test_bad_values_of_these_options_are_refused_in_one_line(cell: type[LayerCell], name: str, value: Any) -> None:
+    with pytest.raises(OptionError) as caught:
+        cell(X, N, **{name: value})
+    assert str(caught.value).startswith(f"{name}={value}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("zoneout_cell", 1.0), ("initialization", "xavier")])
+def test_bad_values_of_the_lstms_options_are_refused_in_one_line(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=rf"^{name}={value}: must be [^\n]*$"):
+        LSTMCell(X, N, **{name: value})

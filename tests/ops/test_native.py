@@ -50,6 +50,25 @@ def test_a_library_is_compiled_once_and_kept(tmp_path: Path, cache: Path) -> Non
     assert len(list(cache.iterdir())) == 2, "another source is another library"
 
 
+def test_a_changed_header_beside_the_source_is_another_library(tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    header = tmp_path / "number.hpp"
+    text = '#include "number.hpp"\nextern "C" int answer() { return NUMBER; }'
+    for number in (42, 43):
+        header.write_text(f"#define NUMBER {number}\n")
+        native.attempt.cache_clear()
+        assert native.load(source(tmp_path, text)).answer() == number
+    assert len(list(cache.iterdir())) == 2
+    header.write_text("#define NUMBER 42\n")
+    native.attempt.cache_clear()
+    assert native.load(source(tmp_path, text)).answer() == 42
+    assert len(list(cache.iterdir())) == 2, "the first is still there"
+    (tmp_path / "other.hpp").write_text("// new beside it\n")
+    native.attempt.cache_clear()
+    assert native.load(source(tmp_path, text)).answer() == 42
+    assert len(list(cache.iterdir())) == 3
+
+
 def test_the_cache_stands_where_the_system_wants_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from src.ops.noise import keep_mask, zoneout
+from src.ops.noise import dropout_mask, keep_mask, zoneout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
@@ -60,3 +60,28 @@ def test_gradients() -> None:
     grad_new, grad_old = torch.autograd.grad(zoneout(new, old, mask).sum(), (new, old))
     assert torch.equal(grad_old, mask)
     assert torch.equal(grad_new, 1 - mask)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_dropout_drops_with_the_probability_and_keeps_the_mean(probability: float, dtype: torch.dtype) -> None:
+    like = torch.full((500, 200), torch.nan, dtype=dtype, requires_grad=True)
+    mask = dropout_mask(like, probability)
+    assert (mask.shape, mask.dtype, mask.requires_grad) == (like.shape, dtype, False)
+    kept = mask != 0
+    assert torch.equal(mask[kept], torch.full_like(mask[kept], 1) / (1 - probability))
+    deviation = (probability * (1 - probability) / mask.numel()) ** 0.5
+    assert abs((~kept).double().mean().item() - probability) < 4 * deviation
+    assert abs(mask.double().mean().item() - 1) < 4 * deviation / (1 - probability)
+    assert mask.mean(0).unique().numel() > 1
+    assert mask.mean(1).unique().numel() > 1
+
+
+def test_dropout_without_probability_changes_nothing_and_depends_on_the_seed() -> None:
+    like = torch.empty(20, 20)
+    assert torch.equal(dropout_mask(like, 0.0), torch.ones(20, 20))
+    torch.manual_seed(1)
+    first = dropout_mask(like, 0.5)
+    assert not torch.equal(dropout_mask(like, 0.5), first)
+    torch.manual_seed(1)
+    assert torch.equal(dropout_mask(like, 0.5), first)

@@ -1,0 +1,363 @@
+"""FW-LN against its equations, and a fused path that builds no matrix within the sequence."""
+
+import gc
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from src.cells import fast_weights
+from src.cells.fast_weights import FastWeightsCell
+from src.checks import OptionError
+from src.models.recurrent import Recurrent
+from src.ops.associations import Associations
+
+X, N, BATCH, STEPS = 4, 6, 3, 9  # longer than N
+BACKENDS = ("reference", "fused")
+every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def randomized(**options: Any) -> FastWeightsCell:
+    """Return a cell in float64 with every parameter moved, that none is zero or one."""
+    cell = FastWeightsCell(X, N, **options).double()
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return cell
+
+
+def random_run() -> tuple[Tensor, FastWeightsCell.State]:
+    """Return inputs (T, B, X) and a state, whose matrix need not be symmetric."""
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    hidden, memory = torch.randn(BATCH, N), 0.5 * torch.randn(BATCH, N, N)
+    return inputs, FastWeightsCell.State(hidden.double(), memory.double())
+
+
+def run(cell: FastWeightsCell, backend: str, *arguments: Any) -> tuple[Tensor, FastWeightsCell.State]:
+    model = Recurrent(lambda _: cell, cell.input_size, backend=backend).train(cell.training)
+    inputs, state, lengths = (*arguments, None, None)[:3]
+    outputs, (final,) = model(inputs, None if state is None else (state,), lengths)
+    return outputs, final
+
+
+def differentiate(
+    cell: FastWeightsCell, backend: str, inputs: Tensor, state: FastWeightsCell.State, lengths: Tensor | None = None
+) -> list[Tensor]:
+    """Return outputs, final state and the gradients of inputs, state and parameters under fixed cotangents."""
+    leaves = [tensor.clone().requires_grad_() for tensor in (inputs, *state)]
+    outputs, final = run(cell, backend, leaves[0], FastWeightsCell.State(*leaves[1:]), lengths)
+    values = [outputs, *final]
+    generator = torch.Generator().manual_seed(7)
+    cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in values]
+    return [*values, *torch.autograd.grad(values, [*leaves, *cell.parameters()], cotangents)]
+
+
+# ---------------------------------------------------------------- equations
+
+
+def written_out(
+    cell: FastWeightsCell, inputs: Tensor, state: FastWeightsCell.State, mask: Tensor | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Run the equations row by row → outputs, last hidden vector and last matrix of each row."""
+    kernel, recurrent, bias, gain, shift = (
+        p.detach().numpy() for p in (cell.weight_ih, cell.weight_hh, cell.bias, cell.norm.weight, cell.norm.bias)
+    )
+    activation = {"relu": lambda z: np.maximum(z, 0), "tanh": np.tanh}[cell.activation]
+    outputs = np.zeros((*inputs.shape[:2], cell.hidden_size))
+    hiddens, memories = [], []
+    for row in range(inputs.shape[1]):
+        h, memory = state.hidden[row].numpy(), state.memory[row].numpy()
+        for time in range(len(inputs)):
+            memory = cell.decay * memory + cell.rate * np.outer(h, h)
+            entering = h if mask is None else mask[row].numpy() * h
+            drive = recurrent @ entering + kernel @ inputs[time, row].numpy() + bias
+            new = activation(drive)
+            for _ in range(cell.inner_steps):
+                settled = drive + memory @ new
+                new = activation((settled - settled.mean()) / np.sqrt(settled.var() + 1e-5) * gain + shift)
+            h = cell.zoneout * h + (1 - cell.zoneout) * new
+            outputs[time, row] = h
+        hiddens.append(h)
+        memories.append(memory)
+    return outputs, np.stack(hiddens), np.stack(memories)
+
+
+@every_backend
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("inner_steps", [1, 3])
+@pytest.mark.parametrize(
+    "options", [{}, {"decay": 0.4, "rate": 1.5}, {"decay": 0.0}, {"decay": 1, "rate": 0.2, "zoneout": 0.3}], ids=str
+)
+def test_equals_the_equations(options: dict[str, Any], inner_steps: int, activation: str, backend: str) -> None:
+    cell = randomized(inner_steps=inner_steps, activation=activation, **options).eval()
+    inputs, state = random_run()
+    for given in (cell.init_state(BATCH), state):
+        with torch.no_grad():
+            outputs, final = run(cell, backend, inputs, given)
+        for actual, expected in zip((outputs, *final), written_out(cell, inputs, given), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-11)
+
+
+def test_defaults_are_the_papers() -> None:
+    cell = FastWeightsCell(X, N)
+    assert (cell.decay, cell.rate, cell.inner_steps, cell.activation) == (0.95, 0.5, 1, "relu")
+    state = cell.init_state(BATCH)
+    assert state.hidden.shape == (BATCH, N)
+    assert state.memory.shape == (BATCH, N, N)
+    assert not any(leaf.any() for leaf in state)
+
+
+def test_initialization_and_parameter_count() -> None:
+    x, n = 30, 40
+    cell = FastWeightsCell(x, n)
+    assert torch.equal(cell.weight_hh, 0.05 * torch.eye(n))
+    assert torch.equal(FastWeightsCell(x, n, recurrent_scale=0.7).weight_hh, 0.7 * torch.eye(n))
+    bound = math.sqrt(6 / (x + n))
+    assert 0.98 * bound < cell.weight_ih.abs().max() <= bound
+    assert cell.bias.count_nonzero() == 0
+    assert cell.norm.weight.eq(1).all()
+    assert cell.norm.bias.eq(0).all()
+    assert sum(parameter.numel() for parameter in cell.parameters()) == n * x + n * n + 3 * n
+
+
+@every_backend
+def test_recurrent_dropout_has_one_mask_for_all_steps(backend: str) -> None:
+    probability = 0.4
+    cell = randomized(recurrent_dropout=probability).train()
+    inputs, state = random_run()
+    torch.manual_seed(3)
+    mask = cell.context(STEPS, BATCH).drop.value
+    assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
+    torch.manual_seed(3)
+    with torch.no_grad():
+        outputs, _ = run(cell, backend, inputs, state)
+    np.testing.assert_allclose(outputs, written_out(cell, inputs, state, mask)[0], rtol=0, atol=1e-11)
+
+
+# ---------------------------------------------------------------- the fused path
+
+
+@pytest.mark.parametrize("inner_steps", [1, 3])
+@pytest.mark.parametrize("steps", [1, N - 1, N, 4 * N])
+def test_fused_equals_reference_on_short_and_long_sequences(steps: int, inner_steps: int) -> None:
+    cell = randomized(inner_steps=inner_steps, activation="tanh")
+    _, state = random_run()
+    inputs = torch.randn(steps, BATCH, X, dtype=torch.float64)
+    for lengths in (None, torch.tensor([1, steps, (steps + 1) // 2])):
+        reference, fused = (differentiate(cell, backend, inputs, state, lengths) for backend in BACKENDS)
+        for one, other in zip(fused, reference, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_noise_of_the_fused_path_is_the_references() -> None:
+    cell = randomized(zoneout=0.3, recurrent_dropout=0.2).train()
+    inputs, state = random_run()
+    results = []
+    for backend in BACKENDS:
+        torch.manual_seed(5)
+        results.append(differentiate(cell, backend, inputs, state))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+
+
+def test_some_gradients_of_the_fused_path_and_then_all() -> None:
+    cell = randomized()
+    inputs, state = random_run()
+    truth = differentiate(cell, "reference", inputs, state)[3:]
+    leaves = [tensor.clone().requires_grad_() for tensor in (inputs, *state)]
+    outputs, final = run(cell, "fused", leaves[0], FastWeightsCell.State(*leaves[1:]))
+    values, wanted = [outputs, *final], [*leaves, *cell.parameters()]
+    generator = torch.Generator().manual_seed(7)
+    cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in values]
+    everything = range(len(wanted))
+    for picked in (*((index,) for index in everything), everything, (0, 3), everything):
+        asked = [wanted[index] for index in picked]
+        gradients = torch.autograd.grad(values, asked, cotangents, retain_graph=True)
+        for index, gradient in zip(picked, gradients, strict=True):
+            torch.testing.assert_close(gradient, truth[index], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("trainable", ["weight_ih", "bias", "weight_hh", "norm.weight", "norm.bias"])
+def test_a_single_trainable_parameter_has_its_gradient(trainable: str) -> None:
+    cell = randomized()
+    inputs, state = random_run()
+    for name, parameter in cell.named_parameters():
+        parameter.requires_grad_(name == trainable)
+    wanted = cell.get_parameter(trainable)
+    gradients = [torch.autograd.grad(run(cell, backend, inputs, state)[0].sum(), wanted) for backend in BACKENDS]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+
+
+def test_a_second_derivative_of_the_fused_path_is_refused() -> None:
+    cell = randomized(activation="tanh")
+    inputs, state = random_run()
+    inputs.requires_grad_()
+
+    def differentiate_twice() -> None:
+        (gradient,) = torch.autograd.grad(run(cell, "fused", inputs, state)[0].sum(), inputs, create_graph=True)
+        torch.autograd.grad(gradient.square().sum(), inputs)
+
+    with pytest.raises(RuntimeError, match="second derivative"):
+        differentiate_twice()
+
+
+@every_backend
+def test_trains_under_autocast(backend: str) -> None:
+    cell = FastWeightsCell(X, N)
+    inputs = torch.randn(STEPS, BATCH, X)
+    gradients = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            outputs, _ = run(cell, backend, inputs)
+        loss = outputs.float().square().sum()
+        gradients.append(torch.autograd.grad(loss, list(cell.parameters())))
+    exact, rounded = (torch.cat([gradient.flatten() for gradient in all_of]) for all_of in gradients)
+    assert rounded.isfinite().all()
+    assert torch.nn.functional.cosine_similarity(exact, rounded, dim=0) > 0.98
+
+
+# ---------------------------------------------------------------- memory
+
+
+class LargeOutputs(TorchDispatchMode):
+    """Records what puts out at least `size` numbers, views apart, while it is told to watch."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.watching, self.seen = size, True, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in result if isinstance(result, tuple | list) else (result,):
+            if self.watching and isinstance(leaf, Tensor) and leaf.numel() >= self.size and not func.is_view:
+                self.seen.append((str(func), tuple(leaf.shape)))
+        return result
+
+
+def test_the_fused_path_builds_no_matrix_within_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, size, batch = 53, 100, 3
+    cell = FastWeightsCell(X, size, inner_steps=2)
+    inputs = torch.randn(steps, batch, X, requires_grad=True)
+    state = cell.init_state(batch)
+    large = LargeOutputs(batch * size * size)
+    build = Associations.matrix
+    built = []
+
+    def build_unwatched(self: Associations, counts: Tensor | None = None) -> Tensor:
+        large.watching = False
+        built.append(build(self, counts))
+        large.watching = True
+        return built[-1]
+
+    monkeypatch.setattr(Associations, "matrix", build_unwatched)
+    with large:
+        outputs, final = run(cell, "fused", inputs, state)
+        outputs.square().sum().backward()
+    assert large.seen == []
+    assert len(built) == 1
+    assert built[0].shape == (batch, size, size)
+    assert final.memory is built[0]
+
+    with large:  # the test sees what it looks for
+        run(cell, "reference", inputs, state)
+    assert len(large.seen) >= steps
+
+
+def test_no_training_call_leaves_anything_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[weakref.ref] = []
+
+    class Watched(Associations):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            watched.extend((weakref.ref(self), weakref.ref(self._store), weakref.ref(self._store.vectors)))
+
+    monkeypatch.setattr(fast_weights, "Associations", Watched)
+    cell = FastWeightsCell(X, N)
+    model = Recurrent(lambda _: cell, X, backend="fused")
+    optimizer = torch.optim.SGD(cell.parameters(), lr=1e-3)
+    inputs = torch.randn(4, BATCH, X)
+    state = model.init_state(BATCH)
+
+    def train(calls: int) -> None:
+        nonlocal state
+        for _ in range(calls):
+            outputs, state = model(inputs, state)
+            optimizer.zero_grad()
+            outputs.square().sum().backward()
+            optimizer.step()
+            state = tuple(FastWeightsCell.State(*(leaf.detach() for leaf in one)) for one in state)
+            del outputs
+            assert [reference() for reference in watched] == [None] * 3
+            watched.clear()
+
+    def train_without_collector(calls: int) -> int:
+        """Return how many objects there are afterwards, without the torn cycles of functions of torch.utils._pytree."""
+        gc.disable()
+        try:
+            train(calls)
+        finally:
+            gc.enable()
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = train_without_collector(20)
+    assert train_without_collector(280) - before < 100  # less than one for each call
+
+
+@pytest.mark.parametrize("use", ["no gradients", "never backward"])
+def test_what_no_backward_pass_has_seen_is_freed(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores: list[weakref.ref] = []
+
+    class Watched(Associations):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            stores.append(weakref.ref(self._store))
+
+    monkeypatch.setattr(fast_weights, "Associations", Watched)
+    cell = FastWeightsCell(X, N)
+    gc.disable()
+    try:
+        with torch.set_grad_enabled(use != "no gradients"):
+            results = run(cell, "fused", torch.randn(STEPS, BATCH, X))
+        assert (stores[0]() is None) == (use == "no gradients")
+        del results
+        assert stores[0]() is None
+    finally:
+        gc.enable()
+
+
+# ---------------------------------------------------------------- refusals
+
+BAD_OPTIONS: list[tuple[str, Any]] = [
+    ("input_size", 0),
+    ("hidden_size", 0),
+    ("hidden_size", 5.0),
+    ("decay", -0.1),
+    ("decay", 1.1),
+    ("decay", math.nan),
+    ("decay", None),
+    ("rate", -1),
+    ("rate", math.inf),
+    ("rate", "0.5"),
+    ("inner_steps", 0),
+    ("inner_steps", 1.0),
+    ("activation", "sigmoid"),
+    ("recurrent_scale", math.nan),
+    ("recurrent_scale", "big"),
+    ("zoneout", 1.0),
+    ("recurrent_dropout", 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_OPTIONS, ids=str)
+def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
+    arguments = {"input_size": X, "hidden_size": N, name: value}
+    with pytest.raises(OptionError) as caught:
+        FastWeightsCell(**arguments)
+    message = str(caught.value)
+    assert message.startswith(f"{name}={value}: ")
+    assert "\n" not in message
