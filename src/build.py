@@ -168,15 +168,17 @@ def _located(node: DictConfig, key: str, function: Callable[..., Any], *argument
 
 def _owner(node: DictConfig, key: str, message: str) -> str:
     """Return the key of the section, `key` or one below it, whose option the message is about."""
-    option = re.match(r"[\w.]*", message)
-    assert option is not None
-    sections = [(node, key)]
+    option, _, rest = message.partition("=")
+    if not re.fullmatch(r"[\w.]+", option):
+        return key
+    sections, owners = [(node, key)], {}
     for section, where in sections:
-        # a section is no option: `cell` is one of model, and may be an option in it
-        if not _is_section(OmegaConf.select(section, option[0], default=section)):
-            return where
+        value = OmegaConf.select(section, option, default=section)
+        if not _is_section(value):  # a section is no option: `cell` is one of model, and may be an option in it
+            owners[where] = rest.startswith(f"{value}:")
         sections += [(section[name], f"{where}.{name}") for name in map(str, section) if _is_section(section[name])]
-    return key
+    # where several have an option of that name, the first that has the value told
+    return max(owners, key=owners.__getitem__, default=key)
 
 
 def _is_section(value: Any) -> bool:

@@ -1,7 +1,7 @@
 """Cells of other libraries."""
 
 import importlib
-from inspect import isclass, signature
+from inspect import isclass
 from typing import Any, NamedTuple
 
 import torch
@@ -49,33 +49,36 @@ class ExternalCell(RecurrentCell):
         recurrent_dropout: float = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        made = import_class(cell)
-        options = options or {}
         try:
-            signature(made).bind(input_size, hidden_size, **options)
-        except TypeError as error:
-            given = f"options={options}" if options else f"cell={cell}"
-            raise OptionError(f"{given}: {cell}{signature(made)} cannot be made like that: {error}") from error
-        self.cell = made(input_size, hidden_size, **options)
-        self.is_single, self.shapes = self._probe(cell)
+            self.cell = import_class(cell)(input_size, hidden_size, **(options or {}))
+            self.is_single, self.shapes = self._probe()
+        except OptionError:
+            raise
+        except Exception as error:  # code of others may raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise OptionError(f"cell={cell}: cannot be made or called like torch.nn.GRUCell: {reason}") from error
         self.output_size = self.shapes[0][0]
 
-    def _probe(self, name: str) -> tuple[bool, list[torch.Size]]:
-        """Return whether the state is a single tensor, and the shapes of its tensors for one row."""
+    @torch.no_grad()
+    def _probe(self) -> tuple[bool, list[torch.Size]]:
+        """Return whether the state is a single tensor, and the shapes of its tensors for one row.
+
+        Raises:
+            TypeError: what the cell returns is no state that it takes back.
+        """
+        inputs = self.zeros(2, self.input_size)
         self.cell.eval()
-        try:
-            with torch.no_grad():
-                state = self.cell(self.zeros(1, self.input_size))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise OptionError(f"cell={name}: cannot be called with inputs (B, X) alone: {error}") from error
-        finally:
-            self.cell.train()
-        tensors = (state,) if isinstance(state, Tensor) else state
-        if not (isinstance(tensors, tuple) and all(isinstance(tensor, Tensor) for tensor in tensors)):
-            raise OptionError(
-                f"cell={name}: must return a tensor or a tuple of tensors, returns {type(state).__name__}"
-            )
-        return isinstance(state, Tensor), [tensor.shape[1:] for tensor in tensors]
+        states = [self.cell(inputs)]
+        states.append(self.cell(inputs, states[0]))
+        self.cell.train()
+        tensors = [(state,) if isinstance(state, Tensor) else state for state in states]
+        for each in tensors:
+            if not (isinstance(each, tuple) and each and all(isinstance(tensor, Tensor) for tensor in each)):
+                raise TypeError("it must return a tensor or a tuple of tensors, the new state and nothing else")
+        shapes = [[tensor.shape for tensor in each] for each in tensors]
+        if shapes[0] != shapes[1] or any(len(shape) < 2 or shape[0] != 2 for shape in shapes[0]):
+            raise TypeError("its state must have tensors (B, …) of the same shapes at every step")
+        return isinstance(states[0], Tensor), [shape[1:] for shape in shapes[0]]
 
     def init_state(self, batch_size: int) -> State:
         hidden, *others = (self.zeros(batch_size, *shape) for shape in self.shapes)

@@ -32,7 +32,7 @@ class LSTMCell(LayerCell):
         bias: whether the gates have biases.
         layer_norm: normalize (Ba et al. 2016).
         zoneout, recurrent_dropout: of `src.cells.base.RecurrentCell`; zoneout is that of h.
-        zoneout_cell: the zoneout probability of c, in [0, 1).
+        zoneout_cell: the zoneout probability of c, in [0, 1), as it is carried on (Krueger et al. 2017, equation 4).
         initialization: "torch": every weight and bias uniform in ±1/√N; "orthogonal": each gate's kernels orthogonal,
             biases zero but for 1 in the forget gate, after its normalization where there is one.
 
@@ -97,8 +97,8 @@ class LSTMCell(LayerCell):
         gates = self.norm_gates(projected + self.recur(state.hidden, context.noise))
         write, forget, candidate, output = gates.chunk(4, dim=-1)
         cell = forget.sigmoid() * state.cell + write.sigmoid() * candidate.tanh()
-        if self.zoneout_cell > 0:
-            cell = zone_out(cell, state.cell, self.zoneout_cell if context.keep_cell is None else context.keep_cell)
         hidden = output.sigmoid() * torch.tanh(self.norm_cell(cell))
         hidden = self.carry(hidden, state.hidden, context.noise)
+        if self.zoneout_cell > 0:  # of what is carried on; h has seen the whole of the new c
+            cell = zone_out(cell, state.cell, self.zoneout_cell if context.keep_cell is None else context.keep_cell)
         return hidden, self.State(hidden, cell)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from src.cells.base import HiddenState, Noise, RecurrentCell
-from src.checks import OptionError, check_integer
+from src.checks import OptionError
 from src.ops import recurrence, unitary
 from src.ops.scan import Fixed
 
@@ -43,12 +43,12 @@ class EUNN(nn.Module):
 
     def __init__(self, size: int, capacity: int | str, is_complex: bool) -> None:
         super().__init__()
-        if isinstance(capacity, str) and capacity != "fft":
-            raise OptionError(f"capacity={capacity}: must be an integer from 1 to {size}, or fft")
         if capacity == "fft":
             pairing = unitary.fft_pairing(size)
+        elif isinstance(capacity, int) and not isinstance(capacity, bool) and 1 <= capacity <= size:
+            pairing = unitary.tunable_pairing(size, capacity)
         else:
-            pairing = unitary.tunable_pairing(size, check_integer("capacity", capacity, maximum=size))
+            raise OptionError(f"capacity={capacity}: must be an integer from 1 to {size}, or fft")
         for name, tensor in pairing._asdict().items():  # made again from the options: no part of the weights
             self.register_buffer(name, tensor, persistent=False)
         self.theta = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))

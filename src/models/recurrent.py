@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from src.cells.base import RecurrentCell, State
 from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
@@ -114,20 +114,23 @@ class Recurrent(nn.Module):
             outputs (T, B, output_size) of the last layer, and the state after each sequence's last step.
 
         Raises:
-            ValueError: lengths of another shape or out of [1, T]; a state that has not one entry a cell.
+            ValueError: lengths of another shape or out of [1, T]; a state that has not one entry a cell, or tensors of
+                other shapes.
         """
         if self.batch_first:
             inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
         steps, batch_size = tree_flatten(inputs)[0][0].shape[:2]
         if state is None:
             state = self.init_state(batch_size)
-        if len(state) != len(self.cells):
+        elif len(state) != len(self.cells):
             raise ValueError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
+        else:
+            self._check_shapes(state, batch_size)
         if lengths is not None:
             is_integer = not (lengths.is_floating_point() or lengths.is_complex())
             if lengths.shape != (batch_size,) or not is_integer or lengths.min() < 1 or lengths.max() > steps:
                 raise ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
-            lengths = lengths.to(next(self.parameters()).device)
+            lengths = lengths.to(next(self.parameters()).device, torch.int64)
 
         final: list[State] = []
         outputs = inputs
@@ -143,6 +146,13 @@ class Recurrent(nn.Module):
                 final.append(last)
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
         return (outputs.transpose(0, 1) if self.batch_first else outputs), tuple(final)
+
+    def _check_shapes(self, state: tuple[State, ...], batch_size: int) -> None:
+        """Raise `ValueError` where a given state has not the shapes that one for this batch has."""
+        for given, one in zip(tree_leaves(state), tree_leaves(self.init_state(1)), strict=True):
+            if given.shape != (batch_size, *one.shape[1:]):
+                allowed = (batch_size, *one.shape[1:])
+                raise ValueError(f"a tensor of the state has shape {tuple(given.shape)}, must have {allowed}")
 
     def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs in the order given."""

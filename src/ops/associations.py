@@ -30,16 +30,23 @@ class Associations:
 
     def append(self, vector: Tensor) -> Tensor:
         """Append h (B, N); returns it, to be used from now on in its place."""
-        vector = _Append.apply(vector, self._store, len(self.vectors))
+        # chained, so that backward comes to each of them after all reads that saw it, whatever the queries were made of
+        vector = _Append.apply(vector, self._last(), self._store, len(self.vectors))
         self.vectors.append(vector)
         return vector
 
     def read(self, query: Tensor) -> Tensor:
-        """Return A q (B, N) for q (B, N)."""
+        """Return A q (B, N) for q (B, N), under autocast in A's own type."""
         count = len(self.vectors)
-        read: Tensor = _Read.apply(query, self._store, self.weights(count))
-        if self.starts_empty:
-            return read
+        query = query.to(self.initial.dtype)
+        with torch.autocast(query.device.type, enabled=False):
+            read: Tensor = _Read.apply(query, self._last(), self._store, self.weights(count))
+            return read if self.starts_empty else self._read_initial(read, query, count)
+
+    def _last(self) -> Tensor | None:
+        return self.vectors[-1] if self.vectors else None
+
+    def _read_initial(self, read: Tensor, query: Tensor, count: int) -> Tensor:
         return torch.baddbmm(read.unsqueeze(-1), self.initial, query.unsqueeze(-1), alpha=self.decay**count).squeeze(-1)
 
     def matrix(self, counts: Tensor | None = None) -> Tensor:
@@ -78,22 +85,22 @@ class _Append(torch.autograd.Function):
     """The identity; its gradient is joined by that of all later reads, whose backward comes before its own."""
 
     @staticmethod
-    def forward(ctx: Any, vector: Tensor, store: _Store, index: int) -> Tensor:
+    def forward(ctx: Any, vector: Tensor, previous: Tensor | None, store: _Store, index: int) -> Tensor:
         store.vectors[:, index] = vector
         ctx.store, ctx.index = store, index
         return vector.view_as(vector)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient + ctx.store.gradients()[:, ctx.index], None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        _refuse_second_derivative()
+        return gradient + ctx.store.gradients()[:, ctx.index], None, None, None
 
 
 class _Read(torch.autograd.Function):
     """Σ_τ w_τ h_τ (h_τ · q) over as many vectors as there are weights."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, store: _Store, weights: Tensor) -> Tensor:
+    def forward(ctx: Any, query: Tensor, last: Tensor | None, store: _Store, weights: Tensor) -> Tensor:
         vectors = store.vectors[:, : len(weights)]
         likeness = torch.bmm(vectors, query.unsqueeze(-1)).squeeze(-1) * weights
         ctx.save_for_backward(query, likeness, weights)
@@ -101,11 +108,16 @@ class _Read(torch.autograd.Function):
         return torch.bmm(likeness.unsqueeze(1), vectors).squeeze(1)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        _refuse_second_derivative()
         query, likeness, weights = ctx.saved_tensors
         vectors, gradients = (t[:, : len(weights)] for t in (ctx.store.vectors, ctx.store.gradients()))
         along = torch.bmm(vectors, gradient.unsqueeze(-1)).squeeze(-1) * weights
         # of every vector: w (h·q) g + w (h·g) q
         gradients.baddbmm_(torch.stack((likeness, along), dim=-1), torch.stack((gradient, query), dim=1))
-        return torch.bmm(along.unsqueeze(1), vectors).squeeze(1), None, None
+        return torch.bmm(along.unsqueeze(1), vectors).squeeze(1), None, None, None
+
+
+def _refuse_second_derivative() -> None:
+    if torch.is_grad_enabled():  # create_graph=True
+        raise RuntimeError("the fused path has no second derivative; backend=reference has")

@@ -100,10 +100,19 @@ def run(
 
     Returns:
         outputs (T, B, H), and the hidden (B, H) and cell vectors (B, C) after each sequence's last step.
+
+    Raises:
+        TypeError: inputs or states of another type than the parameters', outside autocast.
     """
-    with torch.autocast(inputs.device.type, enabled=False):
+    device, dtype = inputs.device.type, weight_hh.dtype
+    if torch.is_autocast_enabled(device):
+        inputs, hidden, cell = inputs.to(dtype), hidden.to(dtype), None if cell is None else cell.to(dtype)
+    others = [t.dtype for t in (inputs, hidden, cell) if t is not None and t.dtype != dtype]
+    if others:
+        raise TypeError(f"inputs and states must be of the parameters' type, {dtype}, not {others[0]}")
+    with torch.autocast(device, enabled=False):
         constants = kind, keep, lengths, units, chunk
-        return _Run.apply(constants, inputs.to(weight_hh.dtype), weight_ih, bias, weight_hh, extra, hidden, cell)
+        return _Run.apply(constants, inputs, weight_ih, bias, weight_hh, extra, hidden, cell)
 
 
 def _problem(constants: tuple[Any, ...], parts: Tensor | None, tensors: tuple[Any, ...]) -> Problem:

@@ -150,9 +150,16 @@ def scan(
     """
     device, products = inputs.device.type, weight_hh.dtype
     if torch.is_autocast_enabled(device):
-        inputs = inputs.to(products)
+        inputs, hidden, memory = (
+            inputs.to(products),
+            hidden.to(products),
+            None if memory is None else memory.to(products),
+        )
         if torch.get_autocast_dtype(device) in kernels.PRODUCTS:
             products = torch.get_autocast_dtype(device)
+    others = [t.dtype for t in (inputs, hidden, memory) if t is not None and t.dtype != weight_hh.dtype]
+    if others:
+        raise TypeError(f"inputs and states must be of the parameters' type, {weight_hh.dtype}, not {others[0]}")
     tensors = inputs, weight_ih, weight_hh, bias, hidden, memory, norms
     wanted = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
     with torch.autocast(device, enabled=False):

@@ -61,7 +61,7 @@ def tunable_pairing(size: int, layers: int) -> Pairing:
 
     Full capacity is layers = size (Jing et al., ICML 2017, section 4.1).
     """
-    return _pairing(size, [[(i, i + 1) for i in range(layer % 2, size - 1, 2)] for layer in range(layers)])
+    return _pairing(size, [(torch.arange(layer % 2, size - 1, 2), 1) for layer in range(layers)])
 
 
 def fft_pairing(size: int) -> Pairing:
@@ -70,21 +70,22 @@ def fft_pairing(size: int) -> Pairing:
     Where N is no power of two the units whose partner would be beyond the last pass through.
     """
     strides = [1 << layer for layer in range((size - 1).bit_length())]
-    return _pairing(size, [[(i, i + s) for i in range(size - s) if not i & s] for s in strides])
+    ones = [torch.arange(size - stride) for stride in strides]
+    return _pairing(size, [(one[one & stride == 0], stride) for one, stride in zip(ones, strides, strict=True)])
 
 
-def _pairing(size: int, layers: list[list[tuple[int, int]]]) -> Pairing:
-    count = sum(map(len, layers))
+def _pairing(size: int, layers: list[tuple[Tensor, int]]) -> Pairing:
+    """Return the pairs of `layers`: of each the first units, and how far their partners are."""
+    count = sum(len(one) for one, _ in layers)
     partner = torch.arange(size).repeat(len(layers), 1)
     angle = torch.full((len(layers), size), count)
     first = torch.zeros(len(layers), size, dtype=torch.bool)
     index = 0
-    for layer, pairs in enumerate(layers):
-        for one, other in pairs:
-            partner[layer, one], partner[layer, other] = other, one
-            angle[layer, one] = angle[layer, other] = index
-            first[layer, one] = True
-            index += 1
+    for layer, (one, distance) in enumerate(layers):
+        partner[layer, one], partner[layer, one + distance] = one + distance, one
+        angle[layer, one] = angle[layer, one + distance] = torch.arange(index, index + len(one))
+        first[layer, one] = True
+        index += len(one)
     return Pairing(partner, angle, first)
 
 

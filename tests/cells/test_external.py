@@ -280,7 +280,7 @@ def test_every_cell_of_torchrecurrent_runs() -> None:
         torch.testing.assert_close(outputs[0], alone if isinstance(alone, Tensor) else alone[0], msg=name)
         gradients = torch.autograd.grad(outputs.sum(), [inputs, *cell.parameters()])
         assert all(tensor.isfinite().all() for tensor in (outputs, *gradients)), name
-        assert (gradients[0] != 0).any(dim=-1).all(), name
+        assert (gradients[0] != 0).flatten(1).any(dim=1).all(), name  # some have ReLUs that may all be shut
         for cut in (1, 4):
             head, carried = model(inputs[:cut])
             tail, (last,) = model(inputs[cut:], carried)

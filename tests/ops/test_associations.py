@@ -15,7 +15,9 @@ from src.ops.associations import Associations
 BATCH, SIZE = 3, 4
 CONSTANTS = [(0.95, 0.5), (1.0, 1.0), (0.3, 2.5), (0.0, 0.7), (0.9, 0.0)]
 
-every_constant = pytest.mark.parametrize(("decay", "rate"), CONSTANTS, ids=[f"λ={d} η={r}" for d, r in CONSTANTS])
+every_constant = pytest.mark.parametrize(
+    ("decay", "rate"), CONSTANTS, ids=[f"decay {d} rate {r}" for d, r in CONSTANTS]
+)
 with_and_without_initial = pytest.mark.parametrize("empty", [True, False], ids=["empty", "initial"])
 
 

@@ -36,7 +36,7 @@ inline float exponential(float x) {
     std::memcpy(&exponent, &shifted, sizeof exponent);
     bits += static_cast<std::int32_t>(static_cast<std::uint32_t>(exponent) << 23);
     std::memcpy(&p, &bits, sizeof p);
-    return p;
+    return x == x ? p : x;  // a NaN stays one
 }
 
 template <class Real>
