@@ -10,7 +10,7 @@ import torch
 from src.cells.rum import RUMCell
 from src.checks import OptionError
 from src.models.recurrent import Recurrent
-from src.ops.kernels import UnavailableError, native, rum_cpu
+from src.ops.kernels import UnavailableError, native
 from tests.running import spawn
 
 
@@ -18,12 +18,9 @@ from tests.running import spawn
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Give every test a cache of its own, on disk and in this process."""
     monkeypatch.setenv("GYRE_CACHE", str(tmp_path / "cache"))
-    remembering = (native.attempt, rum_cpu.library)
-    for function in remembering:
-        function.cache_clear()
+    native.attempt.cache_clear()
     yield tmp_path / "cache"
-    for function in remembering:
-        function.cache_clear()
+    native.attempt.cache_clear()
 
 
 def source(folder: Path, text: str = 'extern "C" int answer() { return 42; }') -> Path:
@@ -161,7 +158,7 @@ def test_processes_that_compile_at_once_all_get_a_whole_library(tmp_path: Path, 
     script = tmp_path / "both.py"
     script.write_text(
         "import subprocess, sys\n"
-        "code = 'from src.ops.kernels import rum_cpu; print(rum_cpu.library().rum_block())'\n"
+        "code = 'from src.ops.kernels import rum_cpu; print(rum_cpu.LIBRARY.blocks(8))'\n"
         "jobs = [subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE) for _ in range(3)]\n"
         "print(*(int(job.communicate()[0]) for job in jobs))\n"
     )

@@ -7,7 +7,6 @@ import gc
 import logging
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from src.ops.kernels import UnavailableError, native, recurrence_cpu
 from src.ops.recurrence import KINDS, Problem
 
 try:
-    recurrence_cpu.library()
+    recurrence_cpu.LIBRARY.prepare()
 except UnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
@@ -526,7 +525,7 @@ def test_a_state_that_does_not_fit_never_reaches_the_kernels(monkeypatch: pytest
 
 
 def test_the_mirror_has_the_fields_of_the_structure() -> None:
-    assert recurrence_cpu.library().recurrence_arguments_size() == ctypes.sizeof(recurrence_cpu._Arguments)
+    assert recurrence_cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(recurrence_cpu.LIBRARY.arguments)
     text = Path(recurrence_cpu.__file__).with_name("recurrence.cpp").read_text()
     body = re.sub(r"//.*", "", re.search(r"struct Arguments \{(.*?)\};", text, re.DOTALL)[1])
     types = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}
@@ -534,20 +533,17 @@ def test_the_mirror_has_the_fields_of_the_structure() -> None:
     for statement in body.split(";")[:-1]:
         kind, names = statement.split(maxsplit=1)
         fields += [(name.strip(), types[kind]) for name in names.split(",")]
-    assert fields == recurrence_cpu._Arguments._fields_
+    assert fields == recurrence_cpu.LIBRARY.arguments._fields_
 
 
 @pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make the kernels fail to compile, here and once more after the test forget that they did."""
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the kernels fail to compile."""
 
     def load(source: Path) -> ctypes.CDLL:
         raise UnavailableError(f"no compiler for {source.name}")
 
     monkeypatch.setattr(native, "load", load)
-    recurrence_cpu.library.cache_clear()
-    yield
-    recurrence_cpu.library.cache_clear()
 
 
 @every_kind

@@ -19,7 +19,7 @@ from src.ops.rum import Options, Problem
 from tests.running import spawn
 
 try:
-    rum_cpu.library()
+    rum_cpu.LIBRARY.prepare()
 except UnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 

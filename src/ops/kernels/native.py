@@ -1,4 +1,4 @@
-"""C++ that is compiled on first use, for the processor at hand, and kept for all later runs."""
+"""C++ that is compiled on first use, for the processor at hand, and kept for all later runs; and how it is called."""
 
 import ctypes
 import functools
@@ -9,7 +9,12 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from src.ops.kernels import UnavailableError
 
@@ -94,3 +99,69 @@ def _processor() -> str:
     lines = information.read_text().splitlines() if information.exists() else []
     told = [line for line in lines if line.startswith(("flags", "Features"))]
     return told[0] if told else platform.processor() + platform.machine()
+
+
+class Recurrence:
+    """The recurrence of a source <name>.cpp, which runs rows of a batch through all steps, forward or backward.
+
+    It has the functions <name>_arguments_size(), <name>_block() (how many rows go together),
+    <name>_workspace(arguments, is_double) and <name>_run(arguments, is_double, backward), called with a structure
+    `Arguments`.
+
+    Args:
+        source: the file.
+        integers, reals, pointers: names of the structure's fields in their order, `threads` and `workspace` among them.
+    """
+
+    def __init__(
+        self, source: Path, integers: tuple[str, ...], reals: tuple[str, ...], pointers: tuple[str, ...]
+    ) -> None:
+        self.source = source
+        kinds = ((integers, ctypes.c_int64), (reals, ctypes.c_double), (pointers, ctypes.c_void_p))
+        fields = [(name, kind) for names, kind in kinds for name in names]
+        self.arguments: type[ctypes.Structure] = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+    def function(self, name: str) -> Any:
+        """Return the library's function <name of the source>_<name>, from integers to an integer.
+
+        Raises:
+            UnavailableError: the library cannot be compiled or loaded here.
+        """
+        found = getattr(load(self.source), f"{self.source.stem}_{name}")
+        found.restype = ctypes.c_int64
+        return found
+
+    def prepare(self) -> None:
+        """Compile the library unless that was done before.
+
+        Raises:
+            UnavailableError: it cannot be compiled or loaded here.
+        """
+        same = self.function("arguments_size")() == ctypes.sizeof(self.arguments)
+        assert same, f"{self.source} and its caller differ in their fields"
+
+    def blocks(self, rows: int) -> int:
+        """Return the number of blocks of rows, which go through a step together, that so many rows make."""
+        return -(-rows // int(self.function("block")()))
+
+    def run(
+        self,
+        backward: bool,
+        rows: int,
+        like: Tensor,
+        numbers: Mapping[str, float],
+        tensors: Mapping[str, Tensor | None],
+    ) -> None:
+        """Run it on so many rows, on torch's number of threads, with fields by their names.
+
+        The tensors, those of numbers in the type of `like`, must be contiguous. An absent one is a null pointer.
+        """
+        threads = min(torch.get_num_threads(), self.blocks(rows))
+        arguments = self.arguments(**numbers, threads=threads)
+        is_double = ctypes.c_int64(like.dtype == torch.float64)
+        for name, tensor in tensors.items():
+            assert tensor is None or tensor.is_contiguous(), name
+            setattr(arguments, name, None if tensor is None else tensor.data_ptr())
+        workspace = like.new_empty(self.function("workspace")(ctypes.byref(arguments), is_double))
+        arguments.workspace = workspace.data_ptr()
+        self.function("run")(ctypes.byref(arguments), is_double, ctypes.c_int64(backward))

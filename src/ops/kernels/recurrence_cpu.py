@@ -1,7 +1,5 @@
 """The kernels of `src.ops.recurrence` on the CPU: recurrence.cpp, called through ctypes."""
 
-import ctypes
-import functools
 from pathlib import Path
 
 import torch
@@ -13,48 +11,27 @@ from src.ops.recurrence import KEEPS_PRODUCT, KINDS, Gradients, Problem, Solutio
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 
-_INTEGERS = (
-    "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units",
-    "chunk", "kind", "threads",
+LIBRARY = native.Recurrence(
+    Path(__file__).with_name("recurrence.cpp"),
+    (
+        "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units",
+        "chunk", "kind", "threads",
+    ),
+    ("keep_mean",),
+    (
+        "parts", "weight", "extra", "hidden", "cell", "keep", "lengths", "outputs", "cells", "kept", "final_hidden",
+        "final_cell", "workspace", "grad_outputs", "grad_hidden", "grad_cell", "grad_extra",
+    ),
 )  # fmt: skip
-_REALS = ("keep_mean",)
-_POINTERS = (
-    "parts", "weight", "extra", "hidden", "cell", "keep", "lengths", "outputs", "cells", "kept", "final_hidden",
-    "final_cell", "workspace", "grad_outputs", "grad_hidden", "grad_cell", "grad_extra",
-)  # fmt: skip
 
 
-class _Arguments(ctypes.Structure):
-    """The structure of the same name in recurrence.cpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in _INTEGERS),
-        *((name, ctypes.c_double) for name in _REALS),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-    ]
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return the compiled kernels.
+def prepare(device: torch.device) -> None:
+    """Compile the kernels unless that was done before; see `src.ops.recurrence`.
 
     Raises:
         UnavailableError: they cannot be compiled or loaded here.
     """
-    loaded = native.load(Path(__file__).with_name("recurrence.cpp"))
-    for name in ("recurrence_arguments_size", "recurrence_block", "recurrence_workspace"):
-        getattr(loaded, name).restype = ctypes.c_int64
-    loaded.recurrence_workspace.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64)
-    loaded.recurrence_run.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64, ctypes.c_int64)
-    loaded.recurrence_run.restype = None
-    same = loaded.recurrence_arguments_size() == ctypes.sizeof(_Arguments)
-    assert same, "recurrence.cpp and recurrence_cpu.py differ in their fields"
-    return loaded
-
-
-def prepare(device: torch.device) -> None:
-    """Compile the kernels unless that was done before; see `src.ops.recurrence`."""
-    library()
+    LIBRARY.prepare()
 
 
 def forward(problem: Problem) -> Solution:
@@ -86,7 +63,7 @@ def backward(
     batch = problem.parts.shape[1]
     grad_extra = None
     if problem.extra is not None:
-        grad_extra = problem.extra.new_zeros(-(-batch // library().recurrence_block()), *problem.extra.shape)
+        grad_extra = problem.extra.new_zeros(LIBRARY.blocks(batch), *problem.extra.shape)
     # the kernel works in these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
@@ -118,24 +95,18 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         "keep": keep if isinstance(keep, Tensor) else None,
         "lengths": problem.lengths,
     }
-    arguments = _Arguments(
-        steps=steps,
-        batch=batch,
-        hidden_size=problem.hidden.shape[1],
-        cell_size=0 if problem.cell is None else problem.cell.shape[1],
-        parts_size=parts_size,
-        weight_rows=len(problem.weight_hh),
-        kept_size=0 if kept is None else kept.shape[2],
-        extra_size=0 if problem.extra is None else problem.extra.numel(),
-        units=problem.units,
-        chunk=problem.chunk,
-        kind=KINDS.index(problem.kind),
-        threads=min(torch.get_num_threads(), -(-batch // library().recurrence_block())),
-        keep_mean=keep if isinstance(keep, float) else 0.0,
-    )
-    is_double = problem.parts.dtype == torch.float64
-    workspace = problem.parts.new_empty(library().recurrence_workspace(ctypes.byref(arguments), is_double))
-    for name, tensor in (tensors | {"workspace": workspace}).items():
-        assert tensor is None or tensor.is_contiguous(), name
-        setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    library().recurrence_run(ctypes.byref(arguments), is_double, backward)
+    numbers = {
+        "steps": steps,
+        "batch": batch,
+        "hidden_size": problem.hidden.shape[1],
+        "cell_size": 0 if problem.cell is None else problem.cell.shape[1],
+        "parts_size": parts_size,
+        "weight_rows": len(problem.weight_hh),
+        "kept_size": 0 if kept is None else kept.shape[2],
+        "extra_size": 0 if problem.extra is None else problem.extra.numel(),
+        "units": problem.units,
+        "chunk": problem.chunk,
+        "kind": KINDS.index(problem.kind),
+        "keep_mean": keep if isinstance(keep, float) else 0.0,
+    }
+    LIBRARY.run(backward, batch, problem.parts, numbers, tensors)

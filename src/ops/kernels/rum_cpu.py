@@ -1,7 +1,6 @@
 """The kernels of `src.ops.rum` on the CPU: rum.cpp, called through ctypes, on torch's own pool of threads."""
 
 import ctypes
-import functools
 from pathlib import Path
 
 import torch
@@ -17,45 +16,20 @@ PRODUCTS: tuple[torch.dtype, ...] = ()
 # Steps between two copies of the associative memory. In between backward rebuilds it, which loses about 1e-9 a step.
 CHECKPOINT_EVERY = 2048
 
-_INTEGERS = ("steps", "batch", "size", "gated", "activation", "threads", "checkpoint_every")
-_REALS = ("eta", "keep_mean")
-_POINTERS = (
-    "parts", "weight", "hidden", "norms", "keep", "lengths", "outputs", "final_hidden", "scalars", "candidates",
-    "memory", "checkpoints", "workspace", "grad_outputs", "grad_hidden", "grad_memory", "grad_bias", "grad_norms",
+LIBRARY = native.Recurrence(
+    Path(__file__).with_name("rum.cpp"),
+    ("steps", "batch", "size", "gated", "activation", "threads", "checkpoint_every"),
+    ("eta", "keep_mean"),
+    (
+        "parts", "weight", "hidden", "norms", "keep", "lengths", "outputs", "final_hidden", "scalars", "candidates",
+        "memory", "checkpoints", "workspace", "grad_outputs", "grad_hidden", "grad_memory", "grad_bias", "grad_norms",
+    ),
 )  # fmt: skip
-
-
-class _Arguments(ctypes.Structure):
-    """The structure of the same name in rum.cpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in _INTEGERS),
-        *((name, ctypes.c_double) for name in _REALS),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-    ]
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return the compiled kernels.
-
-    Raises:
-        UnavailableError: they cannot be compiled or loaded here.
-    """
-    loaded = native.load(Path(__file__).with_name("rum.cpp"))
-    for name in ("rum_arguments_size", "rum_scalars", "rum_block", "rum_padded", "rum_workspace"):
-        getattr(loaded, name).restype = ctypes.c_int64
-    loaded.rum_padded.argtypes = (ctypes.c_int64, ctypes.c_int64)
-    loaded.rum_workspace.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64)
-    loaded.rum_run.argtypes = (ctypes.POINTER(_Arguments), ctypes.c_int64, ctypes.c_int64)
-    loaded.rum_run.restype = None
-    assert loaded.rum_arguments_size() == ctypes.sizeof(_Arguments), "rum.cpp and rum_cpu.py differ in their fields"
-    return loaded
 
 
 def prepare(device: torch.device) -> None:
     """Compile the kernels unless that was done before; see `src.ops.rum.Kernels`."""
-    library()
+    LIBRARY.prepare()
 
 
 def forward(problem: Problem) -> Solution:
@@ -63,7 +37,7 @@ def forward(problem: Problem) -> Solution:
     steps, batch, _, size = problem.parts.shape
     new = problem.parts.new_empty
     outputs, final_hidden = new(steps, batch, size), new(batch, size)
-    scalars = new(steps, batch, library().rum_scalars())
+    scalars = new(steps, batch, LIBRARY.function("scalars")())
     candidates = memory = checkpoints = None
     if problem.memory is not None:
         candidates, memory = new(steps, batch, size), _padded(problem.memory)
@@ -87,7 +61,7 @@ def backward(
 ) -> Gradients:
     """Return the gradients; see `src.ops.rum.Kernels`."""
     _, batch, parts_count, size = problem.parts.shape
-    blocks = -(-batch // library().rum_block())
+    blocks = LIBRARY.blocks(batch)
     scalars, candidates, checkpoints = solution.saved
     grad_bias = problem.parts.new_zeros(blocks, 2, parts_count, size)
     grad_norms = None if problem.norms is None else problem.norms.new_zeros(blocks, 2, 3, 2, size)
@@ -116,7 +90,8 @@ def backward(
 def _padded(memory: Tensor) -> Tensor:
     """Return a copy (B, N, ≥ N) whose rows end in zeros up to whole vectors of the processor."""
     size = memory.shape[-1]
-    width = library().rum_padded(size, memory.dtype == torch.float64)
+    is_double = memory.dtype == torch.float64
+    width = LIBRARY.function("padded")(ctypes.c_int64(size), ctypes.c_int64(is_double))
     return (
         torch.nn.functional.pad(memory, (0, width - size))
         if width > size
@@ -137,22 +112,14 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         "keep": keep if isinstance(keep, Tensor) else None,
         "lengths": problem.lengths,
     }
-    arguments = _Arguments(
-        steps=steps,
-        batch=batch,
-        size=size,
-        gated=update_gate,
-        activation=ACTIVATIONS.index(activation),
-        threads=min(torch.get_num_threads(), -(-batch // library().rum_block())),
-        checkpoint_every=CHECKPOINT_EVERY,
-        eta=eta or 0.0,
-        keep_mean=keep if isinstance(keep, float) else 0.0,
-        # only its address decides whether there is one; the size of the workspace depends on that
-        memory=None if problem.memory is None else problem.memory.data_ptr(),
-    )
-    is_double = problem.parts.dtype == torch.float64
-    workspace = problem.parts.new_empty(library().rum_workspace(ctypes.byref(arguments), is_double))
-    for name, tensor in (tensors | {"workspace": workspace}).items():
-        assert tensor is None or tensor.is_contiguous(), name
-        setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    library().rum_run(ctypes.byref(arguments), is_double, backward)
+    numbers = {
+        "steps": steps,
+        "batch": batch,
+        "size": size,
+        "gated": update_gate,
+        "activation": ACTIVATIONS.index(activation),
+        "checkpoint_every": CHECKPOINT_EVERY,
+        "eta": eta or 0.0,
+        "keep_mean": keep if isinstance(keep, float) else 0.0,
+    }
+    LIBRARY.run(backward, batch, problem.parts, numbers, tensors)
