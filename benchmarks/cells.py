@@ -210,9 +210,8 @@ def fits(case: Case, size: Size) -> bool:
 
 def kept_bytes(case: Case, size: Size) -> int:
     """Return about how much a case keeps for backward: all states twice in a loop, once or none on a fused path."""
-    times = 2
-    if case.backend == "fused":
-        times = get_class(cell_config(case.model)["_target_"]).fused_keeps_states
+    cell: Any = get_class(cell_config(case.model)["_target_"])
+    times = cell.fused_keeps_states if case.backend == "fused" else 2
     return times * 4 * size.batch * size.steps * state_elements(case.model, size)
 
 
