@@ -123,14 +123,23 @@ class RecurrentCell(nn.Module, ABC):
         """Draw the masks for the steps of a sequence (T, B), or for one of shape (B,)."""
         drop = None
         if self.training and self.recurrent_dropout > 0:
-            drop = Fixed(dropout_mask(self.zeros(shape[-1], self.hidden_size), self.recurrent_dropout))
+            drop = Fixed(self.spread(dropout_mask(self.zeros(shape[-1], self.hidden_size), self.recurrent_dropout)))
         return Noise(self.draw_keep(self.zoneout, *shape), drop)
 
     def draw_keep(self, probability: float, *shape: int) -> Tensor | None:
-        """Draw a zoneout mask (*shape, N), None at test and where the probability is zero."""
+        """Draw a zoneout mask (*shape, output_size), None at test and where the probability is zero."""
         if not self.training or probability == 0:
             return None
-        return keep_mask(self.zeros(*shape, self.hidden_size), probability)
+        return self.spread(keep_mask(self.zeros(*shape, self.hidden_size), probability))
+
+    def spread(self, mask: Tensor) -> Tensor:
+        """Return a mask of units (…, N) as one of the hidden vector (…, output_size): here these are the same."""
+        return mask
+
+    def fused_keep(self, *shape: int) -> Tensor | float | None:
+        """Return zoneout as fused paths take it: a mask in training, its probability at test, None without."""
+        mask = self.draw_keep(self.zoneout, *shape)
+        return (self.zoneout or None) if mask is None else mask
 
     def drop(self, hidden: Tensor, noise: Noise) -> Tensor:
         """Return the hidden vector (B, N) as it enters the recurrent weights."""

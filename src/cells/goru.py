@@ -92,7 +92,7 @@ class GORUCell(RecurrentCell):
         return recurrence.obstacle(self.bias)
 
     def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
-        turns, keep = self.eunn(), self.draw_keep(self.zoneout, *inputs.shape[:2])
+        turns = self.eunn()
         matrix = unitary.rows(lambda vectors: turn(turns, vectors), self.hidden_size, self.bias).T
         outputs, hidden, _ = recurrence.run(
             "goru",
@@ -102,7 +102,7 @@ class GORUCell(RecurrentCell):
             torch.cat((self.weight_hh, matrix)),
             self.bias[2 * self.hidden_size :],
             state.hidden,
-            keep=(self.zoneout or None) if keep is None else keep,
+            keep=self.fused_keep(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
         )

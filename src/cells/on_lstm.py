@@ -97,7 +97,6 @@ class ONLSTMCell(RecurrentCell):
         return recurrence.obstacle(self.bias)
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        keep = self.draw_keep(self.zoneout, *inputs.shape[:2])
         outputs, hidden, cell = recurrence.run(
             "on_lstm",
             inputs,
@@ -107,7 +106,7 @@ class ONLSTMCell(RecurrentCell):
             None,
             state.hidden,
             state.cell,
-            keep=(self.zoneout or None) if keep is None else keep,
+            keep=self.fused_keep(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
             chunk=self.chunk_size,

@@ -205,7 +205,6 @@ class RUMCell(RecurrentCell):
     def fused(
         self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
-        keep = self.draw_keep(self.zoneout, *inputs.shape[:2])
         memory = state.memory if isinstance(state, AssociativeState) else None
         outputs, hidden, memory, cosines = rum.scan(
             rum.kernels_for(self.bias),
@@ -216,7 +215,7 @@ class RUMCell(RecurrentCell):
             state.hidden,
             memory,
             self._norms(),
-            (self.zoneout or None) if keep is None else keep,
+            self.fused_keep(*inputs.shape[:2]),
             lengths,
             rum.Options(self.activation, self.update_gate, self.eta),
         )

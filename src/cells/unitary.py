@@ -123,12 +123,8 @@ class UnitaryCell(RecurrentCell):
     def context(self, *shape: int) -> Context:
         return Context(self.draw_noise(*shape), Fixed(self.operator()))
 
-    def draw_noise(self, *shape: int) -> Noise:
-        keep, drop = super().draw_noise(*shape)
-        if self.is_complex:  # a complex unit is kept or dropped as one
-            keep = None if keep is None else torch.cat((keep, keep), dim=-1)
-            drop = None if drop is None else Fixed(torch.cat((drop.value, drop.value), dim=-1))
-        return Noise(keep, drop)
+    def spread(self, mask: Tensor) -> Tensor:
+        return torch.cat((mask, mask), dim=-1) if self.is_complex else mask  # a complex unit is kept or dropped as one
 
     def step(self, projected: Tensor, state: HiddenState, context: Context) -> tuple[Tensor, HiddenState]:
         hidden = self.drop(state.hidden, context.noise)
@@ -151,7 +147,6 @@ class UnitaryCell(RecurrentCell):
         weight = self.matrix()
         if self.is_complex:  # (P + iQ)(a + ib) = (Pa − Qb) + i(Qa + Pb)
             weight = torch.cat((torch.cat((weight.real, -weight.imag), 1), torch.cat((weight.imag, weight.real), 1)))
-        keep = self.draw_noise(*inputs.shape[:2]).keep
         outputs, hidden, _ = recurrence.run(
             "complex_modrelu" if self.is_complex else "modrelu",
             inputs,
@@ -160,7 +155,7 @@ class UnitaryCell(RecurrentCell):
             weight,
             self.bias,
             state.hidden,
-            keep=(self.zoneout or None) if keep is None else keep,
+            keep=self.fused_keep(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
         )

@@ -96,7 +96,6 @@ class WeiNetCell(RecurrentCell):
         return recurrence.obstacle(self.bias)
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        keep = self.draw_keep(self.zoneout, *inputs.shape[:2])
         norm = self.norm
         outputs, hidden, memory = recurrence.run(
             "weinet",
@@ -107,7 +106,7 @@ class WeiNetCell(RecurrentCell):
             torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None,
             state.hidden,
             state.memory.flatten(1),
-            keep=(self.zoneout or None) if keep is None else keep,
+            keep=self.fused_keep(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
         )
