@@ -1,12 +1,13 @@
 # Everything installs itself into .venv on first use, and again only when the versions change.
 PYTHON ?= python3
 ARGS ?= model=rum task=copy
+CORPORA ?= ptb text8 enwik8
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all lint format bench clean
+.PHONY: help install train test test-all lint format bench data clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,6 +42,9 @@ format: $(INSTALLED)  ## bring the code into form
 
 bench: $(INSTALLED)  ## measure speed and memory of all cells beside torch.nn
 	@$(RUN) -m benchmarks.cells
+
+data: $(INSTALLED)  ## fetch the corpora into data/, or where DATA_DIR says; CORPORA=ptb fetches one
+	@$(RUN) -m src.data.fetch $(CORPORA)
 
 clean:  ## remove .venv and caches; runs and data stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info
