@@ -193,6 +193,12 @@ def _shared_setting(rows: list[Row]) -> tuple[str, ...]:
     return settings.pop() if len(settings) == 1 else ()
 
 
+def _common_settings(rows: list[Row]) -> list[str]:
+    """Return each override that all runs have."""
+    settings = [row.setting for row in rows if row.jobs]
+    return [said for said in settings[0] if all(said in setting for setting in settings)] if settings else []
+
+
 def _label(row: Row, rows: list[Row]) -> str:
     """Return a row's name, with what was overridden in it where not all rows share that."""
     own = () if row.setting == _shared_setting(rows) else row.setting
@@ -276,7 +282,11 @@ def draw_curves(sweep: Sweep, rows: list[Row], directory: Path) -> Path:
                 "linestyle": DASHES[index % len(DASHES)],
                 "marker": MARKERS[index % len(MARKERS)],
             }
-            label = _label(row, rows) + ("" if all(job.results for job in row.jobs) else " (not done)")
+            # the axis shows how many steps there were, the title what all runs share
+            shared = _common_settings(rows)
+            own = [said for said in row.setting if said not in shared and not said.startswith("trainer.max_steps=")]
+            label = "\n".join((row.paper["row"], *own))
+            label += "" if all(job.results for job in row.jobs) else " (not done)"
             for job in row.jobs:
                 logged = runs.read_metrics(job.directory, "train/loss") if job.steps else ([], [])
                 points = [(step, loss) for step, loss in zip(*logged, strict=True) if math.isfinite(loss)]
@@ -304,7 +314,7 @@ def draw_curves(sweep: Sweep, rows: list[Row], directory: Path) -> Path:
             lower.set_title(f"linear, cut off at {LINEAR} times the baseline", loc="left", fontsize="medium")
         upper.set_title("logarithmic", loc="left", fontsize="medium")
         means = ", ".join(map(str, sorted(intervals)))
-        told = (sweep.title, " ".join(_shared_setting(rows)), f"each point is the mean of {means} steps")
+        told = (sweep.title, " ".join(_common_settings(rows)), f"each point is the mean of {means} steps")
         figure.suptitle("; ".join(filter(None, told)), x=0.01, ha="left")
         figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=3.5)
         figure.align_ylabels()
