@@ -105,7 +105,8 @@ class FSRNNCell(RecurrentCell):
         for index in range(1, len(self.fast)):
             cell = self._fast(index)
             output, fast = cell.step(cell.project(inputs), fast, context.fast[index])
-            inputs = self.zeros(output.shape[0], 1)
+            if index + 1 < len(self.fast):
+                inputs = self.zeros(output.shape[0], 1)
         return _drop(output, context.out), self.State(fast, slow)
 
     def phases(self) -> list[Tensor]:

@@ -156,11 +156,10 @@ class _Run(torch.autograd.Function):
         inputs, weight_ih, bias, weight_hh, _, hidden, _ = tensors
         parts = gradients.parts
         rows = parts.flatten(0, 1)
-        before = torch.cat((hidden.unsqueeze(0), solution.outputs[:-1])).flatten(0, 1)
         # of the product: that of the parts, but for what was kept of it
-        grad_weight_hh = rows[:, : len(weight_hh)].T @ before
+        grad_weight_hh = _of_weight(parts[..., : len(weight_hh)], hidden, solution.outputs)
         if gradients.kept is not None:
-            grad_weight_hh[-problem.units :] = gradients.kept.flatten(0, 1).T @ before
+            grad_weight_hh[-problem.units :] = _of_weight(gradients.kept, hidden, solution.outputs)
         results = (
             (rows @ weight_ih).view(inputs.shape) if ctx.needs_input_grad[1] else None,
             rows.T @ inputs.flatten(0, 1),
@@ -174,3 +173,11 @@ class _Run(torch.autograd.Function):
             if used is not None:
                 buffers.give(used)
         return None, *results
+
+
+def _of_weight(slopes: Tensor, hidden: Tensor, outputs: Tensor) -> Tensor:
+    """Return the gradient (R, H) of W from that of the product (T, B, R) and the hidden vectors before each step."""
+    gradient = slopes[0].T @ hidden
+    if len(slopes) > 1:
+        gradient.addmm_(slopes[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
+    return gradient
