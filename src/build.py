@@ -133,9 +133,9 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
     if not node:
         return None
     _check_types(node, key)
-    # arguments go past Hydra, which would take apart some of them
-    made = _located(node, key, instantiate, node, _partial_=True, _convert_="all")
     try:
+        # arguments go past Hydra, which would take apart some of them
+        made = _located(node, key, instantiate, node, _partial_=True, _convert_="all")
         return made if node.get("_partial_") else _located(node, key, made, **arguments)
     except LocatedError:
         raise
@@ -157,6 +157,8 @@ def _located(node: DictConfig, key: str, function: Callable[..., Any], *argument
     except OptionError:
         raise
     except (ValueError, TypeError, MisconfigurationException, InstantiationException) as error:
+        if isinstance(error.__cause__, OptionError):  # of a node in this one, which Hydra wraps
+            raise error.__cause__ from error
         message = " ".join(str(error).split())
         words = {word.rstrip(".").lower() for word in re.findall(r"[\w.+-]+", message)}
         options = [(o, o.split(".")[-1], v) for o, v in runs.flatten(OmegaConf.to_container(node), key)]

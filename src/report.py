@@ -33,16 +33,27 @@ UNBOUNDED = 1000  # characters a line where there is no terminal to fit into
 LINEAR = 2  # the linear axis ends at so many baselines: before learning the loss is 50 times as high
 
 
+# What tasks measure besides their loss: name, label, format.
+MEASURES = (
+    ("bits", "test bits per symbol", ".4f"),
+    ("perplexity", "test perplexity", ".2f"),
+    ("accuracy", "test accuracy", ".2%"),
+    ("sequence_accuracy", "sequences all right", ".2%"),
+)
+
+
 def print_results(directory: Path, results: dict[str, float]) -> None:
     """Print the short table that ends a run."""
     loss, baseline = results["test/loss"], results["test/baseline"]
     here = Path.cwd()
     factor = baseline / loss if loss > 0 else math.inf
     beaten = f"yes, by a factor of {factor:.4g}" if factor > 1 else "no"
+    measured = {
+        label: format(results[f"test/{name}"], form) for name, label, form in MEASURES if f"test/{name}" in results
+    }
     rows = {
         "test loss (nats)": f"{loss:.4g}",
-        "test accuracy": f"{results['test/accuracy']:.2%}",
-        "sequences all right": f"{results['test/sequence_accuracy']:.2%}",
+        **measured,
         "memoryless baseline (nats)": f"{baseline:.4g}",
         "baseline beaten": beaten,
         "parameters": f"{results['parameters']:,.0f}",

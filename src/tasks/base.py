@@ -1,4 +1,4 @@
-"""What all tasks share: the data module over generated splits, the training step, metrics, optimizer and schedule."""
+"""What all tasks share: the data module over splits, the training step, metrics, optimizer and schedule."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torchmetrics import MeanMetric
+from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from src.checks import OptionError, check_choice, check_integer
@@ -25,7 +25,30 @@ class ModelFactory(Protocol):
     def __call__(self, *, vocabulary_size: int, output_size: int) -> nn.Module: ...
 
 
-class GeneratedData(LightningDataModule, ABC):
+class SplitData(LightningDataModule, ABC):
+    """Data in three splits: a stream of batches for training, the others in order."""
+
+    @abstractmethod
+    def loader(self, split: str) -> Iterable[Any]:
+        """Return the batches of a split in order, once, for evaluation."""
+
+    @abstractmethod
+    def train_dataloader(self) -> Iterable[Any]:
+        """Return the training stream, `steps()` batches long, whose position is part of its state_dict."""
+
+    def steps(self) -> int:
+        """Number of batches that the trainer's steps take."""
+        assert self.trainer is not None, "the training stream is as long as a trainer's max_steps"
+        return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+
+    def val_dataloader(self) -> Iterable[Any]:
+        return self.loader("val")
+
+    def test_dataloader(self) -> Iterable[Any]:
+        return self.loader("test")
+
+
+class GeneratedData(SplitData):
     """Train, validation and test rows drawn once from a seed, kept in memory in compact form.
 
     Each split has a random stream of its own, derived from the seed and the split's name.
@@ -72,45 +95,55 @@ class GeneratedData(LightningDataModule, ABC):
         return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
 
     def train_dataloader(self) -> ShuffledBatches:
-        """Return the training stream: as many batches as the trainer's steps take."""
-        assert self.trainer is not None, "the training stream is as long as a trainer's max_steps"
+        """Return the training stream: each pass over the rows in a new order."""
         seed = mix_seed(self.data_seed, "order")
-        length = self.trainer.max_steps * self.trainer.accumulate_grad_batches
-        return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=length)
-
-    def val_dataloader(self) -> Batches:
-        return self.loader("val")
-
-    def test_dataloader(self) -> Batches:
-        return self.loader("test")
+        return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=self.steps())
 
 
-Data = TypeVar("Data", bound=GeneratedData)
+Data = TypeVar("Data", bound=SplitData)
 
 
 class Metrics(nn.Module):
-    """Loss over all targets, accuracy over the answers, share of sequences whose answers are all right."""
+    """Loss over all targets and accuracy over the answers.
+
+    Attributes:
+        names: of what `compute` returns.
+    """
+
+    names: tuple[str, ...] = ("loss", "accuracy")
 
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.loss = MeanMetric()
         self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
-        self.sequence_accuracy = MeanMetric()
 
-    def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+    def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, classes) and its mean loss."""
         self.loss.update(loss, weight=(batch.targets != IGNORED).sum())
-        predicted = logits.argmax(dim=-1)
-        self.accuracy.update(predicted[batch.answers], batch.targets[batch.answers])
-        self.sequence_accuracy.update(((predicted == batch.targets) | ~batch.answers).all(dim=1).float())
+        self.accuracy.update(logits.argmax(dim=-1)[batch.answers], batch.targets[batch.answers])
 
     def compute(self) -> dict[str, Tensor]:
         """Return the metrics of everything added since the last call, and start again."""
-        metrics = {"loss": self.loss, "accuracy": self.accuracy, "sequence_accuracy": self.sequence_accuracy}
+        metrics = {name: metric for name, metric in self.named_children() if isinstance(metric, Metric)}
         values = {name: metric.compute() for name, metric in metrics.items()}
         for metric in metrics.values():
             metric.reset()
         return values
+
+
+class SequenceMetrics(Metrics):
+    """Those of `Metrics` and the share of sequences whose answers are all right."""
+
+    names = (*Metrics.names, "sequence_accuracy")
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.sequence_accuracy = MeanMetric()
+
+    def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        super().update(logits, batch, loss)
+        right = logits.argmax(dim=-1) == batch.targets
+        self.sequence_accuracy.update((right | ~batch.answers).all(dim=1).float())
 
 
 class SequenceTask(LightningModule, ABC, Generic[Data]):
@@ -124,6 +157,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         optimizer, scheduler: make an optimizer from parameters, a schedule (stepped every step; on a plateau: every
             validation) from the optimizer. None: `configure_optimizers` must not be called; no schedule.
         monitor, mode: the metric that decides which checkpoint is best, and "min" or "max".
+        metrics: what is measured; `SequenceMetrics` if None.
 
     Attributes:
         train_loss: mean training loss over the last logging interval, None before the first.
@@ -144,13 +178,14 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         scheduler: Callable[..., LRScheduler] | None = None,
         monitor: str = "val/loss",
         mode: str = "min",
+        metrics: Metrics | None = None,
     ) -> None:
         super().__init__()
         self.data = data
         self.baseline = baseline
         self.model = model(vocabulary_size=vocabulary_size, output_size=output_size)
-        self.metrics = Metrics(output_size)
-        self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name, _ in self.metrics.named_children()])
+        self.metrics = SequenceMetrics(output_size) if metrics is None else metrics
+        self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
         self.train_loss: float | None = None
         self._make_optimizer = optimizer

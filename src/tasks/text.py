@@ -1,0 +1,196 @@
+"""Language modelling: predict the next character or word of a text, reading it from end to end.
+
+Three rows of a corpus side by side, in windows of eight characters:
+
+    row 0   the cat_| sat on _|the mat.
+    row 1    A dog b|arks at i|t, and t
+    row 2   he cat r|uns.  ...
+
+Each row goes on where it ended, window after window, and so does the network's state.
+"""
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torchmetrics import Metric
+
+from src.checks import check_choice, check_integer
+from src.data.batching import IGNORED
+from src.data.corpora import Corpus
+from src.data.windows import Window, Windows, WindowStream
+from src.models.recurrent import detach
+from src.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitData
+
+log = logging.getLogger(__name__)
+SHOWN = 60  # columns of an example
+SIGNS = {" ": "_", "\n": "⏎", "\t": "⇥"}  # of symbols that cannot be seen
+
+
+class PositionLoss(Metric):
+    """Mean loss at each position of a window, (T,) nats; not a number where there was no target."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.total: Tensor
+        self.count: Tensor
+        self.add_state("total", torch.zeros(window, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(window, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
+        length = targets.shape[1]
+        self.total[:length] += losses.view_as(targets).sum(dim=0)
+        self.count[:length] += (targets != IGNORED).sum(dim=0)
+
+    def compute(self) -> Tensor:
+        return self.total / self.count
+
+
+class TextMetrics(Metrics):
+    """Loss and accuracy over all targets; bits per symbol and perplexity, which follow from the loss.
+
+    Attributes:
+        position_loss: loss at each position of a window, for who asks before `compute`.
+    """
+
+    names = (*Metrics.names, "bits", "perplexity")
+
+    def __init__(self, classes: int, window: int) -> None:
+        super().__init__(classes)
+        self.position_loss = PositionLoss(window)
+
+    def update(self, logits: Tensor, batch: Window, loss: Tensor) -> None:
+        super().update(logits, batch, loss)
+        self.position_loss.update(logits, batch.targets)
+
+    def compute(self) -> dict[str, Tensor]:
+        values = super().compute()
+        loss = values["loss"]
+        values.update(bits=loss / math.log(2), perplexity=loss.exp())
+        return {name: values[name] for name in self.names}
+
+
+class TextData(SplitData):
+    """Windows of a corpus: the training split over and over, the others once.
+
+    Args:
+        corpus: what is read.
+        batch_size, window: rows side by side, and tokens a window, in training.
+        eval_batch_size: rows side by side in evaluation.
+        warm_up: tokens that a row reads in evaluation before those it predicts.
+
+    Raises:
+        OptionError: a size below 1 (warm_up: 0) or of another type, or more than the training split allows.
+    """
+
+    def __init__(self, corpus: Corpus, *, batch_size: int, window: int, eval_batch_size: int, warm_up: int) -> None:
+        super().__init__()
+        self.corpus = corpus
+        self.window = check_integer("window", window)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.warm_up = check_integer("warm_up", warm_up, minimum=0)
+        self.train = Windows(corpus.splits["train"], check_integer("batch_size", batch_size), window)
+
+    def loader(self, split: str) -> Windows:
+        tokens = self.corpus.splits[check_choice("split", split, SPLITS)]
+        predictions = len(tokens) - 1
+        rows, window = min(self.eval_batch_size, predictions), min(self.window, predictions)
+        return Windows(tokens, rows, window, self.warm_up)
+
+    def train_dataloader(self) -> WindowStream:
+        log.info("%s: %d steps are one pass over the training text", self.corpus.name, len(self.train))
+        return WindowStream(self.train, self.steps())
+
+
+class TextTask(SequenceTask[TextData]):
+    """Predict each symbol of a text from all before it (truncated backpropagation through time).
+
+    The state is carried from window to window, cut from the graph, and starts afresh at the beginning of the text and of
+    every evaluation. A predictor without memory knows how frequent each symbol is in training: its loss on the test split
+    is the baseline.
+
+    Args:
+        model: makes the model from the task's sizes.
+        corpus: what is read.
+        batch_size, window, eval_batch_size, warm_up: of `TextData`.
+        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode.
+
+    Raises:
+        OptionError: an option out of its bounds, or more than the corpus allows.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        corpus: Corpus,
+        *,
+        batch_size: int,
+        window: int,
+        eval_batch_size: int,
+        warm_up: int,
+        **options: Any,
+    ) -> None:
+        data = TextData(corpus, batch_size=batch_size, window=window, eval_batch_size=eval_batch_size, warm_up=warm_up)
+        size = len(corpus.vocabulary)
+        super().__init__(
+            model,
+            data,
+            vocabulary_size=size,
+            output_size=size,
+            baseline=unigram_loss(corpus),
+            metrics=TextMetrics(size, window),
+            **options,
+        )
+        self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation
+
+    def forward(self, batch: Window) -> Tensor:
+        """Return the logits (B, T, symbols); the state goes on from the last window, or starts afresh."""
+        state = self._states.get(self.training) if batch.continues else None
+        logits, state = self.model(batch.inputs, state)
+        self._states[self.training] = detach(state)
+        return logits
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["carried"] = tree_leaves(self._states.get(True))
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        if checkpoint["carried"]:
+            _, structure = tree_flatten(self.model.recurrent.init_state(1))
+            leaves = [leaf.to(self.device) for leaf in checkpoint["carried"]]
+            self._states[True] = tree_unflatten(leaves, structure)
+
+    def render(self, batch: Window, predicted: Tensor, row: int = 0) -> str:
+        shown = {"input": batch.inputs[row], "target": batch.targets[row], "prediction": predicted[row]}
+        words = {name: [self._sign(token) for token in tokens.tolist()] for name, tokens in shown.items()}
+        widths = [max(map(len, column)) for column in zip(*words.values(), strict=True)]
+        gap = 0 if max(widths) == 1 else 1
+        ends = np.cumsum(widths) + gap * np.arange(len(widths))
+        count = max(1, int((ends <= SHOWN).sum()))
+        return "\n".join(
+            f"{name:<11} " + (" " * gap).join(w.ljust(width) for w, width in zip(line, widths[:count], strict=False))
+            for name, line in words.items()
+        )
+
+    def _sign(self, token: int) -> str:
+        if token == IGNORED:
+            return "·"
+        symbol = self.data.corpus.vocabulary.symbols[token]
+        return SIGNS.get(symbol, symbol)
+
+
+def unigram_loss(corpus: Corpus) -> float:
+    """Return the cross-entropy, in nats a symbol, of the test split under the frequencies of the training split.
+
+    A symbol counts once more than it occurs, so that none is impossible.
+    """
+    size = len(corpus.vocabulary)
+    counts = np.bincount(corpus.splits["train"], minlength=size) + 1
+    return float(-np.log(counts / counts.sum())[corpus.splits["test"][1:]].mean())
