@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import Checkpoint, TQDMProgressBar
+from pytorch_lightning.callbacks import Checkpoint, TQDMProgressBar, WeightAveraging
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -224,7 +224,11 @@ class Solved(Callback):
 
 
 class Statistics(Callback):
-    """Logs seconds a step and peak memory, and once the number of parameters and the size of the recurrent state.
+    """Logs speed and peak memory, and once the number of parameters and the size of the recurrent state.
+
+    Speed is seconds a step and tokens a second; on a CPU also two shares of a step's time: what is spent outside of
+    forward pass, backward pass and update (data, logging, callbacks), and outside of the recurrence's own two passes.
+    A GPU would have to wait for such times to be taken.
 
     Attributes:
         seconds: median seconds a step over the logging intervals, None before the first; validation does not count.
@@ -234,6 +238,10 @@ class Statistics(Callback):
         self._intervals: list[float] = []
         self._started = 0.0
         self._steps = 0
+        self._tokens = 0
+        self._spent = {"step": 0.0, "recurrence": 0.0}
+        self._since: dict[str, float] = {}
+        self._hooks: list[Any] = []
 
     @property
     def seconds(self) -> float | None:
@@ -246,17 +254,57 @@ class Statistics(Callback):
         }
         for logger in trainer.loggers:
             logger.log_hyperparams(sizes)
+        if task.device.type == "cpu" and hasattr(task.model, "recurrent"):
+            self._hooks = self._watch(task.model.recurrent)
         self._restart()
 
+    def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _watch(self, recurrent: nn.Module) -> list[Any]:
+        """Take the time of the recurrence's forward pass, and of its backward pass up to that of the whole model."""
+
+        def before(module: nn.Module, _: Any) -> None:
+            self._since["recurrence"] = time.perf_counter()
+
+        def after(module: nn.Module, _: Any, result: Any) -> None:
+            self._stop("recurrence")
+            if module.training and result[0].requires_grad:
+                result[0].register_hook(lambda _: before(module, None))
+
+        return [recurrent.register_forward_pre_hook(before), recurrent.register_forward_hook(after)]
+
+    def _stop(self, what: str) -> None:
+        if what in self._since:
+            self._spent[what] += time.perf_counter() - self._since.pop(what)
+
     def _restart(self) -> None:
-        self._started, self._steps = time.perf_counter(), 0
+        self._started, self._steps, self._tokens = time.perf_counter(), 0, 0
+        self._spent = dict.fromkeys(self._spent, 0.0)
+        self._since.clear()
+
+    def on_train_batch_start(self, trainer: Trainer, task: Any, batch: Any, index: int) -> None:
+        self._tokens += batch.inputs.numel()
+        self._since["step"] = time.perf_counter()
+
+    def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:
+        self._stop("recurrence")
 
     def on_train_batch_end(self, trainer: Trainer, task: Any, *_: Any) -> None:
+        self._stop("step")
         self._steps += 1
         if trainer.global_step % trainer.log_every_n_steps == 0:
-            seconds = (time.perf_counter() - self._started) / self._steps
-            self._intervals.append(seconds)
-            figures = {"train/seconds_a_step": seconds, "train/peak_memory_mb": peak_memory()}
+            elapsed = time.perf_counter() - self._started
+            self._intervals.append(elapsed / self._steps)
+            figures = {
+                "train/seconds_a_step": elapsed / self._steps,
+                "train/tokens_a_second": self._tokens / elapsed,
+                "train/peak_memory_mb": peak_memory(),
+            }
+            if self._hooks:
+                shares = {f"train/share_outside_{what}": 1 - spent / elapsed for what, spent in self._spent.items()}
+                figures.update(shares)
             task.log_row(figures, trainer.global_step - 1)
             self._restart()
 
@@ -290,6 +338,68 @@ def peak_memory() -> float:
         return torch.cuda.max_memory_allocated() / 1e6
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+class Averaging(WeightAveraging):
+    """Evaluates, and keeps in checkpoints, the mean of the weights of all steps since a start, by torch's swa_utils.
+
+    The start is a step (ASGD), or the first validation whose monitored metric is worse than the best of those that lie
+    more than `patience` validations back (NT-ASGD, Merity et al., ICLR 2018). Training goes on with its own weights,
+    which the checkpoint has, too. Give the optimizer sgd a constant learning rate for what the papers do.
+
+    Args:
+        start: optimizer steps taken before the first that counts, None for the other rule.
+        patience: validations.
+    """
+
+    def __init__(self, start: int | None = None, patience: int = 5) -> None:
+        super().__init__()
+        self.start = None if start is None else check_integer("start", start, minimum=0)
+        self.patience = check_integer("patience", patience)
+        self._scores: list[float] = []
+        self._triggered = False
+
+    @property
+    def averages(self) -> int:
+        """Number of steps whose weights the mean is of, 0 before the start."""
+        return 0 if self._average_model is None else int(self._average_model.n_averaged)
+
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        return step_idx is not None and (self._triggered if self.start is None else step_idx >= self.start)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "scores": self._scores, "triggered": self._triggered}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._scores, self._triggered = state["scores"], state["triggered"]
+
+    def on_validation_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
+        if self.averages:
+            super().on_validation_epoch_start(trainer, task)
+
+    def on_validation_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
+        if self.averages:
+            super().on_validation_epoch_end(trainer, task)
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or self.start is not None or self._triggered:
+            return
+        score = float(trainer.callback_metrics[task.monitor]) * (-1 if task.mode == "max" else 1)
+        earlier = self._scores[: -self.patience]
+        self._scores.append(score)
+        if earlier and score > min(earlier):
+            self._triggered = True
+            log.info("Averaging the weights from step %d on", trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
+        if self.averages:
+            super().on_train_end(trainer, task)
+
+    def on_save_checkpoint(self, trainer: Trainer, task: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if not self.averages and self._average_model is not None:
+            self._average_model.module.load_state_dict(task.state_dict())
+        super().on_save_checkpoint(trainer, task, checkpoint)
 
 
 class Examples(Callback):
@@ -362,6 +472,33 @@ class ProgressBar(TQDMProgressBar):
         metrics = super().get_metrics(trainer, task)
         metrics.pop("v_num", None)  # a version of the logger, which says nothing about the run
         return metrics if task.train_loss is None else {"train/loss": task.train_loss, **metrics}
+
+
+class Positions(Callback):
+    """After each validation, appends to positions.csv the mean loss, in nats, at each position of a window.
+
+    A row is a validation: `step`, the index of the last optimizer step taken, from 0, then the positions from 0. A
+    state that is carried along makes them equal; one that starts afresh shows at the first. A run that is continued
+    goes on with the file as metrics.csv does.
+
+    Raises (when training starts):
+        OptionError: the task has no windows.
+    """
+
+    FILE = "positions.csv"
+
+    def __init__(self) -> None:
+        self._file: MetricsFile
+
+    def on_train_start(self, trainer: Trainer, task: Any) -> None:
+        if not hasattr(task.metrics, "position_loss"):
+            raise OptionError(f"callbacks.positions: {type(task).__name__} has no windows, TextTask has")
+        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
+
+    def on_validation_epoch_end(self, trainer: Trainer, task: Any) -> None:  # comes before the task's own
+        if trainer.state.fn == "fit":
+            losses = task.metrics.position_loss.compute().tolist()
+            self._file.log_metrics({str(place): loss for place, loss in enumerate(losses)}, trainer.global_step - 1)
 
 
 class Cosines(Callback):

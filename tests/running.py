@@ -46,7 +46,13 @@ SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
 SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
 
 # Columns of metrics.csv that no two runs share.
-MEASURED = ("train/seconds_a_step", "train/peak_memory_mb")
+MEASURED = (
+    "train/seconds_a_step",
+    "train/tokens_a_second",
+    "train/peak_memory_mb",
+    "train/share_outside_step",
+    "train/share_outside_recurrence",
+)
 
 
 def choices(group: str) -> list[str]:

@@ -14,10 +14,12 @@ import torch
 from pytorch_lightning.callbacks import TQDMProgressBar
 
 from src.callbacks import (
+    Averaging,
     Checkpoints,
     Examples,
     FiniteGuard,
     NonFiniteError,
+    Positions,
     ProgressBar,
     Solved,
     Statistics,
@@ -26,7 +28,7 @@ from src.callbacks import (
 from src.checks import OptionError
 from src.data.batching import Batch
 from tests import killing
-from tests.running import SMALL_RECALL, assert_same_run, build_task, invoke, load_last
+from tests.running import SMALL, SMALL_RECALL, assert_same, assert_same_run, build_task, invoke, load_last, read_rows
 
 TINY = {"batch_size": 4, "train_size": 8, "val_size": 4, "test_size": 4, "length": 4}
 
@@ -396,3 +398,128 @@ def test_statistics_are_in_the_metrics_and_the_results(tmp_path: Path) -> None:
         row = next(row for row in csv.DictReader(file) if row["train/seconds_a_step"])
     assert 0 < float(row["train/seconds_a_step"]) < 60
     assert 50 < float(row["train/peak_memory_mb"]) < 1e5
+
+
+TEXT = (
+    *(item for item in SMALL if not item.startswith(("task.", "model.cell"))),
+    "task=text_file",
+    "task.batch_size=4",
+    "task.window=12",
+    "task.warm_up=5",
+    "task.corpus.val_fraction=0.004",
+    "task.corpus.test_fraction=0.004",
+    "model=gru",
+    "model.cell.hidden_size=6",
+)
+ASGD = (*TEXT, "optimizer=sgd", "callbacks=averaging", "callbacks.averaging.start=10")
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 24 steps, validated at 8, 16 and 24, whose weights are averaged after the 11th."""
+    directory = tmp_path_factory.mktemp("runs") / "averaged"
+    outcome = invoke(*ASGD, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return directory
+
+
+def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
+    averaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights: list[dict[str, torch.Tensor]] = []
+
+    class Recording(Statistics):
+        def on_train_batch_end(self, trainer: Any, task: Any, *rest: Any) -> None:
+            super().on_train_batch_end(trainer, task, *rest)
+            weights.append({name: value.clone() for name, value in task.state_dict().items()})
+
+    monkeypatch.setattr("src.callbacks.Statistics", Recording)
+    assert invoke(*TEXT, "optimizer=sgd", f"hydra.run.dir={tmp_path}").status == 0
+    checkpoint = load_last(averaged)
+    for name, value in checkpoint["state_dict"].items():
+        mean = torch.stack([step[name] for step in weights[10:]]).double().mean(dim=0)
+        torch.testing.assert_close(value.double(), mean, rtol=1e-5, atol=1e-7)
+    # validated with the mean: as the plain run before the start, not after
+    scores = [[row["val/loss"] for row in read_rows(run) if row["val/loss"]] for run in (averaged, tmp_path)]
+    assert scores[0][0] == scores[1][0]
+    assert scores[0][1] != scores[1][1]
+    outcome = invoke(f"run={averaged}", "checkpoint=last", "split=val", entry="evaluate")
+    told = float(outcome.out.split("val/loss")[1].split()[1])
+    assert told == pytest.approx(float(scores[0][2]), rel=1e-5)
+
+
+@pytest.mark.parametrize(("point", "step"), [("before_step", 8), ("before_step", 14), ("after_replace", 18)])
+def test_a_killed_run_averages_the_same_weights(
+    averaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
+) -> None:
+    killed = tmp_path / "killed"
+
+    def copy_once() -> None:
+        if not killed.exists():
+            shutil.copytree(tmp_path / "whole", killed)
+
+    with monkeypatch.context() as context:
+        killing.arm(point, step, act=copy_once, patch=context.setattr)
+        assert invoke(*ASGD, f"hydra.run.dir={tmp_path / 'whole'}").status == 0
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(averaged, killed)
+    assert_same(load_last(averaged)["averaging_state"], load_last(killed)["averaging_state"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "scores", "starts"),
+    [
+        ("min", [5, 4, 3, 2, 3, 3, 3], 6),  # worse than the best of those more than two validations back
+        ("max", [1, 2, 3, 4, 3, 3, 3], 6),
+        ("min", [5, 4, 3, 4, 2, 1, 0], None),
+    ],
+)
+def test_averaging_starts_once_the_monitored_metric_gets_no_better(
+    task: Any, mode: str, scores: list[float], starts: int | None
+) -> None:
+    task.mode = mode
+    averaging = Averaging(patience=2)
+    trainer = Recorder(task)
+    started = []
+    for index, score in enumerate(scores):
+        trainer.callback_metrics = {task.monitor: torch.tensor(float(score))}
+        averaging.on_validation_end(trainer, task)
+        if averaging.should_update(step_idx=1):
+            started.append(index)
+    assert (started[0] if started else None) == starts
+    assert not averaging.should_update(epoch_idx=1)
+
+
+@pytest.mark.parametrize("options", [{"start": -1}, {"start": 1.5}, {"patience": 0}])
+def test_when_averaging_starts_is_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"^{next(iter(options))}="):
+        Averaging(**options)
+
+
+def test_positions_are_a_row_a_validation_and_average_to_the_loss(tmp_path: Path) -> None:
+    assert invoke(*TEXT, "callbacks=positions", f"hydra.run.dir={tmp_path}").status == 0
+    with (tmp_path / "positions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["7", "15", "23"]
+    losses = [float(row["val/loss"]) for row in read_rows(tmp_path) if row["val/loss"]]
+    for row, loss in zip(rows, losses, strict=True):
+        assert list(row) == ["step", *map(str, range(12))]
+        # all windows but the first of the rows that warm up and the last have every position
+        assert np.mean([float(row[str(place)]) for place in range(12)]) == pytest.approx(loss, rel=0.01)
+
+
+def test_positions_need_windows(task: Any) -> None:
+    with pytest.raises(OptionError, match=r"^callbacks.positions: RecallTask has no windows, TextTask has$"):
+        Positions().on_train_start(SimpleNamespace(), task)
+
+
+def test_speed_is_split_into_shares(tmp_path: Path) -> None:
+    assert invoke(*TEXT, "model.cell.hidden_size=64", f"hydra.run.dir={tmp_path}").status == 0
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["train/seconds_a_step"]]
+    assert len(rows) == 12
+    for row in rows:
+        assert float(row["train/tokens_a_second"]) == pytest.approx(48 / float(row["train/seconds_a_step"]), rel=1e-6)
+        step, recurrence = (float(row[f"train/share_outside_{what}"]) for what in ("step", "recurrence"))
+        assert 0 < step < recurrence < 1

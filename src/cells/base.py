@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from src.checks import check_boolean, check_integer, check_real
@@ -210,6 +211,8 @@ class LayerCell(RecurrentCell):
         return f"torch.nn.{type(self.layer).__name__} has no {', '.join(given)}" if given else None
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        if parametrize.is_parametrized(self.layer):  # the layer holds on to the weights it was made with
+            self.layer._flat_weights = [getattr(self.layer, name) for name in self.layer._flat_weights_names]
         leaves = tuple(leaf.unsqueeze(0).contiguous() for leaf in state)
         initial = leaves if len(leaves) > 1 else leaves[0]
         if lengths is None:

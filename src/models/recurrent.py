@@ -2,16 +2,19 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from src.cells.base import RecurrentCell, State
 from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
 from src.models.graphs import GraphedLoops
+from src.ops.noise import SequenceDropout, WeightDrop
 from src.ops.scan import scan
 
 log = logging.getLogger(__name__)
@@ -27,6 +30,9 @@ class Recurrent(nn.Module):
         num_layers: layers, each fed with the outputs of the one before.
         bidirectional: a second cell in each layer reads the sequence backwards; outputs are concatenated.
         dropout: probability on the outputs of each layer but the last, in training.
+        locked_dropout: of `src.ops.noise.SequenceDropout`.
+        weight_drop: probability, in [0, 1), that an entry of the cells' recurrent weights, those named weight_hh…, is
+            zero in training, the same ones at all steps of a sequence (AWD-LSTM: Merity et al., ICLR 2018).
         batch_first: inputs and outputs are (B, T, …) instead of (T, B, …).
         backend: "reference" is the readable loop over `cell.step`; "fused" the cell's own whole-sequence path;
             "compile" the loop over the step as `torch.compile` makes it (needs a C++ compiler on CPU); "graph" the
@@ -36,7 +42,8 @@ class Recurrent(nn.Module):
         backend: what runs: never "auto". It may change when the module is moved to another device.
 
     Raises:
-        OptionError: an argument out of bounds, an unknown backend, or "fused" where the cell has no fused path.
+        OptionError: an argument out of bounds, an unknown backend, or "fused" where the cell has no fused path;
+            `weight_drop` where the cell has no such weights.
     """
 
     def __init__(
@@ -48,13 +55,15 @@ class Recurrent(nn.Module):
         dropout: float = 0.0,
         batch_first: bool = False,
         backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
     ) -> None:
         super().__init__()
         check_integer("input_size", input_size)
         check_integer("num_layers", num_layers)
         self.directions = 2 if check_boolean("bidirectional", bidirectional) else 1
         self.batch_first = check_boolean("batch_first", batch_first)
-        self.dropout = nn.Dropout(check_real("dropout", dropout, minimum=0, below=1))
+        self.dropout = SequenceDropout(dropout, locked_dropout)
         check_choice("backend", backend, BACKENDS)
 
         cells: list[RecurrentCell] = []
@@ -64,6 +73,9 @@ class Recurrent(nn.Module):
             input_size = sum(cell.output_size for cell in layer)
         self.cells = nn.ModuleList(cells)
         self.output_size = input_size
+        self.weight_drop = check_real("weight_drop", weight_drop, minimum=0, below=1)
+        if weight_drop > 0:
+            self._drop_weights()
 
         self.asked = backend
         self.backend = ""
@@ -72,17 +84,35 @@ class Recurrent(nn.Module):
         self._graphs = GraphedLoops(scan)
         self._choose_backend(cells[0])
 
+    def _drop_weights(self) -> None:
+        weights = [
+            (module, name)
+            for module in self.cells.modules()
+            for name, _ in module.named_parameters(recurse=False)
+            if name.startswith("weight_hh")
+        ]
+        if not weights:
+            raise OptionError(
+                f"weight_drop={self.weight_drop}: {type(self.cells[0]).__name__} has no weights weight_hh; must be 0"
+            )
+        for module, name in weights:
+            parametrize.register_parametrization(module, name, WeightDrop(self.weight_drop), unsafe=True)
+
     def _choose_backend(self, cell: RecurrentCell) -> str:
         """Return the backend for a cell where it lies now, and log it when it is another than the last."""
         chosen, reason = self.asked, ""
         device = next(cell.parameters()).device.type
+        # a graph would go on with the weights that were dropped when it was captured
+        loop = "graph" if device == "cuda" and self.weight_drop == 0 else "reference"
         if self.asked in ("auto", "fused"):
             obstacle = cell.fused_obstacle()
             if obstacle is not None and self.asked == "fused":
                 raise OptionError(f"backend=fused: {obstacle}; allowed here: auto, reference, compile, graph")
             if self.asked == "auto":
-                chosen = "fused" if obstacle is None else "graph" if device == "cuda" else "reference"
+                chosen = "fused" if obstacle is None else loop
                 reason = "" if obstacle is None else f"; {obstacle}"
+        if chosen == "graph" and self.weight_drop > 0:
+            raise OptionError("backend=graph: has no weight_drop; allowed with it: auto, reference, fused, compile")
         if chosen == "graph" and not torch.cuda.is_available():
             raise OptionError("backend=graph: there is no GPU; allowed here: auto, reference, fused, compile")
         if chosen != self.backend:
@@ -132,6 +162,15 @@ class Recurrent(nn.Module):
                 raise ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
             lengths = lengths.to(next(self.parameters()).device, torch.int64)
 
+        # inside, a weight that is dropped is drawn once, whatever asks for it how often
+        with parametrize.cached() if self.weight_drop > 0 else nullcontext():
+            outputs, final = self._run_layers(inputs, state, lengths)
+        return (outputs.transpose(0, 1) if self.batch_first else outputs), final
+
+    def _run_layers(
+        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """Run all cells over (T, B, …) inputs."""
         final: list[State] = []
         outputs = inputs
         for first in range(0, len(self.cells), self.directions):
@@ -145,7 +184,7 @@ class Recurrent(nn.Module):
                 layer.append(reverse(result, lengths) if backward else result)
                 final.append(last)
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
-        return (outputs.transpose(0, 1) if self.batch_first else outputs), tuple(final)
+        return outputs, tuple(final)
 
     def _check_shapes(self, state: tuple[State, ...], batch_size: int) -> None:
         """Raise `ValueError` where a given state has not the shapes that one for this batch has."""

@@ -1,7 +1,10 @@
-"""Random masks on states, drawn once for a sequence: zoneout and dropout."""
+"""Random masks: zoneout of states, dropout of vectors and of weights."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from src.checks import check_boolean, check_real
 
 
 def keep_mask(like: Tensor, probability: float) -> Tensor:
@@ -20,3 +23,35 @@ def zoneout(new: Tensor, old: Tensor, keep: Tensor | float) -> Tensor:
 def dropout_mask(like: Tensor, probability: float) -> Tensor:
     """Draw a mask shaped as `like`: 0 with `probability`, else what keeps the mean at 1."""
     return keep_mask(like, 1 - probability) / (1 - probability)
+
+
+class SequenceDropout(nn.Module):
+    """Dropout on (T, B, X), in training.
+
+    Args:
+        probability: in [0, 1).
+        locked: drop the same units at all steps of a sequence (Gal and Ghahramani 2016), not others at each.
+    """
+
+    def __init__(self, probability: float, locked: bool = False) -> None:
+        super().__init__()
+        self.probability = check_real("dropout", probability, minimum=0, below=1)
+        self.locked = check_boolean("locked_dropout", locked)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        if not self.training or self.probability == 0:
+            return vectors
+        if self.locked:
+            return vectors * dropout_mask(vectors[:1], self.probability)
+        return F.dropout(vectors, self.probability)
+
+
+class WeightDrop(nn.Module):
+    """Dropout on the entries of a weight, in training, as a parametrization of it (DropConnect, Wan et al. 2013)."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return F.dropout(weight, self.probability, self.training)

@@ -183,7 +183,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         super().__init__()
         self.data = data
         self.baseline = baseline
-        self.model = model(vocabulary_size=vocabulary_size, output_size=output_size)
+        self.model: Any = model(vocabulary_size=vocabulary_size, output_size=output_size)
         self.metrics = SequenceMetrics(output_size) if metrics is None else metrics
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
@@ -202,10 +202,10 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             super().__setattr__(name, value)
 
     @abstractmethod
-    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+    def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
         """Draw one example as lines of text: input, target, prediction (`predicted` (B, T): classes)."""
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Any) -> Tensor:
         """Return the logits (B, T, classes)."""
         return self.model(batch.inputs)[0]
 

@@ -111,9 +111,9 @@ class TextData(SplitData):
 class TextTask(SequenceTask[TextData]):
     """Predict each symbol of a text from all before it (truncated backpropagation through time).
 
-    The state is carried from window to window, cut from the graph, and starts afresh at the beginning of the text and of
-    every evaluation. A predictor without memory knows how frequent each symbol is in training: its loss on the test split
-    is the baseline.
+    The state is carried from window to window, cut from the graph, and starts afresh at the beginning of the text and
+    of every evaluation. A predictor without memory knows how frequent each symbol is in training: its loss on the test
+    split is the baseline.
 
     Args:
         model: makes the model from the task's sizes.

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from src.cells.eurnn import EURNNCell
 from src.cells.gru import GRUCell
 from src.cells.lstm import LSTMCell
 from src.cells.rnn import RNNCell
@@ -161,6 +162,11 @@ def test_every_option_has_an_effect() -> None:
         ({}, {"num_layers": 2}),
         ({}, {"bidirectional": True}),
         ({"num_layers": 2}, {"num_layers": 2, "dropout": 0.5}),
+        ({"num_layers": 2, "dropout": 0.5}, {"num_layers": 2, "dropout": 0.5, "locked_dropout": True}),
+        ({}, {"embedding_dropout": 0.5}),
+        ({}, {"input_dropout": 0.5}),
+        ({}, {"output_dropout": 0.5}),
+        ({}, {"weight_drop": 0.5}),
     ):
         assert (run(**base)[0] - run(**changed)[0]).abs().max() > 1e-4, changed
     assert run(backend="reference")[1].recurrent.backend == "reference"
@@ -175,6 +181,13 @@ BAD_ARGUMENTS: list[tuple[str, Any]] = [
     ("num_layers", 0),
     ("bidirectional", "yes"),
     ("dropout", 1.0),
+    ("embedding_dropout", -0.1),
+    ("input_dropout", 1.0),
+    ("output_dropout", "half"),
+    ("weight_drop", 1.0),
+    ("locked_dropout", 1),
+    ("tied", "yes"),
+    ("tied", True),  # one-hot inputs have no weights to share
     ("backend", "tpu"),
     ("vocabulary_size", 0),
     ("vocabulary_size", 2.0),
@@ -191,3 +204,78 @@ def test_bad_arguments_are_refused_in_one_line(name: str, value: Any) -> None:
         SequenceModel(**arguments)
     assert str(caught.value).startswith(f"{name}={value}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_tied_weights_are_one_parameter_that_both_ends_train() -> None:
+    model = SequenceModel(gru, V, V, embedding_size=N, tied=True).double()
+    assert model.head.weight is model.embedding.weight
+    assert count(SequenceModel(gru, V, V, embedding_size=N)) - count(model) == V * N
+    tokens = torch.zeros(1, 1, dtype=torch.long)
+    model(tokens)[0][0, 0, 1].backward()
+    rows = model.embedding.weight.grad.abs().sum(dim=1).nonzero().flatten().tolist()
+    assert rows == [0, 1], "the token that was read and the one that was predicted"
+
+
+@pytest.mark.parametrize("sizes", [{"embedding_size": N + 1}, {"embedding_size": N, "output_size": V + 1}])
+def test_weights_are_tied_only_where_the_sizes_allow(sizes: dict[str, int]) -> None:
+    with pytest.raises(OptionError, match=r"tied=True: the embedding is \(11, \d\) and the head \(1[12], 6\)"):
+        SequenceModel(gru, V, **{"output_size": V, **sizes}, tied=True)
+
+
+@pytest.mark.parametrize("embedding_size", [None, 7])
+def test_embedding_dropout_drops_a_token_wherever_it_stands(embedding_size: int | None) -> None:
+    model = SequenceModel(gru, V, OUT, embedding_size=embedding_size, embedding_dropout=0.5)
+    seen = []
+    model.recurrent.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    tokens = torch.arange(V).repeat(2).view(2, V)
+    model(tokens)
+    model.eval()(tokens)
+    dropped, whole = seen
+    share = (dropped / whole).nan_to_num(nan=-1).amax(dim=-1)  # (V, 2): 0 dropped, 2 kept
+    assert set(share.flatten().tolist()) == {0.0, 2.0}
+    assert torch.equal(share[:, 0], share[:, 1])
+
+
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+@pytest.mark.parametrize("cell", [GRUCell, LSTMCell, RNNCell, RUMCell])
+def test_weight_drop_draws_recurrent_weights_once_a_sequence(cell: Any, backend: str) -> None:
+    options = {"weight_drop": 0.4, "backend": backend}
+    model = SequenceModel(functools.partial(cell, hidden_size=N), V, OUT, **options).double()
+    module, name = next(
+        (module, name)
+        for module in model.recurrent.modules()
+        for name in ("weight_hh", "weight_hh_l0")
+        if hasattr(module, name)
+    )
+    original = dict(module.named_parameters())[f"parametrizations.{name}.original"]
+    tokens = torch.randint(V, (BATCH, STEPS))
+
+    torch.manual_seed(5)
+    logits, _ = model(tokens)
+    logits.square().sum().backward()
+    kept = original.grad != 0
+    assert 0.3 < kept.double().mean() < 0.9, "what is dropped gets no gradient"
+
+    # the same weights without dropping: one draw served all steps
+    plain = SequenceModel(functools.partial(cell, hidden_size=N), V, OUT, backend=backend).double()
+    state = {
+        key.replace("parametrizations.", "").replace(".original", ""): value
+        for key, value in model.state_dict().items()
+    }
+    key = next(key for key in state if key.endswith(name))
+    state[key] = torch.where(kept, original / 0.6, 0.0)
+    plain.load_state_dict(state)
+    torch.testing.assert_close(plain(tokens)[0], logits, rtol=0, atol=1e-10)
+
+    torch.manual_seed(6)
+    assert not torch.equal(model(tokens)[0], logits)
+    state[key] = original
+    plain.load_state_dict(state)
+    torch.testing.assert_close(model.eval()(tokens)[0], plain.eval()(tokens)[0], rtol=0, atol=1e-12)
+
+
+def test_weight_drop_is_refused_where_there_is_nothing_to_drop() -> None:
+    with pytest.raises(OptionError, match=r"^weight_drop=0.5: EURNNCell has no weights weight_hh; must be 0$"):
+        SequenceModel(functools.partial(EURNNCell, hidden_size=N), V, OUT, weight_drop=0.5)
+    with pytest.raises(OptionError, match=r"^backend=graph: has no weight_drop; "):
+        SequenceModel(gru, V, OUT, weight_drop=0.5, backend="graph")
