@@ -30,6 +30,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#332288", "#56b4e9", "#e
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 UNBOUNDED = 1000  # characters a line where there is no terminal to fit into
+SCALES = {"accuracy": (100, 1), "bits": (1, 3), "perplexity": (1, 1)}  # factor and digits of a sweep's measure
 LINEAR = 2  # the linear axis ends at so many baselines: before learning the loss is 50 times as high
 
 
@@ -143,16 +144,23 @@ def report_sweep(where: str) -> None:
     for sweep in shown:
         mine = [job for job in jobs if job.experiment in sweep.papers]
         rows = sweeps.rows_of(sweep, mine)
-        console.print(_paper_table(sweep, rows) if sweep.layout == "table" else _curves_table(sweep, rows))
-        if sweep.layout == "curves":
+        if sweep.layout == "table":
+            references, absent = _ngrams(sweep, rows)
+            console.print(_paper_table(sweep, rows, references))
+            console.print(*absent, end="", soft_wrap=True)
+        else:
+            console.print(_curves_table(sweep, rows))
             console.print(f"Drawn: {draw_curves(sweep, rows, directory)}", soft_wrap=True)
         _print_shortfall(console, sweep, rows, directory)
     for line in broken:
         console.print(line, soft_wrap=True)
 
 
-def _paper_table(sweep: Sweep, rows: list[Row]) -> Table:
-    """Return measured accuracy and size of each row beside the paper's, for each value of the sweep's column."""
+def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) -> Table:
+    """Return the sweep's measure and the size of each row beside the paper's, for each value of the sweep's column.
+
+    Below them stand references, of which nothing is trained.
+    """
     columns = _columns(sweep, rows)
     table = _new_table(sweep, rows)
     for column in columns:
@@ -161,17 +169,45 @@ def _paper_table(sweep: Sweep, rows: list[Row]) -> Table:
         table.add_column("paper", justify="right", min_width=5)
     table.add_column("parameters", justify="right", min_width=10)
     table.add_column("paper", justify="right", min_width=5)
+    _, digits = SCALES[sweep.measure]
     for row in rows:
         cells, sizes = [], []
         for column in columns:
             jobs = _in_column(sweep, row, column)
-            published = row.paper.get("accuracy", {}).get(column)
-            cells += [_accuracy(jobs, sweep.axes["seed"]), "–" if published is None else f"{published:.1f}"]
+            published = row.paper.get(sweep.measure)
+            if isinstance(published, dict):
+                published = published.get(column)
+            cells += [_measured(sweep, jobs), "–" if published is None else f"{published:.{digits}f}"]
             sizes += [f"{job.results['parameters']:,.0f}" for job in jobs if job.results]
         parameters = row.paper.get("parameters")
-        published = "–" if parameters is None else f"{parameters / 1000:g}k"
+        published = "–" if parameters is None else thousands(parameters)
         table.add_row(_label(row, rows), *cells, "\n".join(dict.fromkeys(sizes)) or "–", published)
+    for name, value in references.items():
+        table.add_row(name, f"{value:.{digits}f}", "–", "–", "–")
     return table
+
+
+def thousands(count: float) -> str:
+    """Return a number as papers print those of parameters: 14k, 7.2M."""
+    return f"{count / 1000:g}k" if count < 1e6 else f"{count / 1e6:g}M"
+
+
+def _ngrams(sweep: Sweep, rows: list[Row]) -> tuple[dict[str, float], list[str]]:
+    """Return the measure of the sweep's n-gram models on the text of its runs, or a line why there is none."""
+    configs = [job.config for row in rows for job in row.jobs if "corpus" in job.config.task]
+    if not sweep.ngrams or not configs:
+        return {}, []
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    from src.data import ngrams
+
+    try:
+        corpus = instantiate(configs[0].task.corpus)
+    except InstantiationException as error:
+        return {}, [f"No n-grams: {error.__cause__}\n"]
+    scores = {score.order: score._asdict()[sweep.measure] for score in ngrams.evaluate(corpus, max(sweep.ngrams))}
+    return {f"{order}-gram (Witten–Bell)": scores[order] for order in sweep.ngrams}, []
 
 
 def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
@@ -184,7 +220,7 @@ def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     for row in rows:
         losses = _mean(row.jobs, lambda results: results["test/loss"])
         factors = _mean(row.jobs, lambda results: results["test/loss"] / results["test/baseline"])
-        accuracy = _accuracy(row.jobs, sweep.axes["seed"])
+        accuracy = _measured(sweep, row.jobs)
         table.add_row(_label(row, rows), losses, factors, accuracy, row.paper.get("finding", "–"))
     return table
 
@@ -232,22 +268,23 @@ def _mean(jobs: list[Job], figure: Callable[[dict[str, float]], float]) -> str:
     return f"{fmean(values):.4f}" if values else "–"
 
 
-def _accuracy(jobs: list[Job], seeds: list[str]) -> str:
-    """Return test accuracy in % with the seeds and steps it stands for, and the seeds that it lacks."""
+def _measured(sweep: Sweep, jobs: list[Job]) -> str:
+    """Return the sweep's measure on test with the seeds and steps it stands for, and the seeds that it lacks."""
     if not jobs:
         return "missing"
     lines = []
     done = [(job, job.results) for job in jobs if job.results]
     if done:
-        values = [100 * results["test/accuracy"] for _, results in done]
+        scale, digits = SCALES[sweep.measure]
+        values = [scale * results[f"test/{sweep.measure}"] for _, results in done]
         steps = sorted({job.steps for job, _ in done})
         lines += [
-            f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else ""),
+            f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""),
             f"{'seed' if len(done) == 1 else 'seeds'} {', '.join(job.seed for job, _ in done)}",
             f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps",
         ]
     lines += [f"seed {job.seed} {job.state}" for job in jobs if not job.results]
-    lines += [f"seed {seed} missing" for seed in _absent(jobs, seeds)]
+    lines += [f"seed {seed} missing" for seed in _absent(jobs, sweep.axes["seed"])]
     return "\n".join(lines)
 
 

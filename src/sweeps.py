@@ -15,6 +15,7 @@ from src.cli import CONFIG_PATH, choices
 
 DIRECTORY = Path("outputs/sweep")  # as conf/sweep/_base.yaml has it
 LAYOUTS = ("table", "curves")
+MEASURES = ("accuracy", "bits", "perplexity")
 RESULTS = ("test/accuracy", "test/loss", "test/baseline", "parameters", "steps")
 # Overrides by which a run is no other setting of its row: which job it is, and what does not change what it computes.
 NOT_SETTINGS = (
@@ -37,17 +38,21 @@ class Sweep:
         name: of the file, as in sweep=<name>.
         title: what is shown.
         layout: one of `LAYOUTS`.
+        measure: one of `MEASURES`: what a table is of, in the runs' results and in what the paper says.
         column: the key whose values are a table's columns, None for one column.
         axes: the values of each key, in order; those of `experiment` are the rows.
         papers: what the paper says of each row, the node `paper` of its file in conf/experiment.
+        ngrams: orders of the n-gram models that stand below the rows.
     """
 
     name: str
     title: str
     layout: str
+    measure: str
     column: str | None
     axes: dict[str, list[str]]
     papers: dict[str, dict[str, Any]]
+    ngrams: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,9 +122,11 @@ def load(name: str) -> Sweep:
         name,
         report.title,
         check_choice("report.layout", report.layout, LAYOUTS),
+        check_choice("report.measure", report.get("measure", MEASURES[0]), MEASURES),
         report.get("column"),
         axes,
         {experiment: _paper(experiment) for experiment in axes["experiment"]},
+        tuple(report.get("ngrams", ())),
     )
 
 
@@ -171,7 +178,10 @@ def _read_job(directory: Path) -> Job:
     overrides = {str(override).lstrip("+~").partition("=")[0]: str(override) for override in given}
     # a run that failed before its first step has logged nothing
     logged = runs.read_metrics(directory, "train/loss")[0] if (directory / runs.METRICS).is_file() else []
-    results = run.results and {name: float(run.results[name]) for name in RESULTS}
+    results = run.results and {name: float(value) for name, value in run.results.items() if value is not None}
+    missing = [name for name in RESULTS if results and name not in results]
+    if missing:
+        raise OptionError(f"{runs.DONE} has no {', '.join(missing)}")
     if run.config.get("seed") is None:
         raise OptionError(f"{runs.CONFIG} has no seed")
     return Job(

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from src import report, runs, sweeps
+from src.data import corpora, ngrams
 from tests.running import SMALL_COPY, Outcome, choices, invoke, spawn
 
 RESULTS = {
@@ -370,13 +371,13 @@ def test_a_directory_with_rows_of_several_sweeps_gives_them_all(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "sweep=<nothing>: must be one of rum_paper_fig4, rum_paper_table1, or a directory that holds runs"),
-        (["sweep=nothing"], "sweep=nothing: must be one of rum_paper_fig4, rum_paper_table1, or a directory"),
+        ([], "sweep=<nothing>: must be one of {SWEEPS}, or a directory that holds runs"),
+        (["sweep=nothing"], "sweep=nothing: must be one of {SWEEPS}, or a directory"),
         (
             ["sweep=rum_paper_fig4"],
             "sweep=rum_paper_fig4: has not been run yet: python -m src.train sweep=rum_paper_fig4",
         ),
-        (["sweep={}"], "sweep={}: there is no run there, let alone one of a row of rum_paper_fig4, rum_paper_table1"),
+        (["sweep={}"], "sweep={}: there is no run there, let alone one of a row of {SWEEPS}"),
         (["figure=nothing"], "figure=nothing: must be one of target_kernel, "),
         (["figure=target_kernel"], "run=<nothing>: must be a run directory"),
         (["figure=target_kernel", "run={}"], "run={}: must be a run directory, one that holds config.yaml"),
@@ -389,7 +390,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = invoke(*(argument.format(tmp_path) for argument in arguments), entry="report").error
-    assert error.startswith(expected.format(tmp_path))
+    assert error.startswith(expected.format(tmp_path, SWEEPS=", ".join(choices("sweep"))))
     assert not list(tmp_path.iterdir())
 
 
@@ -424,3 +425,28 @@ def test_help_shows_what_can_be_asked_for() -> None:
     out = invoke("--help", entry="report").out
     assert "python -m src.report sweep=rum_paper_table1" in out
     assert "figure: null" in out
+
+
+def test_a_table_in_bits_has_ngrams_below_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("abcabcabd" * 400)
+    monkeypatch.setenv("GYRE_CACHE", str(tmp_path / "cache"))
+    corpus = {"_target_": "src.data.corpora.load_file", "path": str(text), "data_dir": str(tmp_path / "data")}
+    for seed, bits in ((1, 1.2394), (2, 1.2414)):
+        run = write_run(tmp_path, "rum_paper/table3/lstm_1000", seed=seed, accuracy=0.7)
+        (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"corpus": corpus}}))
+        results = {**json.loads((run / "DONE").read_text()), "test/bits": bits, "parameters": 4_586_450}
+        (run / "DONE").write_text(json.dumps(results))
+    cells, printed = report_of(tmp_path)
+    assert cells["LSTM 1000"] == ["1.240 ± 0.001 seeds 1, 2 100,000 steps", "1.240", "4,586,450", "4.5M"]
+    assert cells["FS-RUM-2"] == ["missing", "1.189", "–", "11.2M"]
+    expected = ngrams.evaluate(corpora.load_file(text, tmp_path), 7)
+    for order in (1, 3, 5, 7):
+        assert cells[f"{order}-gram (Witten–Bell)"] == [f"{expected[order - 1].bits:.3f}", "–", "–", "–"]
+    assert 1.88 < expected[0].bits < 1.9
+    assert expected[4].bits < 0.5
+
+    text.unlink()
+    cells, printed = report_of(tmp_path)
+    assert "1-gram (Witten–Bell)" not in cells
+    assert f"No n-grams: path={text}: cannot be read (No such file or directory)\n" in printed
