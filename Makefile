@@ -1,7 +1,7 @@
 # Everything installs itself into .venv on first use, and again only when the versions change.
 PYTHON ?= python3
 ARGS ?= model=rum task=copy
-CORPORA ?= ptb text8 enwik8
+CORPORA ?= ptb text8 enwik8 babi
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed

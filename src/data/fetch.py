@@ -1,9 +1,9 @@
 """Where published corpora come from, and how they get into the data folder.
 
-    python -m src.data.fetch ptb text8 enwik8
+    python -m src.data.fetch ptb text8 enwik8 babi
 
-An archive is downloaded to a file named .part, which a killed download goes on with, and unpacked; a file gets its name
-once its checksum is right, so that what has its name is whole.
+An archive is downloaded to a file named .part, which a killed download goes on with, and unpacked, or kept as it is; a
+file gets its name once its checksum is right, so that what has its name is whole.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Source(NamedTuple):
     """A corpus, in the folder of its name in the data folder.
 
     Attributes:
-        files: what the archive has.
+        files: what the archive has, or the archive itself, by the name that ends its address.
         addresses: of archives that have these files, tried in turn.
         licence: on what terms the text may be used.
         derived: files made from the others.
@@ -82,6 +82,10 @@ def spell(words: bytes) -> bytes:
 
 WIKIPEDIA = "Wikipedia's text: CC BY-SA and GFDL"
 
+# It has files of one name in several folders, so it stays packed. Size and checksum are those that Hugging Face's data
+# set babi_qa records for the address below.
+BABI = File("tasks_1-20_v1-2.tar.gz", 15_719_851, "0364ebde659f14d11bc21744516c5ec49d3d06cb692733f66680771244998898")
+
 # text8 and enwik8: https://mattmahoney.net/dc/textdata.html. The second address of ptb is a copy with the same bytes.
 SOURCES = {
     "ptb": Source(
@@ -111,6 +115,11 @@ SOURCES = {
         (File("enwik8", 100_000_000, "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"),),
         ("http://mattmahoney.net/dc/enwik8.zip",),
         WIKIPEDIA,
+    ),
+    "babi": Source(
+        (BABI,),
+        (f"http://www.thespermwhale.com/jaseweston/babi/{BABI.name}",),
+        "CC BY 3.0",
     ),
 }
 
@@ -263,7 +272,7 @@ def _progress(name: str, start: int, total: int | None) -> Iterator[Callable[[in
 
 
 def _unpack(archive: Path, file: File, target: Path) -> None:
-    """Write one file of a .zip or a .tgz, wherever it lies there, and check it.
+    """Write one file of a .zip or a .tgz, wherever it lies there, or the archive itself, and check it.
 
     Raises:
         KeyError: the archive has no such file, or another one of this name.
@@ -280,7 +289,10 @@ def _unpack(archive: Path, file: File, target: Path) -> None:
 
 @contextmanager
 def _open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
-    if zipfile.is_zipfile(archive):
+    if archive.name == f"{name}.part":
+        with archive.open("rb") as whole:
+            yield whole
+    elif zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             path = next((path for path in zipped.namelist() if path.rsplit("/", 1)[-1] == name), name)
             with zipped.open(path) as member:

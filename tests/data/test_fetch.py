@@ -169,6 +169,21 @@ def test_a_whole_or_longer_part_is_fetched_anew(tmp_path: Path, server: Server, 
     assert server.asked == [f"bytes={len(server.files['words.zip'])}-", None]
 
 
+def test_an_archive_may_be_kept_packed(tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    content = tarred({"en/words.txt": CONTENT, "de/words.txt": CONTENT})
+    server.files["words.tar.gz"] = content[:-1] + b"?"
+    source = Source((described("words.tar.gz", content),), (server.address("words.tar.gz"),), "free")
+    with pytest.raises(OptionError, match=r"not an archive with the published words\.tar\.gz\): "):
+        fetch("words", tmp_path, {"words": source})
+    assert folder_of(tmp_path / "words") == {}
+    server.files["words.tar.gz"] = content
+    fetch("words", tmp_path, {"words": source})
+    assert folder_of(tmp_path / "words") == {"words.tar.gz": content}
+    capsys.readouterr()
+    fetch("words", tmp_path, {"words": source})
+    assert capsys.readouterr().out == f"words: all there, in {tmp_path / 'words'}\n"
+
+
 @pytest.mark.parametrize(
     "content",
     [
