@@ -68,6 +68,27 @@ def build_task(config: DictConfig) -> SequenceTask:
     return make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
 
 
+def build_trained(run: runs.Run, checkpoint: str) -> tuple[SequenceTask, int]:
+    """Return a run's task with the weights of a checkpoint, for evaluation, and the steps taken by then.
+
+    It lies where the run's trainer puts it.
+
+    Args:
+        run: finished or stopped.
+        checkpoint: "best" or "last".
+
+    Raises:
+        OptionError: the run has no checkpoint, or one of another model.
+    """
+    prepare(run.config)
+    task = build_task(run.config)
+    path = choose_checkpoint(run.directory, checkpoint)
+    step = check_fits(task, path)
+    task.load_state_dict(load_checkpoint(path)["state_dict"])
+    trainer = build_trainer(run.config, run.directory, loggers=[], callbacks=[])
+    return task.to(trainer.strategy.root_device).eval(), step
+
+
 def build_trainer(
     config: DictConfig, directory: Path, loggers: list[Any], callbacks: list[Callback] | None = None
 ) -> Trainer:

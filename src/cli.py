@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -23,7 +25,7 @@ CONFIG_PATH = str(Path(__file__).parents[1] / "conf")
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
-def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
+def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: tuple[str, ...] = ()) -> None:
     """Compose the configuration from the command line and run the function on it, once or over a sweep.
 
     Ends the process with status 1 and one line on standard error when anything fails; HYDRA_FULL_ERROR=1 shows the
@@ -32,7 +34,9 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str) -> None:
     Args:
         task_function: what is run.
         config_name: of its file in conf/, with the folder where its groups lie if that is not conf/ itself.
+        literal: options whose values are text that is taken as it stands, not in Hydra's grammar.
     """
+    sys.argv[1:] = [quote(word) if word.partition("=")[0] in literal else word for word in sys.argv[1:]]
     file = Path(CONFIG_PATH, config_name)
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
@@ -78,6 +82,18 @@ def help_text(file: Path, overrides: list[str]) -> str:
     groups = [name for name in folders if not name.startswith("_")]
     listed = "\n".join(f"{group}: {', '.join(choices(group))}" for group in groups) + "\n"
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config))
+
+
+def quote(override: str) -> str:
+    """Return an override key=value that Hydra reads as this very text; one whose value has quotes around it stays.
+
+    Hydra takes unquoted text apart: it strips spaces, sweeps over commas and refuses apostrophes.
+    """
+    key, equals, value = override.partition("=")
+    if not equals or re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL):
+        return override
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation
+    return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
 
 
 class JobError(Exception):

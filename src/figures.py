@@ -62,22 +62,6 @@ def _save(figure: Figure, stem: Path) -> Path:
     return stem.with_suffix(".png")
 
 
-def build_trained(run: runs.Run) -> tuple[SequenceTask, int]:
-    """Return a run's task with the weights of its best checkpoint, for evaluation, and the steps taken by then.
-
-    It lies where the run's trainer puts it.
-
-    Raises:
-        OptionError: the run has no checkpoint, or one of another model.
-    """
-    task = build_of(run)
-    checkpoint = build.choose_checkpoint(run.directory, "best")
-    step = build.check_fits(task, checkpoint)
-    task.load_state_dict(build.load_checkpoint(checkpoint)["state_dict"])
-    trainer = build.build_trainer(run.config, run.directory, loggers=[], callbacks=[])
-    return task.to(trainer.strategy.root_device).eval(), step
-
-
 def build_of(run: runs.Run) -> SequenceTask:
     """Return a run's task as its training began with."""
     build.prepare(run.config)
@@ -125,7 +109,7 @@ def described(node: Any) -> str:
 
 def target_kernel(run: runs.Run) -> Figure:
     """Draw W_hh^τ of every RUM in the model (Fig. 5A)."""
-    task, step = build_trained(run)
+    task, step = build.build_trained(run, "best")
     cells = [cell for cell in cells_of(task) if isinstance(cell, RUMCell)]
     if not cells:
         raise lacks(run, task, "a memory target")
@@ -206,7 +190,7 @@ class Landscape:
     """
 
     def __init__(self, run: runs.Run) -> None:
-        self.task, self.step = build_trained(run)
+        self.task, self.step = build.build_trained(run, "best")
         self.phases = phases_of(self.task)
         if not self.phases:
             raise lacks(run, self.task, "phase-coded weights")

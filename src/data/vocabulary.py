@@ -1,5 +1,6 @@
 """Symbols of a text, characters, words or bytes, and the integers that stand for them."""
 
+import codecs
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
@@ -109,20 +110,14 @@ class Vocabulary:
                 name += f" (U+{ord(str(symbol)):04X})"
             raise OptionError(
                 f"{place}: {name} at position {position} does not occur in the training text: remove or replace it, "
-                f"or, with a file of your own, set minimum_count=2, which takes rare symbols for {UNKNOWN}"
+                f"or train on a file of your own with minimum_count=2, which takes rare symbols for {UNKNOWN}"
             )
         return indices.astype(self.dtype)
 
     def decode(self, indices: Iterable[int]) -> str:
         """Return the text of numbers: words between spaces, `<eos>` as the end of a line, broken UTF-8 as �."""
-        symbols = [self.symbols[index] for index in indices]
-        if self.level == "word":
-            pieces = ("\n" if symbol == END_OF_LINE else f"{symbol} " for symbol in symbols)
-            return "".join(pieces).replace(" \n", "\n").removesuffix(" ")
-        if self.level == "byte":
-            # an added <unk> is no byte: it stays readable
-            return "".join(symbols).encode("latin-1").decode(errors="replace")
-        return "".join(symbols)
+        decoder = Decoder(self.level)
+        return "".join(decoder.add(self.symbols[index]) for index in indices) + decoder.end()
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` makes the same vocabulary of: strings in plain containers."""
@@ -132,6 +127,34 @@ class Vocabulary:
     def from_json(cls, saved: Mapping[str, Any]) -> "Vocabulary":
         """Return the vocabulary that `to_json` was called on."""
         return cls(saved["level"], saved["symbols"])
+
+
+class Decoder:
+    """Makes text of symbols that come one after another.
+
+    Args:
+        level: of the vocabulary.
+    """
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+        self._within_line = False
+        self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def add(self, symbol: str) -> str:
+        """Return the text that a symbol adds: of a character's bytes, all of it with the last of them."""
+        if self._level == "byte":
+            return self._bytes.decode(symbol.encode("latin-1"))  # an added <unk> is no byte: it stays readable
+        if self._level == "char":
+            return symbol
+        ends = symbol == END_OF_LINE
+        text = "\n" if ends else f" {symbol}" if self._within_line else symbol
+        self._within_line = not ends
+        return text
+
+    def end(self) -> str:
+        """Return what is left: � for a character that lacks bytes."""
+        return self._bytes.decode(b"", final=True)
 
 
 def split_words(text: str) -> list[str]:

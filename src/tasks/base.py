@@ -1,7 +1,7 @@
 """What all tasks share: the data module over splits, the training step, metrics, optimizer and schedule."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -204,6 +204,14 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
     @abstractmethod
     def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
         """Draw one example as lines of text: input, target, prediction (`predicted` (B, T): classes)."""
+
+    def generators(self) -> list[Callable[..., Iterator[str]]]:
+        """Return what this task can have its model write, for `src.generate`: none unless a task says so.
+
+        Each takes keyword arguments, which are options of conf/generate.yaml where null stands for the argument's
+        default, and yields text for standard output. The options that are given decide between several.
+        """
+        return []
 
     def forward(self, batch: Any) -> Tensor:
         """Return the logits (B, T, classes)."""

@@ -11,6 +11,10 @@ Each row goes on where it ended, window after window, and so does the network's 
 
 import logging
 import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +24,19 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torchmetrics import Metric
 
-from src.checks import check_choice, check_integer
+from src.checks import OptionError, check_choice, check_integer, check_real
 from src.data.batching import IGNORED
 from src.data.corpora import Corpus
+from src.data.vocabulary import END_OF_LINE, Decoder, Symbols, Vocabulary
 from src.data.windows import Window, Windows, WindowStream
+from src.models.prediction import read, sample
 from src.models.recurrent import detach
+from src.surprisal import Reading, print_readings, write_page
 from src.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitData
 
 log = logging.getLogger(__name__)
 SHOWN = 60  # columns of an example
+LIKELIEST = 3  # symbols that are shown beside one that was read
 SIGNS = {" ": "_", "\n": "⏎", "\t": "⇥"}  # of symbols that cannot be seen
 
 
@@ -156,6 +164,104 @@ class TextTask(SequenceTask[TextData]):
         self._states[self.training] = detach(state)
         return logits
 
+    def generators(self) -> list[Callable[..., Iterator[str]]]:
+        return [self.continue_text, self.show_surprisal]
+
+    def continue_text(
+        self, *, prompt: str = "", length: int = 500, temperature: float = 1.0, top_p: float = 1.0, seed: int = 1
+    ) -> Iterator[str]:
+        """Yield a prompt and what the model goes on with, symbol by symbol.
+
+        Without a prompt the model first reads the end of a line, or a space where the vocabulary has none, or else the
+        symbol that is most frequent in training; it is not written out.
+
+        Args:
+            prompt: what the text begins with.
+            length: symbols after the prompt.
+            temperature, top_p: of `src.models.prediction.distribution`.
+            seed: of the draws.
+
+        Raises:
+            OptionError: an option out of its bounds, or a prompt with a symbol that the vocabulary lacks.
+        """
+        check_integer("length", length)
+        check_real("temperature", temperature, minimum=0)
+        check_real("top_p", top_p, above=0, maximum=1)
+        check_integer("seed", seed, minimum=0, maximum=2**32 - 1)
+        vocabulary = self.data.corpus.vocabulary
+        symbols = vocabulary.segment(prompt)
+        first = self._to_tokens(vocabulary.encode(symbols, "prompt")) if symbols else torch.tensor([self._start()])
+        decoder = Decoder(vocabulary.level)
+        yield "".join(map(decoder.add, named(symbols)))
+        tokens = sample(
+            self.model,
+            first.to(self.device),
+            window=self.data.window,
+            temperature=temperature,
+            top_p=top_p,
+            seed=seed,
+        )
+        for token in islice(tokens, length):
+            yield decoder.add(vocabulary.symbols[token])
+        yield decoder.end()
+
+    def show_surprisal(self, *, surprisal: str, html: str | None = None) -> Iterator[str]:
+        """Yield a text with each symbol coloured by its surprisal, or write that as a page.
+
+        Args:
+            surprisal: a file in UTF-8 (of any kind where symbols are bytes), or "-" for standard input.
+            html: the page to write.
+
+        Raises:
+            OptionError: a text that cannot be read, of less than two symbols, or with one that the vocabulary lacks.
+        """
+        level = self.data.corpus.level
+        readings = self.readings(read_text(surprisal, self.data.corpus.vocabulary), f"surprisal={surprisal}")
+        if html is None:
+            yield from print_readings(readings, level)
+        else:
+            title = "standard input" if surprisal == "-" else Path(surprisal).name
+            yield write_page(Path(html), readings, level, title)
+
+    def readings(self, symbols: Symbols, place: str = "text") -> Iterator[Reading]:
+        """Yield how likely the model held each symbol of a text, given all before it.
+
+        The mean of −ln p is the loss that evaluation finds of this text in one row, where the first is not predicted.
+
+        Args:
+            symbols: of the text.
+            place: what the text is, for errors.
+
+        Raises:
+            OptionError: less than two symbols, or one that the vocabulary lacks.
+        """
+        vocabulary = self.data.corpus.vocabulary
+        if len(symbols) < 2:
+            raise OptionError(f"{place}: has {len(symbols)} {vocabulary.level}s, and must have at least 2")
+        tokens = self._to_tokens(vocabulary.encode(symbols, place))
+        texts = zip(named(symbols), (vocabulary.symbols[token] for token in tokens.tolist()), strict=True)
+        yield Reading(*next(texts), None, ())
+        targets = tokens[1:].split(self.data.window)
+        windows = read(self.model, tokens[:-1].to(self.device), self.data.window)
+        for (logits, _), target in zip(windows, targets, strict=True):
+            losses = F.cross_entropy(logits, target.to(self.device), reduction="none")
+            highest = logits.softmax(dim=-1).topk(min(LIKELIEST, len(vocabulary)))
+            alternatives = zip(highest.values.tolist(), highest.indices.tolist(), strict=True)
+            for loss, (values, indices) in zip(losses.tolist(), alternatives, strict=True):
+                likeliest = tuple((vocabulary.symbols[i], value) for i, value in zip(indices, values, strict=True))
+                yield Reading(*next(texts), loss / math.log(2), likeliest)
+
+    def _to_tokens(self, numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers.astype(np.int64))
+
+    def _start(self) -> int:
+        """Return what is read where there is no prompt."""
+        corpus = self.data.corpus
+        for symbol in (END_OF_LINE, "\n", " "):
+            if symbol in corpus.vocabulary.index:
+                return corpus.vocabulary.index[symbol]
+        return int(np.bincount(corpus.splits["train"]).argmax())
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint["carried"] = tree_leaves(self._states.get(True))
@@ -184,6 +290,36 @@ class TextTask(SequenceTask[TextData]):
             return "·"
         symbol = self.data.corpus.vocabulary.symbols[token]
         return SIGNS.get(symbol, symbol)
+
+
+def read_text(name: str, vocabulary: Vocabulary) -> Symbols:
+    """Return the symbols of a file, "-" for standard input.
+
+    A line end at the end, which most files have, is left out where the vocabulary has none.
+
+    Raises:
+        OptionError: it cannot be read, is empty or, unless symbols are bytes, not in UTF-8.
+    """
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        text = content if vocabulary.level == "byte" else content.decode()
+    except OSError as error:
+        raise OptionError(f"surprisal={name}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise OptionError(
+            f"surprisal={name}: is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}"
+        ) from None
+    if not content:
+        raise OptionError(f"surprisal={name}: is empty")
+    if isinstance(text, bytes):
+        return text
+    line_end = END_OF_LINE if vocabulary.level == "word" else "\n"
+    return vocabulary.segment(text if line_end in vocabulary.index else text.removesuffix("\n"))
+
+
+def named(symbols: Symbols) -> Iterable[str]:
+    """Return symbols as a vocabulary calls them: bytes by the characters of the same code points."""
+    return symbols.decode("latin-1") if isinstance(symbols, bytes) else symbols
 
 
 def unigram_loss(corpus: Corpus) -> float:
