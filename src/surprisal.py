@@ -14,10 +14,10 @@ from rich.style import Style
 from rich.text import Text
 
 from src import runs
-from src.data.vocabulary import Decoder
+from src.data.vocabulary import END_OF_LINE, Decoder
 
 UNITS = {"char": "character", "word": "word", "byte": "byte"}
-WORDS = {" ": "space", "\n": "line end", "\t": "tab", "\r": "carriage return"}  # for what cannot be seen
+UNSEEN = {" ": "space", "\n": "line end", END_OF_LINE: "line end", "\t": "tab", "\r": "carriage return"}
 
 # Where a stronger colour begins, in bits; below the first there is none. The same for every text, so that two of them,
 # or two models, can be compared.
@@ -112,7 +112,7 @@ class Mean:
     def __str__(self) -> str:
         mean = self._bits / self._count
         over = f"{self._count:,} {self._unit}{'s' if self._count > 1 else ''}"
-        return f"{mean:.4f} bits a {self._unit}, perplexity {2**mean:.4g}, over {over}"
+        return f"mean {mean:.4f} bits a {self._unit}, perplexity {2**mean:.4g}, over {over}"
 
 
 def print_readings(readings: Iterable[Reading], level: str) -> Iterator[str]:
@@ -164,9 +164,13 @@ def write_page(path: Path, readings: Iterable[Reading], level: str, title: str) 
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(HEAD.substitute(title=html.escape(title), unit=UNITS[level], style=_style()))
+            file.write(
+                HEAD.substitute(
+                    title=html.escape(title), unit="word" if level == "word" else "character", style=_style()
+                )
+            )
             for cell in cells(mean.count(readings), level):
-                shown = html.escape(cell.gap) + _mark(cell)
+                shown = html.escape(cell.gap) + _mark(cell, level)
                 file.write(shown + "\n" if cell.text.endswith("\n") else shown)
             legend = "".join(f'<span class="s{step}">{html.escape(name)}</span>' for step, name in enumerate(steps()))
             file.write(FOOT.substitute(legend=legend, mean=html.escape(str(mean))))
@@ -196,25 +200,25 @@ def steps() -> list[str]:
     return [f"< {LIMITS[0]}", *between, f"≥ {LIMITS[-1]}"]
 
 
-def describe(cell: Cell) -> str:
-    """Return what hovering over a cell tells: symbol and bits, then what the model held likelier, a line each."""
+def describe(cell: Cell, level: str) -> str:
+    """Return what hovering over a cell tells: symbol and bits, then what the model held likeliest, a line each."""
     lines = []
     if len(cell.readings) > 1:
-        lines.append(f"{_name(cell.text)}: {cell.bits:.2f} bits, of {len(cell.readings)} bytes")
+        lines.append(f"{_name(cell.text, 'char')}: {cell.bits:.2f} bits, of {len(cell.readings)} bytes")
     for reading in cell.readings:
         read_as = "" if reading.token == reading.symbol else f" (read as {reading.token})"
-        name = _name(reading.symbol, is_byte=len(cell.readings) > 1) + read_as
+        name = _name(reading.symbol, level) + read_as
         if reading.bits is None:
             lines.append(f"{name}: the first, which nothing predicts")
         else:
             lines.append(f"{name}: {reading.bits:.2f} bits")
-            lines += [f"{_percent(chance)}  {_name(symbol)}" for symbol, chance in reading.likeliest]
+            lines += [f"{_percent(chance)}  {_name(symbol, level)}" for symbol, chance in reading.likeliest]
     return "\n".join(lines)
 
 
-def _mark(cell: Cell) -> str:
+def _mark(cell: Cell, level: str) -> str:
     colour = f' class="s{cell.step}"' if cell.step else ""
-    told = html.escape(describe(cell)).replace("\n", "&#10;")
+    told = html.escape(describe(cell, level)).replace("\n", "&#10;")
     return f'<span{colour} title="{told}">{html.escape(cell.shown)}</span>'
 
 
@@ -225,15 +229,16 @@ def _percent(chance: float) -> str:
 def _visible(character: str) -> str:
     if character == "\n":
         return "⏎"
+    # a terminal would obey control characters: for half of them Unicode has pictures
     if character < " " and character != "\t":
-        return chr(0x2400 + ord(character))  # Unicode's pictures of control characters: they must not reach a terminal
-    return "\N{SYMBOL FOR DELETE}" if character == "\x7f" else character
+        return chr(0x2400 + ord(character))
+    return "\N{REPLACEMENT CHARACTER}" if "\x7f" <= character < "\xa0" else character
 
 
-def _name(symbol: str, is_byte: bool = False) -> str:
-    if is_byte and not symbol.isascii():
+def _name(symbol: str, level: str) -> str:
+    if level == "byte" and not symbol.isascii():
         return f"byte 0x{ord(symbol):02x}"
-    return WORDS.get(symbol, f"‘{''.join(map(_visible, symbol))}’")
+    return UNSEEN.get(symbol, f"‘{''.join(map(_visible, symbol))}’")
 
 
 def _style() -> str:

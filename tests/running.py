@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from omegaconf import DictConfig, OmegaConf
 
-from src import build, cli, evaluate, report, train
+from src import build, cli, evaluate, generate, report, train
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -102,9 +102,10 @@ class Outcome(NamedTuple):
         return lines[0].removeprefix("error: ")
 
 
-ENTRIES = {
+ENTRIES: dict[str, tuple[Any, ...]] = {
     "train": (train.train, "train"),
     "evaluate": (evaluate.evaluate, "evaluate"),
+    "generate": (generate.generate, "generate", generate.LITERAL),
     "report": (report.report, "_report/report"),
 }
 

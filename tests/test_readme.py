@@ -4,11 +4,14 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import islice
 
 import pytest
+from omegaconf import OmegaConf
 
 from src import build, figures
-from src.cli import choices
+from src.cli import choices, quote
+from src.generate import LITERAL, choose
 from tests.running import ROOT, SMALL, compose_config
 
 COMMANDS = [
@@ -17,6 +20,7 @@ COMMANDS = [
     for line in block.splitlines()
 ]
 TRAIN, EVALUATE, REPORT = "python -m src.train", "python -m src.evaluate", "python -m src.report"
+GENERATE = "python -m src.generate"
 
 
 def overrides_of(command: str) -> list[str]:
@@ -27,7 +31,7 @@ def overrides_of(command: str) -> list[str]:
 def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
-        assert command.startswith((TRAIN, EVALUATE, REPORT, "make ")), command
+        assert command.startswith((TRAIN, EVALUATE, GENERATE, REPORT, "make ")), command
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(TRAIN) and "resume=" not in c])
@@ -43,6 +47,19 @@ def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) ->
     for override in overrides_of(command):
         key, _, value = override.partition("=")
         assert value in allowed[key]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(GENERATE)])
+def test_generate_commands_give_what_a_generator_takes(command: str) -> None:
+    task = build.build_task(compose_config("task=text_file", "model.cell.hidden_size=2"))
+    shown = command.partition(" <<<")[0].replace("<run directory>", "outputs/own_text")
+    words = [quote(w) if w.partition("=")[0] in LITERAL else w for w in shlex.split(shown)[3:]]
+    config = OmegaConf.to_container(compose_config(*words, name="generate"))
+    given = {name: value for name, value in config.items() if value is not None and name not in ("run", "checkpoint")}
+    assert config["run"]
+    generator = choose(task.generators(), given, "task")
+    if "surprisal" not in given:
+        assert "".join(islice(generator(**given), 5)).startswith(given.get("prompt", ""))
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from src.checks import OptionError
 from src.data import vocabulary as module
-from src.data.vocabulary import END_OF_LINE, UNKNOWN, Vocabulary, split_words
+from src.data.vocabulary import END_OF_LINE, UNKNOWN, Decoder, Vocabulary, split_words
 
 
 def test_characters_are_in_the_order_of_their_code_points() -> None:
@@ -156,3 +156,16 @@ def test_a_hundred_million_characters_take_seconds(alphabet: str) -> None:
     encoded = vocabulary.encode(text)
     assert time.perf_counter() - start < 10
     assert np.array_equal(encoded[-len(alphabet) :], vocabulary.encode(alphabet))
+
+
+@given(st.binary(max_size=30))
+def test_bytes_one_after_another_make_the_text_of_all_at_once(content: bytes) -> None:
+    decoder = Decoder("byte")
+    pieces = [decoder.add(chr(byte)) for byte in content]
+    assert "".join(pieces) + decoder.end() == content.decode(errors="replace")
+
+
+def test_a_character_is_there_with_the_last_of_its_bytes() -> None:
+    decoder = Decoder("byte")
+    assert [decoder.add(chr(byte)) for byte in "a€".encode()] == ["a", "", "", "€"]
+    assert decoder.end() == ""
