@@ -161,7 +161,7 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
     except LocatedError:
         raise
     except OptionError as error:
-        raise LocatedError(f"{_owner(node, key, str(error))}.{error}") from error
+        raise LocatedError(_locate(node, key, str(error))) from error
 
 
 class LocatedError(OptionError):
@@ -189,11 +189,11 @@ def _located(node: DictConfig, key: str, function: Callable[..., Any], *argument
         raise LocatedError(f"{where}: {message}") from error
 
 
-def _owner(node: DictConfig, key: str, message: str) -> str:
-    """Return the key of the section, `key` or one below it, whose option the message is about."""
+def _locate(node: DictConfig, key: str, message: str) -> str:
+    """Put before a message the key of the section, `key` or one below it, whose option the message is about."""
     option, _, rest = message.partition("=")
     if not re.fullmatch(r"[\w.]+", option):
-        return key
+        return f"{key}: {message}"
     sections, owners = [(node, key)], {}
     for section, where in sections:
         value = OmegaConf.select(section, option, default=section)
@@ -201,7 +201,7 @@ def _owner(node: DictConfig, key: str, message: str) -> str:
             owners[where] = rest.startswith(f"{value}:")
         sections += [(section[name], f"{where}.{name}") for name in map(str, section) if _is_section(section[name])]
     # where several have an option of that name, the first that has the value told
-    return max(owners, key=owners.__getitem__, default=key)
+    return f"{max(owners, key=owners.__getitem__, default=key)}.{message}"
 
 
 def _is_section(value: Any) -> bool:

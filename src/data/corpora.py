@@ -104,16 +104,20 @@ def load(name: str, data_dir: str | Path) -> Corpus:
     published = PUBLISHED[check_choice("name", name, tuple(PUBLISHED))]
     folder = Path(data_dir) / published.source
     for file in published.files:
-        if not is_there(folder, file):
+        try:
+            found = is_there(folder, file)
+        except OptionError as error:
+            raise OptionError(f"name={name}: {error}") from None
+        if not found:
             origin = SOURCES[published.source].origin
-            raise OptionError(f"{folder / file.name}: is not there; `make data` fetches it {origin}")
+            raise OptionError(f"name={name}: {folder / file.name} is not there; `make data` fetches it {origin}")
 
     def build() -> tuple[Vocabulary, dict[str, Symbols]]:
         texts = [published.read((folder / file.name).read_bytes()) for file in published.files]
         pieces = dict(zip(SPLITS, texts, strict=True)) if len(texts) == len(SPLITS) else cut(texts[0], 0.05, 0.05)
         return Vocabulary.of(texts[0], published.level), pieces
 
-    return _cached(name, [file.sha256 for file in published.files], data_dir, build)
+    return _cached(name, [file.sha256 for file in published.files], data_dir, build, f"name={name}")
 
 
 def load_file(
@@ -160,7 +164,8 @@ def load_file(
         digest = hashlib.sha256(own_text().encode()).hexdigest() if file is None else sha256(file)
     except OSError as error:
         raise OptionError(f"path={path}: cannot be read ({error.strerror})") from None
-    return _cached(OWN_TEXT if file is None else file.name, [digest, level, *fractions, least], data_dir, build)
+    name = OWN_TEXT if file is None else file.name
+    return _cached(name, [digest, level, *fractions, least], data_dir, build, f"path={path}")
 
 
 def cut(text: Symbols, val_fraction: float, test_fraction: float) -> dict[str, Symbols]:
@@ -184,12 +189,16 @@ def _symbols(content: bytes, level: str, place: str) -> Symbols:
 
 
 def _cached(
-    name: str, key: list[Any], data_dir: str | Path, build: Callable[[], tuple[Vocabulary, dict[str, Symbols]]]
+    name: str,
+    key: list[Any],
+    data_dir: str | Path,
+    build: Callable[[], tuple[Vocabulary, dict[str, Symbols]]],
+    place: str,
 ) -> Corpus:
     """Return the corpus that the key stands for, from a cache; where none has it whole, build, encode and keep it.
 
     A corpus is two files, numbers and what describes them, whose content depends on the key alone: it does not matter
-    which process writes which of them last.
+    which process writes which of them last. An error in the text begins with `place`, the option that named it.
     """
     digest = hashlib.sha256(json.dumps([FORMAT, name, *key]).encode()).hexdigest()[:16]
     stem = f"{name[:40]}-{digest}"
@@ -200,7 +209,7 @@ def _cached(
             return corpus
     log.info("encoding %s, once", name)
     vocabulary, pieces = build()
-    encoded = [vocabulary.encode(pieces[split], f"{name}, {split} split") for split in SPLITS]
+    encoded = [vocabulary.encode(pieces[split], f"{place}: {split} split") for split in SPLITS]
     for folder in folders:
         try:
             _write(folder, stem, vocabulary, encoded)

@@ -120,7 +120,8 @@ def test_a_missing_file_is_named_with_its_place_and_origin(name: str, data: Path
     with pytest.raises(OptionError) as caught:
         load(name, data)
     message = str(caught.value)
-    assert message.startswith(f"{data / published.source / published.files[0].name}: is not there; `make data` ")
+    path = data / published.source / published.files[0].name
+    assert message.startswith(f"name={name}: {path} is not there; `make data` ")
     assert SOURCES[published.source].addresses[0] in message
     assert SOURCES[published.source].licence in message
     assert "\n" not in message
@@ -128,10 +129,10 @@ def test_a_missing_file_is_named_with_its_place_and_origin(name: str, data: Path
 
 def test_a_file_of_another_size_or_checksum_is_refused(letters: Path, data: Path) -> None:
     write(letters, LETTERS + b" ")
-    with pytest.raises(OptionError, match=r"letters\.txt: has 441 bytes, the published file 440: "):
+    with pytest.raises(OptionError, match=r"^name=letters: .*letters\.txt: has 441 bytes, the published file 440: "):
         load("letters", data)
     write(letters, b"T" + LETTERS[1:])
-    with pytest.raises(OptionError, match=r"letters\.txt: has another sha256 "):
+    with pytest.raises(OptionError, match=r"^name=letters: .*letters\.txt: has another sha256 "):
         load("letters", data)
 
 
@@ -176,7 +177,7 @@ def test_line_ends_are_left_as_they_are(tmp_path: Path) -> None:
 
 def test_symbols_that_training_lacks(tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "ab" * 50 + "abéab")
-    with pytest.raises(OptionError, match=r"^text\.txt, test split: 'é' \(U\+00E9\) at position 2 does not occur"):
+    with pytest.raises(OptionError, match=rf"^path={path}: test split: 'é' \(U\+00E9\) at position 2 does not occur"):
         load_file(path, tmp_path)
     corpus = load_file(path, tmp_path, minimum_count=2)
     assert corpus.vocabulary.symbols == ("a", "b", "<unk>")
