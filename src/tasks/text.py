@@ -37,7 +37,7 @@ from src.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitDat
 log = logging.getLogger(__name__)
 SHOWN = 60  # columns of an example
 LIKELIEST = 3  # symbols that are shown beside one that was read
-SIGNS = {" ": "_", "\n": "⏎", "\t": "⇥"}  # of symbols that cannot be seen
+SIGNS = {" ": "_", "\n": "⏎", "\t": "⇥"}  # of characters that cannot be seen; others are told as \x1b
 
 
 class PositionLoss(Metric):
@@ -289,7 +289,7 @@ class TextTask(SequenceTask[TextData]):
         if token == IGNORED:
             return "·"
         symbol = self.data.corpus.vocabulary.symbols[token]
-        return SIGNS.get(symbol, symbol)
+        return "".join(SIGNS.get(c) or (c if c.isprintable() else repr(c)[1:-1]) for c in symbol)
 
 
 def read_text(name: str, vocabulary: Vocabulary) -> Symbols:
