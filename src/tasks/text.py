@@ -264,7 +264,8 @@ class TextTask(SequenceTask[TextData]):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint["carried"] = tree_leaves(self._states.get(True))
+        state = self._states.get(True)
+        checkpoint["carried"] = [] if state is None else tree_leaves(state)  # None would be a leaf
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
