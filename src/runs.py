@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 # Sections that do not change what a run computes: a run may be continued with others.
 NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report")
+DATA_DIR = "data_dir"  # nor does where corpora lie, in whatever section
 CONFIG, OVERRIDES, PROVENANCE, DIFF = "config.yaml", "overrides.yaml", "provenance.json", "git.diff"
 DONE, FAILED = "DONE", "FAILED"
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
@@ -189,7 +190,9 @@ def _continue(directory: Path, config: DictConfig) -> Run | None:
 def _identity(config: DictConfig) -> dict[str, Any]:
     """Return by flat key what decides what a run computes."""
     values = flatten(OmegaConf.to_container(config))
-    return {key: value for key, value in values if key.split(".")[0] not in NOT_IDENTITY}
+    return {
+        key: value for key, value in values if key.split(".")[0] not in NOT_IDENTITY and key.split(".")[-1] != DATA_DIR
+    }
 
 
 def flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
