@@ -65,7 +65,10 @@ def build_task(config: DictConfig) -> SequenceTask:
     def build_model(vocabulary_size: int, output_size: int) -> Any:
         return make(config, "model", vocabulary_size=vocabulary_size, output_size=output_size)
 
-    return make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
+    task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
+    if task.causal and config.model.get("bidirectional"):
+        raise LocatedError("model.bidirectional=true: reads what is to be predicted; must be false for this task")
+    return task
 
 
 def build_trained(run: runs.Run, checkpoint: str) -> tuple[SequenceTask, int]:

@@ -160,11 +160,14 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         metrics: what is measured; `SequenceMetrics` if None.
 
     Attributes:
+        causal: whether later inputs tell what is to be predicted, so that a model must not read ahead.
         train_loss: mean training loss over the last logging interval, None before the first.
 
     Raises:
         OptionError: an unknown monitor or mode.
     """
+
+    causal = False
 
     def __init__(
         self,

@@ -133,6 +133,8 @@ class TextTask(SequenceTask[TextData]):
         OptionError: an option out of its bounds, or more than the corpus allows.
     """
 
+    causal = True
+
     def __init__(
         self,
         model: ModelFactory,
