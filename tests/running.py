@@ -7,6 +7,7 @@ import functools
 import io
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
-from omegaconf import DictConfig, OmegaConf
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from src import build, cli, evaluate, generate, report, train
+from src.checks import OptionError
+from src.data.corpora import Corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -44,6 +50,14 @@ SMALL = (
 )
 SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
 SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
+# Our own text or, with task.corpus.path, any: two windows an evaluation of 100 to 300 tokens.
+SMALL_TEXT = (
+    *(item for item in SMALL if "_size=" not in item or item.startswith(("model.", "task.batch_size"))),
+    "task=text_file",
+    "task.window=40",
+    "task.eval_batch_size=4",
+    "task.warm_up=10",
+)
 
 # Columns of metrics.csv that no two runs share.
 MEASURED = (
@@ -77,10 +91,43 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 
 
 def build_task(*overrides: str, **options: Any) -> Any:
-    """Return the task that these overrides and then these options of the section `task` give."""
+    """Return the task that these overrides and then these options of the section `task` give, by dotted names."""
     config = compose_config(*overrides)
-    config.task.update(options)  # much faster than composing again for each of their values
-    return build.build_task(config)
+    for name, value in options.items():  # much faster than composing again for each of their values
+        OmegaConf.update(config.task, name, value)
+    return build_or_skip(config)
+
+
+def build_or_skip(config: DictConfig) -> Any:
+    """Return the task of a configuration; skip the test, with the message, where its corpus is not there."""
+    try:
+        return build.build_task(config)
+    except OptionError as error:
+        if re.search(r"name=\w+: \S+ is not there; `make data` fetches it", str(error)):
+            pytest.skip(str(error).replace(".of.", "."))
+        raise
+
+
+def excerpt(of: DictConfig, lengths: dict[str, int]) -> Corpus:
+    """Return the beginnings of a corpus's splits, with its whole vocabulary; stands in for it in configurations."""
+    corpus = _load_corpus(OmegaConf.to_yaml(of))
+    return Corpus(corpus.name, corpus.vocabulary, {name: corpus.splits[name][:size] for name, size in lengths.items()})
+
+
+@functools.cache
+def _load_corpus(node: str) -> Corpus:
+    try:
+        return instantiate(OmegaConf.create(node))
+    except InstantiationException as error:
+        raise error.__cause__ or error from None
+
+
+def shorten(config: DictConfig, **lengths: int) -> None:
+    """Replace the corpus of a task, if it has one, by the beginnings of its splits."""
+    if "corpus" in config.task:
+        excerpted = {"_target_": "tests.running.excerpt", "_recursive_": False, "lengths": lengths}
+        with open_dict(config):
+            config.task.corpus = {**excerpted, "of": config.task.corpus}
 
 
 class Outcome(NamedTuple):
@@ -198,9 +245,10 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
 
 
 def assert_same_run(first: Path, second: Path) -> None:
-    """Check that two runs ended alike: weights, optimizer, schedule, random state, metrics and results."""
+    """Check that two runs ended alike: weights, optimizer, schedule, random state, carried state, metrics, results."""
     left, right = load_last(first), load_last(second)
     for key in ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "losses_since_logged"):
         assert_same(left[key], right[key], key)
-    assert_same(left.get("plateau"), right.get("plateau"), "plateau")
+    for key in ("plateau", "carried"):  # the state carried on in a text
+        assert_same(left.get(key), right.get(key), key)
     assert read_rows(first) == read_rows(second)

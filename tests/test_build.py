@@ -11,9 +11,20 @@ from torch import nn
 
 from src import build
 from src.checks import OptionError
-from tests.running import SMALL_COPY, SMALL_RECALL, build_task, choices, compose_config, invoke
+from tests.running import (
+    SMALL_COPY,
+    SMALL_RECALL,
+    SMALL_TEXT,
+    build_or_skip,
+    build_task,
+    choices,
+    compose_config,
+    invoke,
+    shorten,
+)
 
 TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
+TINY_TEXT = {"batch_size": 4, "window": 8}
 
 
 def parameters(task: nn.Module) -> int:
@@ -23,7 +34,10 @@ def parameters(task: nn.Module) -> int:
 @pytest.mark.parametrize("task", choices("task"))
 @pytest.mark.parametrize("model", choices("model"))
 def test_every_model_learns_every_task(model: str, task: str) -> None:
-    built = build_task(f"model={model}", f"task={task}", "model.cell.hidden_size=12", "seed=3", **TINY)
+    config = compose_config(f"model={model}", f"task={task}", "model.cell.hidden_size=12", "seed=3")
+    config.task.update({name: value for name, value in {**TINY, **TINY_TEXT}.items() if name in config.task})
+    shorten(config, train=100, val=20, test=20)
+    built = build_or_skip(config)
     batch = next(iter(built.data.loader("train")))
     optimizer = build.make(compose_config("optimizer=adam"), "optimizer")(built.parameters())
     losses = []
@@ -35,6 +49,15 @@ def test_every_model_learns_every_task(model: str, task: str) -> None:
         losses.append(loss.item())
     assert all(map(math.isfinite, losses))
     assert min(losses[1:]) < losses[0]  # modReLU jumps: not every step need be one down
+
+
+@pytest.mark.parametrize("task", choices("task"))
+def test_every_task_builds_as_its_file_says(task: str) -> None:
+    config = compose_config(f"task={task}", "model=rnn", "model.cell.hidden_size=2")
+    built = build_or_skip(config)
+    assert type(built).__name__ == config.task._target_.rpartition(".")[2]
+    assert (built.monitor, built.mode) == (config.task.monitor, config.task.mode)
+    assert 0 < built.baseline < math.log(built.model.head.out_features) + 1e-9
 
 
 @pytest.mark.parametrize("optimizer", choices("optimizer"))
@@ -78,7 +101,7 @@ def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: flo
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_builds(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")
-    built = build.build_task(config)
+    built = build_or_skip(config)
     assert parameters(built) > 0
     # its own settings arrive
     text = (Path(__file__).parents[1] / "conf" / "experiment" / f"{experiment}.yaml").read_text()
@@ -190,6 +213,18 @@ REFUSED = [
     (["task=recall", "task.length=7"], "task.length=7", "even"),
     (["task.batch_size=0"], "task.batch_size=0", "≥ 1"),
     (["task.batch_size=100000000"], "task.batch_size=100000000", "at most"),
+    (["task=text_file", "task.batch_size=100000000"], "task.batch_size=100000000", "at most"),
+    (["task=text_file", "task.window=0"], "task.window=0", "≥ 1"),
+    (["task=text_file", "task.window=100000000"], "task.window=100000000", "at most"),
+    (["task=text_file", "task.eval_batch_size=0"], "task.eval_batch_size=0", "≥ 1"),
+    (["task=text_file", "task.warm_up=-1"], "task.warm_up=-1", "≥ 0"),
+    (["task=text_file", "task.monitor=val/sequence_accuracy"], "task.monitor=val/sequence_accuracy", "val/bits"),
+    (["task=text_file", "task.corpus.level=letter"], "task.corpus.level=letter", "char, word, byte"),
+    (["task=text_file", "task.corpus.minimum_count=0"], "task.corpus.minimum_count=0", "≥ 1"),
+    (["task=text_file", "task.corpus.val_fraction=0"], "task.corpus.val_fraction=0", "> 0"),
+    (["task=text_file", "task.corpus.test_fraction=0.96"], "task.corpus.test_fraction=0.96", "less than 1"),
+    (["task=text_file", "task.corpus.path=no/such.txt"], "task.corpus.path=no/such.txt", "No such file"),
+    (["task=text_file", "model.bidirectional=true"], "model.bidirectional=true", "false"),
     (["task.monitor=loss"], "task.monitor=loss", "val/loss"),
     (["task.mode=least"], "task.mode=least", "min, max"),
     (["optimizer.lr=abc"], "optimizer.lr=abc", "number"),
@@ -223,6 +258,12 @@ SAMPLED = (
 )
 
 
+def small(overrides: list[str]) -> tuple[str, ...]:
+    """Return what makes a run of the task small that the overrides name."""
+    tasks = {"task=recall": SMALL_RECALL, "task=text_file": SMALL_TEXT}
+    return next((tasks[override] for override in overrides if override in tasks), SMALL_COPY)
+
+
 def build_all(config: DictConfig, directory: Path) -> None:
     """Build everything that a run is made of, up to its first batch."""
     build.prepare(config)
@@ -236,7 +277,7 @@ def build_all(config: DictConfig, directory: Path) -> None:
 @pytest.mark.parametrize(("overrides", "said", "allowed"), REFUSED, ids=[case[1] for case in REFUSED])
 def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str, allowed: str, tmp_path: Path) -> None:
     *groups, override = overrides
-    config = compose_config(*(SMALL_RECALL if "task=recall" in groups else SMALL_COPY), *groups)
+    config = compose_config(*small(groups), *groups)
     build_all(config, tmp_path)
     parsed = OverridesParser.create().parse_override(override)
     OmegaConf.update(config, parsed.key_or_group, parsed.value())
@@ -257,7 +298,7 @@ def test_refusals_are_one_line_on_the_command_line_and_leave_nothing_that_looks_
     overrides, said, _ = case
     directory = tmp_path / "run"
     key = said.partition("=")[0]
-    base = [override for override in SMALL_COPY if not override.startswith(f"{key}=")]
+    base = [override for override in small(overrides) if not override.startswith(f"{key}=")]
     error = invoke(*base, *overrides, f"hydra.run.dir={directory}").error
     assert error.startswith(f"{said}:"), error
     assert not (directory / "DONE").exists()
