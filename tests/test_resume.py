@@ -28,6 +28,7 @@ from tests.running import (
     invoke,
     load_last,
     read_rows,
+    small_text,
     spawn,
 )
 
@@ -43,6 +44,12 @@ PLATEAU = (
     "optimizer.lr=0.3",
 )
 CHEAP = (*SMALL_RECALL, "model=gru", "optimizer.lr=0.001")
+# on a text, of which a pass is 9 steps
+TEXT = {
+    "gru": ("model=gru", "optimizer=adam"),
+    "rum": ("model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2"),
+    "fs_lstm": ("model=fs_lstm", "model.cell.slow_size=6", "model.cell.fast.zoneout=0.1", "model.embedding_size=5"),
+}
 
 # Where a run is killed: a point of tests/killing.py and the optimizer steps taken then. SMALL writes last.ckpt every 3
 # steps, logs every 2, validates every 8, ends after 24.
@@ -55,6 +62,11 @@ POINTS = [
     ["in_metrics", 19],  # half a row is in metrics.csv
     ["before_step", 21],
 ]
+TEXT_POINTS = {
+    "gru": [["in_validation", 8], ["in_metrics", 23]],
+    "rum": [["before_update", 5], ["after_replace", 15], ["before_step", 23]],
+    "fs_lstm": [["before_replace", 9], ["before_update", 17]],
+}
 
 
 def kill_and_continue(tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]) -> tuple[Path, Path, str]:
@@ -95,6 +107,19 @@ def test_a_run_killed_at_several_points_ends_bit_equal(
     )
     assert [row["step"] for row in read_rows(killed)].count("24") == 1
     assert not list(killed.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("model", list(TEXT))
+def test_a_run_killed_in_the_middle_of_a_text_goes_on_with_the_state_that_it_had(tmp_path: Path, model: str) -> None:
+    points = TEXT_POINTS[model]
+    whole, killed, printed = kill_and_continue(tmp_path, (*small_text(tmp_path), *TEXT[model]), points)
+    assert "9 steps are one pass" in printed
+    assert printed.count("Going on from") == len(points)
+    assert any(leaf.abs().sum() > 0 for leaf in load_last(whole)["carried"])
+    assert_same_run(whole, killed)
+    results = [json.loads((directory / "DONE").read_text()) for directory in (whole, killed)]
+    for name in ("test/loss", "test/bits", "test/perplexity", "test/accuracy"):
+        assert results[0][name] == results[1][name]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,504 @@
+"""Language modelling: every symbol once, a state that goes on, a loss that no size changes, pictures, bad texts."""
+
+import io
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from src import build
+from src.data import ngrams
+from src.data.batching import IGNORED
+from src.data.corpora import SPLITS, Corpus
+from src.data.vocabulary import Vocabulary
+from src.data.windows import Windows
+from src.models.recurrent import detach
+from src.tasks.text import TextData, TextMetrics, unigram_loss
+from tests.running import (
+    SMALL_TEXT,
+    assert_same,
+    build_task,
+    choices,
+    compose_config,
+    invoke,
+    load_last,
+    shorten,
+    small_text,
+)
+
+OWN = ("task=text_file", "seed=1")
+TINY = {"batch_size": 4, "window": 9, "eval_batch_size": 3, "warm_up": 5}
+
+
+def corpus_of(train: str | list[str], val: str | list[str], test: str | list[str], level: str = "char") -> Corpus:
+    """Return a corpus of these texts."""
+    texts = [
+        text.encode("latin-1") if level == "byte" and isinstance(text, str) else text for text in (train, val, test)
+    ]
+    vocabulary = Vocabulary.of(texts[0], level)
+    return Corpus("made", vocabulary, {name: vocabulary.encode(text) for name, text in zip(SPLITS, texts, strict=True)})
+
+
+def places(*sizes: int) -> Corpus:
+    """Return a corpus in which each token of a split tells its own place."""
+    vocabulary = Vocabulary("char", map(chr, range(0x4E00, 0x4E00 + max(sizes))))
+    return Corpus("places", vocabulary, {s: np.arange(n, dtype=np.uint16) for s, n in zip(SPLITS, sizes, strict=True)})
+
+
+def streamed(task: Any, steps: int) -> list[Any]:
+    """Return the windows of a training stream of so many steps."""
+    task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
+    return list(task.data.train_dataloader())
+
+
+@torch.no_grad()
+def evaluate(task: Any, split: str = "test") -> dict[str, float]:
+    """Return the metrics of a split as a validation measures them."""
+    training = task.training
+    task.eval()
+    for index, batch in enumerate(task.data.loader(split)):
+        task.validation_step(batch, index)
+    task.train(training)
+    return {name: value.item() for name, value in task.metrics.compute().items()}
+
+
+@pytest.mark.parametrize("sizes", [(60, 23, 31), (61, 2, 3)])
+@pytest.mark.parametrize(("rows", "window", "warm_up"), [(1, 7, 0), (4, 5, 0), (4, 5, 6), (100, 400, 500)])
+def test_evaluation_predicts_every_symbol_but_the_first_exactly_once(
+    sizes: tuple[int, ...], rows: int, window: int, warm_up: int
+) -> None:
+    data = TextData(places(*sizes), batch_size=2, window=min(window, 9), eval_batch_size=rows, warm_up=warm_up)
+    data.window = window
+    for split, size in zip(SPLITS, sizes, strict=True):
+        predicted = [target for batch in data.loader(split) for target in batch.targets[batch.answers].tolist()]
+        assert sorted(predicted) == list(range(1, size))
+
+
+@pytest.mark.parametrize(("rows", "window"), [(1, 7), (4, 5), (7, 8)])
+def test_a_pass_of_training_predicts_every_symbol_but_the_first_exactly_once(rows: int, window: int) -> None:
+    data = TextData(places(60, 5, 5), batch_size=rows, window=window, eval_batch_size=2, warm_up=3)
+    length = len(data.train)
+    data.trainer = SimpleNamespace(max_steps=2 * length, accumulate_grad_batches=1)  # type: ignore[assignment]
+    batches = list(data.train_dataloader())
+    for one_pass in (batches[:length], batches[length:]):
+        predicted = [target for batch in one_pass for target in batch.targets[batch.answers].tolist()]
+        assert sorted(predicted) == list(range(1, 60))
+        assert [batch.continues for batch in one_pass] == [False] + [True] * (length - 1)
+
+
+def learn(model: str, *overrides: str, steps: int = 80, **sizes: int) -> dict[str, Tensor]:
+    """Return the weights of a network after some steps on a text."""
+    torch.manual_seed(3)
+    task = build_task(*overrides, f"model={model}", "optimizer=adam", **sizes)
+    optimizer = torch.optim.Adam(task.parameters(), lr=0.01)
+    for batch in streamed(task, steps):
+        optimizer.zero_grad()
+        task.loss(task(batch), batch).backward()
+        torch.nn.utils.clip_grad_norm_(task.parameters(), 1.0)
+        optimizer.step()
+    return task.state_dict()
+
+
+# RUM with time normalization: without it, its state grows as long as it reads
+TRAINED = {"gru": ("model.cell.hidden_size=32",), "rum": ("model.cell.hidden_size=32", "model.cell.eta=1")}
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, dict[str, Tensor]]:
+    """Weights of small networks that have learnt something of our own text."""
+    sizes = {"batch_size": 16, "window": 50}
+    return {model: learn(model, *OWN, *options, **sizes) for model, options in TRAINED.items()}
+
+
+def trained(model: str, weights: dict[str, dict[str, Tensor]], **sizes: int) -> Any:
+    task = build_task(*OWN, f"model={model}", *TRAINED[model], **sizes)
+    task.load_state_dict({name: value for name, value in weights[model].items() if not name.startswith("metrics.")})
+    return task
+
+
+@pytest.mark.parametrize("model", list(TRAINED))
+def test_the_loss_does_not_depend_on_the_sizes_of_evaluation(model: str, weights: dict[str, dict[str, Tensor]]) -> None:
+    def bits(rows: int, window: int, warm_up: int = 500) -> float:
+        return evaluate(trained(model, weights, eval_batch_size=rows, window=window, warm_up=warm_up))["bits"]
+
+    whole = bits(1, 5000)  # one row, which reads all that comes before
+    assert whole < 0.8 * trained(model, weights).baseline / math.log(2), "has learnt nothing, so that nothing matters"
+    for rows, window in ((1, 700), (8, 100), (32, 37), (128, 150)):
+        assert bits(rows, window) == pytest.approx(whole, abs=1e-4)
+    # rows that know nothing of what came before do worse
+    assert bits(128, 150, warm_up=0) > whole + 1e-3
+
+
+@pytest.mark.slow
+def test_the_loss_on_the_penn_treebank_does_not_depend_on_the_sizes_of_evaluation() -> None:
+    options = ("task=ptb_char", "model.cell.hidden_size=64")
+    learnt = learn("gru", *options, steps=150, batch_size=64, window=100)
+
+    def bits(rows: int, window: int, warm_up: int) -> float:
+        task = build_task(*options, "model=gru", eval_batch_size=rows, window=window, warm_up=warm_up)
+        task.load_state_dict({name: value for name, value in learnt.items() if not name.startswith("metrics.")})
+        return evaluate(task)["bits"]
+
+    whole = bits(1, 5000, 500)
+    assert whole < 3
+    for rows, window in ((1, 1000), (8, 150), (32, 20), (128, 150), (512, 1000)):
+        assert bits(rows, window, 500) == pytest.approx(whole, abs=1e-4)
+    assert bits(128, 150, 100) == pytest.approx(whole, abs=1e-4)
+    assert bits(512, 150, 0) > whole + 1e-3
+
+
+MODELS = {
+    "gru": ("model=gru",),
+    "rum": ("model=rum", "model.cell.lambd=1"),
+    "fs_lstm": ("model=fs_lstm", "model.cell.slow_size=5"),
+}
+
+
+def tiny(model: str = "gru", *overrides: str, **sizes: int) -> Any:
+    """Return a tiny network on the beginnings of our own text's splits."""
+    config = compose_config(*OWN, *MODELS[model], "model.cell.hidden_size=6", *overrides)
+    config.task.update({**TINY, **sizes})
+    shorten(config, train=400, val=90, test=120)
+    return build.build_task(config)
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("training", [True, False])
+def test_windows_score_what_one_long_run_scores(model: str, training: bool) -> None:
+    task = tiny(model)
+    task.train(training)
+    windows = Windows(task.data.corpus.splits["train"][:120], 3, 9, warm_up=4)
+    whole = Windows(windows.tokens, 3, windows.columns, warm_up=4)[0]
+    assert len(windows) > 4
+    expected, _ = task.model(whole.inputs)
+    with torch.no_grad():
+        logits = [task(batch) for batch in windows]
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected)
+    for index, batch in enumerate(windows):
+        part = slice(9 * index, 9 * index + batch.inputs.shape[1])
+        shortened = whole._replace(targets=whole.targets[:, part])
+        torch.testing.assert_close(task.loss(logits[index], batch), task.loss(expected[:, part], shortened))
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_gradients_end_where_the_window_begins(model: str) -> None:
+    task = tiny(model)
+    first, second = streamed(task, 2)
+    _, state = task.model(first.inputs)
+    task.loss(task.model(second.inputs, detach(state))[0], second).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in task.named_parameters()}
+    task.zero_grad()
+    task(first)
+    assert not any(leaf.requires_grad for leaf in tree_leaves(task._states[True]))
+    task.loss(task(second), second).backward()
+    for name, parameter in task.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name])
+
+
+def test_the_state_is_fresh_at_each_pass_and_carried_within_it() -> None:
+    task = tiny()
+    length = len(task.data.train)
+    assert 2 < length < 15
+    with torch.no_grad():
+        for batch in streamed(task, 2 * length):
+            logits = task(batch)
+            fresh = task.model(batch.inputs)[0]
+            assert torch.equal(logits, fresh) is not batch.continues
+
+
+@torch.no_grad()
+def test_the_state_is_fresh_for_every_evaluation() -> None:
+    task = tiny()
+    first = evaluate(task, "val")
+    evaluate(task, "test")
+    assert evaluate(task, "val") == first
+    task(streamed(task, 1)[0])
+    assert evaluate(task, "val") == first
+
+
+@torch.no_grad()
+def test_an_evaluation_in_between_leaves_the_state_of_training_alone() -> None:
+    task = tiny()
+    windows = streamed(task, 4)
+    expected = [task(batch) for batch in windows]
+    for batch, logits in zip(windows, expected, strict=True):
+        assert torch.equal(task(batch), logits)
+        evaluate(task, "test")
+
+
+def test_validations_of_a_run_do_not_change_what_it_learns(tmp_path: Path) -> None:
+    arguments = (*small_text(tmp_path), "model=gru")
+    for interval in (4, 24):
+        outcome = invoke(
+            *arguments, f"trainer.val_check_interval={interval}", f"hydra.run.dir={tmp_path / str(interval)}"
+        )
+        assert outcome.status == 0, outcome.err
+    often, once = load_last(tmp_path / "4"), load_last(tmp_path / "24")
+    for key in ("state_dict", "optimizer_states", "carried"):
+        assert_same(often[key], once[key], key)
+    assert (tmp_path / "4" / "examples.txt").read_text().count("prediction") == 6
+
+
+@pytest.mark.parametrize("model", choices("model"))
+def test_the_state_of_every_model_goes_through_a_checkpoint(model: str) -> None:
+    options = (*OWN, f"model={model}", "model.cell.hidden_size=12")
+    stopped, resumed = build_task(*options, **TINY), build_task(*options, **TINY)
+    resumed.load_state_dict(stopped.state_dict())
+    checkpoint: dict[str, Any] = {}
+    first, second, third = streamed(stopped, 3)
+    with torch.no_grad():
+        stopped(first), stopped(second)
+        stopped.on_save_checkpoint(checkpoint)
+        file = io.BytesIO()
+        torch.save(checkpoint, file)
+        file.seek(0)
+        resumed.on_load_checkpoint(torch.load(file, weights_only=True))
+        torch.manual_seed(5)
+        expected = stopped(third)
+        torch.manual_seed(5)
+        assert torch.equal(resumed(third), expected)
+        assert not torch.equal(resumed.model(third.inputs)[0], expected)
+
+
+def test_a_checkpoint_before_the_first_step_has_no_state() -> None:
+    checkpoint: dict[str, Any] = {}
+    tiny().on_save_checkpoint(checkpoint)
+    assert checkpoint["carried"] == []
+    task = tiny()
+    task.on_load_checkpoint(checkpoint)
+    assert task(streamed(task, 1)[0]).isfinite().all()
+
+
+@pytest.mark.parametrize("model", ["gru", "lstm", "rum"])
+@pytest.mark.parametrize(("level", "most"), [("char", 60), ("byte", 60), ("word", 200)])
+def test_an_untrained_network_guesses_among_all_symbols(model: str, level: str, most: int) -> None:
+    config = compose_config(*OWN, f"model={model}", "model.cell.hidden_size=50", f"task.corpus.level={level}")
+    shorten(config, train=200, val=20, test=2000)
+    config.task.update({**TINY, "eval_batch_size": 20})
+    task = build.build_task(config)
+    symbols = len(task.data.corpus.vocabulary)
+    assert 30 < symbols < most
+    assert evaluate(task)["bits"] == pytest.approx(math.log2(symbols), abs=0.1)
+
+
+def test_figures_follow_from_the_loss() -> None:
+    scores = evaluate(tiny())
+    assert list(scores) == ["loss", "accuracy", "bits", "perplexity"]
+    assert scores["bits"] == pytest.approx(scores["loss"] / math.log(2), rel=1e-6)
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-6)
+    # half of the symbols surely right, the others surely one of two: half a bit a symbol
+    metrics = TextMetrics(4, 8)
+    task = SimpleNamespace(logits=torch.full((1, 8, 4), -100.0), targets=torch.arange(8).view(1, 8) % 2)
+    task.logits[..., 0] = 0
+    task.logits[:, 1::2, 1] = 0
+    batch = SimpleNamespace(targets=task.targets, answers=task.targets != IGNORED)
+    metrics.update(task.logits, batch, torch.nn.functional.cross_entropy(task.logits[0], task.targets[0]))
+    values = {name: value.item() for name, value in metrics.compute().items()}
+    assert values == pytest.approx({"loss": math.log(2) / 2, "accuracy": 0.5, "bits": 0.5, "perplexity": 2**0.5})
+
+
+def test_the_losses_at_the_positions_make_up_the_loss() -> None:
+    task = tiny(window=7, warm_up=3)
+    task.eval()
+    count = torch.zeros(7, dtype=torch.float64)
+    with torch.no_grad():
+        for index, batch in enumerate(task.data.loader("test")):
+            task.validation_step(batch, index)
+            known = (batch.targets != IGNORED).sum(dim=0)
+            count[: len(known)] += known
+    positions = task.metrics.position_loss.compute()
+    assert torch.equal(task.metrics.position_loss.count, count)
+    assert len(set(count.tolist())) > 1, "the positions do not differ in how often they are predicted"
+    loss = task.metrics.compute()["loss"].item()
+    assert ((positions * count).sum() / count.sum()).item() == pytest.approx(loss, rel=1e-6)
+    assert task.metrics.position_loss.count.sum() == 0, "does not start again"
+
+
+@torch.no_grad()
+def test_the_loss_at_a_position_is_the_mean_over_what_is_predicted_there() -> None:
+    metrics = TextMetrics(5, 4)
+    logits, targets = torch.randn(3, 4, 5), torch.randint(5, (3, 4))
+    targets[0, 1] = targets[:, 3] = IGNORED
+    batch = SimpleNamespace(targets=targets, answers=targets != IGNORED)
+    for part in (slice(0, 4), slice(0, 2)):  # the last window may be shorter
+        piece = SimpleNamespace(targets=targets[:, part], answers=batch.answers[:, part])
+        metrics.update(logits[:, part], piece, torch.tensor(1.0))
+    surprise = -logits.log_softmax(-1).gather(2, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1).double()
+    expected = torch.stack([surprise[:, 0].mean(), surprise[1:, 1].mean(), surprise[:, 2].mean()])
+    positions = metrics.position_loss.compute()
+    torch.testing.assert_close(positions[:3], expected, rtol=1e-6, atol=0)
+    assert positions[3].isnan()
+
+
+@pytest.mark.parametrize("level", ["char", "word"])
+def test_the_baseline_is_the_unigram_model_up_to_smoothing(level: str) -> None:
+    corpus = build_task(*OWN, "model=rnn", **{"corpus.level": level}).data.corpus
+    train, test = corpus.splits["train"], corpus.splits["test"]
+    (probabilities,) = ngrams.witten_bell(train, test, len(corpus.vocabulary), 1)
+    bits = -np.log2(probabilities[1:]).mean()
+    assert unigram_loss(corpus) / math.log(2) == pytest.approx(bits, abs=1e-4)
+    counts = np.bincount(train) / len(train)  # all symbols of the test split occur in training
+    assert unigram_loss(corpus) == pytest.approx(-np.log(counts[test[1:]]).mean(), abs=1e-4)
+
+
+def test_the_baseline_of_symbols_that_training_lacks_is_finite() -> None:
+    corpus = Corpus("made", Vocabulary("char", "abc"), {s: np.array([0, 1, 2], np.uint8) for s in SPLITS})
+    corpus.splits["train"] = np.array([0, 1, 0, 1], np.uint8)
+    assert unigram_loss(corpus) == pytest.approx(-(math.log(3 / 7) + math.log(1 / 7)) / 2)
+
+
+def drawn(corpus: Corpus, window: int = 20, wrong: tuple[int, ...] = ()) -> list[str]:
+    """Return the lines of a picture of the test split's first row, with other predictions at some places."""
+    task = tiny()
+    task.data.corpus = corpus
+    batch = Windows(corpus.splits["test"], 1, min(window, len(corpus.splits["test"]) - 1))[0]
+    predicted = batch.targets.clone()
+    predicted[0, list(wrong)] = 0
+    return task.render(batch, predicted).splitlines()
+
+
+def test_characters_are_drawn_side_by_side() -> None:
+    text = "a cat\tsat\n"
+    assert drawn(corpus_of(text, text, text), wrong=(0, 3)) == [
+        "input       a_cat⇥sat",
+        "target      _cat⇥sat⏎",
+        "prediction  ⇥ca⇥⇥sat⏎",
+    ]
+
+
+def test_words_are_drawn_in_columns() -> None:
+    words = ["the", "cat", "<eos>", "on", "the", "mat"]
+    lines = drawn(corpus_of(words, words, words, "word"), wrong=(1,))
+    assert lines == [
+        "input       the cat   <eos> on  the",
+        "target      cat <eos> on    the mat",
+        "prediction  cat the   on    the mat",
+    ]
+
+
+@pytest.mark.parametrize("level", ["char", "byte"])
+def test_no_character_breaks_the_lines_or_the_terminal(level: str) -> None:
+    text = "".join(map(chr, range(256))) + ("\u2028\u200b\ufeff" if level == "char" else "")
+    corpus = corpus_of(text, text, text, level)
+    for start in range(0, len(text) - 1, 15):
+        corpus.splits["test"] = corpus.splits["train"][start:]
+        lines = drawn(corpus, window=15)
+        assert len(lines) == 3
+        assert all(line.isprintable() for line in lines)
+    corpus.splits["test"] = corpus.vocabulary.encode("\x00\r\n\x1b a" if level == "char" else b"\x00\r\n\x1b a")
+    assert drawn(corpus)[0] == r"input       \x00 \r ⏎    \x1b _"
+    assert drawn(corpus)[1] == r"target      \r   ⏎  \x1b _    a"
+
+
+def test_unicode_is_drawn_as_it_is() -> None:
+    text = "größe λ×η 日本\n"
+    lines = drawn(corpus_of(text, text, text))
+    assert lines[0] == "input       größe_λ×η_日本"
+    assert lines[1] == "target      röße_λ×η_日本⏎"
+
+
+def test_a_long_window_is_cut_to_what_fits_a_line() -> None:
+    text = "abcdefghij" * 30
+    for lines in (
+        drawn(corpus_of(text, text, text), window=200),
+        drawn(corpus_of(["mountain"] * 99, ["mountain"] * 99, ["mountain"] * 99, "word"), window=50),
+        drawn(corpus_of(["x" * 200] * 9, ["x" * 200] * 9, ["x" * 200] * 9, "word")),
+    ):
+        assert len(lines) == 3
+        words = lines[0][12:]
+        assert len(words) in (60, 53, 200)  # 60 characters, 6 words of 8 with spaces, at least one word
+        assert lines[1][12:] == lines[2][12:]
+
+
+def test_where_there_is_no_target_the_picture_has_a_dot() -> None:
+    task = tiny()
+    batch = next(iter(task.data.loader("test")))
+    target = task.render(batch, batch.targets.clamp(min=0), row=1).splitlines()[1]
+    assert target[12:17] == "·····", "the warm-up"
+    assert "·" not in target[17:]
+
+
+def test_words_are_read_scored_and_drawn_from_the_command_line(tmp_path: Path) -> None:
+    outcome = invoke(
+        *small_text(tmp_path, 12_000),
+        "model=gru",
+        "task.corpus.level=word",
+        "task.window=20",
+        f"hydra.run.dir={tmp_path}",
+    )
+    assert outcome.status == 0, outcome.err
+    assert "test bits per symbol" in outcome.out
+    assert "test perplexity" in outcome.out
+    examples = (tmp_path / "examples.txt").read_text().split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in examples] == ["step", "input", "target", "prediction"]
+    assert " the " in examples[1]
+
+
+TEXT = b"the quick brown fox jumps over the lazy dog. " * 20
+
+# a file's content → other options, what the message begins with, what it says
+REFUSED: dict[str, tuple[bytes | None, tuple[str, ...], str, str]] = {
+    "empty": (b"", (), "task.corpus.path={path}", "is empty"),
+    "one symbol": (b"a", (), "task.corpus.path={path}", "must have at least 2"),
+    "no words": (b" \t ", ("level=word",), "task.corpus.path={path}", "must have at least 2"),
+    "no validation": (b"abcdefgh" * 2, (), "task.corpus.path={path}", "its val split has 1 chars"),
+    "shorter than a window": (TEXT[:60], ("task.window=54",), "task.window=54", "at most 53"),
+    "shorter than a batch": (TEXT[:60], ("task.batch_size=54",), "task.batch_size=54", "at most 53"),
+    "batch too large": (TEXT, ("task.batch_size=5000",), "task.batch_size=5000", "at most 809"),
+    "not UTF-8": (TEXT + b"\xff\xfe", (), "task.corpus.path={path}", "is not UTF-8: byte 0xff at offset 900"),
+    "words not in UTF-8": (TEXT + b"\xe9", ("level=word",), "task.corpus.path={path}", "is not UTF-8: byte 0xe9"),
+    "unseen character": (TEXT + "é".encode(), ("minimum_count=1",), "task.corpus.path={path}", "'é' (U+00E9)"),
+    "unseen by default": (TEXT + "é".encode(), (), "task.corpus.path={path}", "'é' (U+00E9)"),
+    "unseen byte": (TEXT + b"\xff", ("level=byte",), "task.corpus.path={path}", "test split: byte 0xff"),
+    "unseen word": (TEXT + b" new", ("level=word", "minimum_count=1"), "task.corpus.path={path}", "'new'"),
+    "no file": (None, (), "task.corpus.path={path}", "No such file"),
+    "level of nothing": (TEXT, ("level=letter",), "task.corpus.level=letter", "char, word, byte"),
+}
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_texts_that_cannot_be_used_are_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    content, options, begins, says = REFUSED[case]
+    path, data, run = tmp_path / "text.txt", tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    if content is not None:
+        path.write_bytes(content)
+    arguments = [option if "." in option else f"task.corpus.{option}" for option in options]
+    base = [item for item in SMALL_TEXT if item.split("=")[0] not in {option.split("=")[0] for option in arguments}]
+    error = invoke(
+        *base, *arguments, "model=gru", f"task.corpus.path={path}", f"paths.data_dir={data}", f"hydra.run.dir={run}"
+    ).error
+    assert error.startswith(begins.format(path=path) + ": "), error
+    assert says in error
+    assert not list(run.rglob("*.ckpt")) + list(run.rglob("*.tmp"))
+    assert not (run / "DONE").exists()
+    if not begins.startswith(("task.window", "task.batch_size")):  # there the text itself is fine, and kept
+        assert not list(data.iterdir()), "something was written into the data folder"
+
+
+def test_a_folder_is_refused_as_a_text(tmp_path: Path) -> None:
+    error = invoke(*SMALL_TEXT, "model=gru", f"task.corpus.path={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}").error
+    assert error == f"task.corpus.path={tmp_path}: cannot be read (Is a directory)"
+
+
+@pytest.mark.parametrize("task", ["ptb_char", "ptb_word", "text8", "enwik8"])
+def test_an_absent_corpus_is_named_with_the_command_that_fetches_it(task: str, tmp_path: Path) -> None:
+    overrides = (f"task={task}", "model=gru", "logger=none", f"paths.data_dir={tmp_path}")
+    error = invoke(*overrides, f"hydra.run.dir={tmp_path / 'run'}").error
+    assert error.startswith(f"task.corpus.name={task}: {tmp_path}/")
+    assert " is not there; `make data` fetches it from http" in error
+
+
+def test_the_same_text_in_another_data_folder_is_the_same_run(tmp_path: Path) -> None:
+    arguments = (*small_text(tmp_path), "model=gru", "trainer.max_steps=2", f"hydra.run.dir={tmp_path / 'run'}")
+    assert invoke(*arguments).status == 0
+    moved = [f"paths.data_dir={tmp_path / 'moved'}" if item.startswith("paths.") else item for item in arguments]
+    outcome = invoke(*moved)
+    assert outcome.status == 0, outcome.err
+    assert "is DONE and is not trained again" in outcome.err
