@@ -9,7 +9,11 @@ from src.checks import check_boolean, check_real
 
 def keep_mask(like: Tensor, probability: float) -> Tensor:
     """Draw a mask shaped as `like` whose entries are 1 (keep the old value) with `probability`."""
-    return torch.empty_like(like, requires_grad=False).bernoulli_(probability)
+    # faster than bernoulli_ on a CPU, where one thread draws; uniform numbers of half precision would be too coarse
+    uniform = torch.empty_like(
+        like, dtype=torch.promote_types(like.dtype, torch.float32), requires_grad=False
+    ).uniform_()
+    return uniform.lt_(probability).to(like.dtype)
 
 
 def zoneout(new: Tensor, old: Tensor, keep: Tensor | float) -> Tensor:
