@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from src.checks import check_boolean, check_integer, check_real
+from src.ops.fast_slow import Turn
 from src.ops.noise import dropout_mask, keep_mask, zoneout
 from src.ops.scan import Fixed
 
@@ -110,6 +111,14 @@ class RecurrentCell(nn.Module, ABC):
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run the whole sequence (T, B, X) at once → (outputs (T, B, output_size), final state); see `Recurrent`."""
         raise NotImplementedError(self.fused_obstacle())
+
+    def turn_obstacle(self) -> str | None:
+        """Return why `turn` cannot be had of this cell as it is configured, where it lies; None where it can."""
+        return f"{type(self).__name__} has no fused path within another cell"
+
+    def turn(self, context: Any) -> Turn:
+        """Return what a fused path of a cell made of cells needs of this one; `context`: what `context` gave."""
+        raise NotImplementedError(self.turn_obstacle())
 
     def phases(self) -> list[Tensor]:
         """Return the parameters, or views of them, that decide the angles of the cell's rotations; none by default."""

@@ -1,12 +1,15 @@
 """Long short-term memory."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from src.cells.base import LayerCell, LayerNorms, Noise
 from src.checks import check_boolean, check_choice, check_integer, check_real
+from src.ops import recurrence
+from src.ops.fast_slow import Turn
 from src.ops.noise import zoneout as zone_out
 
 INITIALIZATIONS = ("torch", "orthogonal")
@@ -102,3 +105,44 @@ class LSTMCell(LayerCell):
         if self.zoneout_cell > 0:  # of what is carried on; h has seen the whole of the new c
             cell = zone_out(cell, state.cell, self.zoneout_cell if context.keep_cell is None else context.keep_cell)
         return hidden, self.State(hidden, cell)
+
+    def fused_obstacle(self) -> str | None:
+        # torch's layer where it has all options, else our kernels
+        missing, ours = super().fused_obstacle(), self.turn_obstacle()
+        return None if missing is None or ours is None else f"{missing}, and {ours}"
+
+    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        if super().fused_obstacle() is None:
+            return super().fused(inputs, state, lengths)
+        options = self._kernel_options(self.context(*inputs.shape[:2]))
+        outputs, hidden, cell = recurrence.run(
+            options.pop("kind"), inputs, *self._kernel_weights(), state.hidden, state.cell, lengths=lengths, **options
+        )
+        assert cell is not None
+        return outputs, self.State(hidden, cell)
+
+    def turn_obstacle(self) -> str | None:
+        return recurrence.obstacle(self._parameters_of("hh")[0])
+
+    def turn(self, context: Context) -> Turn:
+        return Turn(partial(recurrence.Problem, **self._kernel_options(context)), *self._kernel_weights())
+
+    def _kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """Return weight_ih, the sum of both biases, weight_hh, and all that normalizes in one row."""
+        weight_ih, bias_ih = self._parameters_of("ih")
+        weight_hh, bias_hh = self._parameters_of("hh")
+        bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
+        norms = [p.flatten() for part in (self.norm_gates, self.norm_cell) for p in part.parameters()]
+        return weight_ih, bias, weight_hh, torch.cat(norms) if norms else None
+
+    def _kernel_options(self, context: Context) -> dict[str, Any]:
+        """Return the fields of `src.ops.recurrence.Problem` that are no weights and no states."""
+        noise = context.noise
+        return {
+            "kind": "normalized_lstm" if self.layer_norm else "lstm",
+            "keep": (self.zoneout or None) if noise.keep is None else noise.keep,
+            "keep_cell": (self.zoneout_cell or None) if context.keep_cell is None else context.keep_cell,
+            "drop": None if noise.drop is None else noise.drop.value,
+            "units": self.hidden_size,
+            "chunk": 1,
+        }

@@ -14,13 +14,15 @@ from src.ops import buffers, kernels
 MODULES = {"cpu": "src.ops.kernels.recurrence_cpu"}
 
 
-# In the order of their numbers in recurrence.cpp.
+# In the order of their numbers in recurrence.hpp.
 KINDS = (
     "modrelu",  # h = modReLU(z; b), real: G = H = N
     "complex_modrelu",  # the same on N complex numbers, real parts before imaginary parts: G = H = 2N
     "goru",  # of `src.cells.goru`: G = 3N, rows [W_r; W_g; U]
     "on_lstm",  # of `src.cells.on_lstm`: G = 2D + 4N, with a cell vector
     "weinet",  # of `src.cells.weinet`: G = 7N, W (4N, N), the memory being the cell vector (N²)
+    "lstm",  # of `src.cells.lstm`: G = 4N, rows [i; f; g; o], with a cell vector
+    "normalized_lstm",  # the same with layer normalization
 )
 KEEPS_PRODUCT = ("goru",)  # whose last N columns of the product do not simply add to those of P_t
 
@@ -32,12 +34,15 @@ class Problem(NamedTuple):
         kind: one of `KINDS`.
         parts: (T, B, G), P_t. `forward` leaves there what `backward` needs, which writes gradients over it.
         weight_hh: W (R, H), R ≤ G: the product adds to the first R of the parts.
-        extra: biases of modReLU (N,), gain and bias of a normalization (2, N), or None.
+        extra: biases of modReLU (N,), gain and bias of a normalization (2, N), gains (4N) and biases (4N) of the gates,
+            gain (N) and bias (N) of c one after the other for normalized_lstm (10N,), or None.
         hidden, cell: (B, H) and (B, C) before the first step; None without cell vector.
         keep: zoneout's mask of the hidden vector (T, B, H) in training, its probability at test, or None.
         lengths: (B,) int64 in [1, T], or None; as in `src.models.recurrent.Recurrent`.
         units: N.
         chunk: units that share an entry of a master gate, for on_lstm.
+        keep_cell: zoneout of the cell vector (T, B, C), as `keep`, for LSTMs alone.
+        drop: dropout's factors of the hidden vector (B, H) where it enters the product, or None.
     """
 
     kind: str
@@ -50,6 +55,8 @@ class Problem(NamedTuple):
     lengths: Tensor | None
     units: int
     chunk: int
+    keep_cell: Tensor | float | None
+    drop: Tensor | None
 
 
 class Solution(NamedTuple):
@@ -95,6 +102,8 @@ def run(
     lengths: Tensor | None,
     units: int,
     chunk: int = 1,
+    keep_cell: Tensor | float | None = None,
+    drop: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a recurrence over inputs (T, B, X), P_t = W_ih x_t + b; under autocast in the parameters' own type.
 
@@ -111,13 +120,13 @@ def run(
     if others:
         raise TypeError(f"inputs and states must be of the parameters' type, {dtype}, not {others[0]}")
     with torch.autocast(device, enabled=False):
-        constants = kind, keep, lengths, units, chunk
+        constants = kind, keep, lengths, units, chunk, keep_cell, drop
         return _Run.apply(constants, inputs, weight_ih, bias, weight_hh, extra, hidden, cell)
 
 
 def _problem(constants: tuple[Any, ...], parts: Tensor | None, tensors: tuple[Any, ...]) -> Problem:
     """Return the problem; unless the parts are given, the inputs of all steps are projected in one product."""
-    kind, keep, lengths, units, chunk = constants
+    kind, keep, lengths, units, chunk, keep_cell, drop = constants
     inputs, weight_ih, bias, weight_hh, extra, hidden, cell = tensors
     if parts is None:
         rows = inputs.flatten(0, 1)
@@ -127,9 +136,9 @@ def _problem(constants: tuple[Any, ...], parts: Tensor | None, tensors: tuple[An
         else:
             torch.addmm(bias, rows, weight_ih.T, out=parts)
         parts = parts.view(*inputs.shape[:2], -1)
-    given: Any = (weight_hh, extra, hidden, cell, keep, lengths)
-    weight_hh, extra, hidden, cell, keep, lengths = (t.contiguous() if isinstance(t, Tensor) else t for t in given)
-    return Problem(kind, parts, weight_hh, extra, hidden, cell, keep, lengths, units, chunk)
+    given: Any = (weight_hh, extra, hidden, cell, keep, lengths, units, chunk, keep_cell, drop)
+    given = [t.contiguous() if isinstance(t, Tensor) else t for t in given]
+    return Problem(kind, parts, *given)
 
 
 class _Run(torch.autograd.Function):
@@ -157,9 +166,12 @@ class _Run(torch.autograd.Function):
         parts = gradients.parts
         rows = parts.flatten(0, 1)
         # of the product: that of the parts, but for what was kept of it
-        grad_weight_hh = _of_weight(parts[..., : len(weight_hh)], hidden, solution.outputs)
+        before = (hidden, solution.outputs)
+        if problem.drop is not None:
+            before = (hidden * problem.drop, solution.outputs * problem.drop)
+        grad_weight_hh = of_weight(parts[..., : len(weight_hh)], *before)
         if gradients.kept is not None:
-            grad_weight_hh[-problem.units :] = _of_weight(gradients.kept, hidden, solution.outputs)
+            grad_weight_hh[-problem.units :] = of_weight(gradients.kept, *before)
         results = (
             (rows @ weight_ih).view(inputs.shape) if ctx.needs_input_grad[1] else None,
             rows.T @ inputs.flatten(0, 1),
@@ -175,7 +187,7 @@ class _Run(torch.autograd.Function):
         return None, *results
 
 
-def _of_weight(slopes: Tensor, hidden: Tensor, outputs: Tensor) -> Tensor:
+def of_weight(slopes: Tensor, hidden: Tensor, outputs: Tensor) -> Tensor:
     """Return the gradient (R, H) of W from that of the product (T, B, R) and the hidden vectors before each step."""
     gradient = slopes[0].T @ hidden
     if len(slopes) > 1:

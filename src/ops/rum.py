@@ -112,6 +112,22 @@ class Kernels(Protocol):
     ) -> Gradients: ...
 
 
+def turn_problem(
+    *,
+    parts: Tensor,
+    weight_hh: Tensor,
+    extra: Tensor | None,
+    hidden: Tensor,
+    cell: None,
+    lengths: Tensor | None,
+    keep: Tensor | float | None,
+    options: Options,
+) -> Problem:
+    """Return the problem of λ = 0 from what `src.ops.fast_slow.Turn` has, parts (T, B, G·N) and norms as `extra`."""
+    parts = parts.unflatten(-1, (-1, hidden.shape[1]))
+    return Problem(parts, weight_hh, hidden, None, extra, keep, lengths, options)
+
+
 def kernels_for(tensor: Tensor) -> Kernels:
     """Return the kernels for the device and dtype of a tensor, compiled at the first call.
 

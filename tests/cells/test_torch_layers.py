@@ -297,7 +297,7 @@ def test_orthogonal_initialization(width: int, bias: bool, layer_norm: bool) -> 
 @pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
 def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[LayerCell]) -> None:
     rows, size, probability = 30, 40, 0.4
-    model = Recurrent(lambda width: cell(width, size, recurrent_dropout=probability).double(), X)
+    model = Recurrent(lambda width: cell(width, size, recurrent_dropout=probability).double(), X, backend="reference")
     made = model.cells[0]
     entered: list[Tensor] = []
     recur = made.recur
@@ -344,10 +344,9 @@ def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[Lay
 @pytest.mark.parametrize(
     ("cell", "options"),
     [
-        *((cell, options) for cell in (LSTMCell, GRUCell, RNNCell) for options in (
+        *((cell, options) for cell in (GRUCell, RNNCell) for options in (
             {"layer_norm": True}, {"zoneout": 0.1}, {"recurrent_dropout": 0.1}, {"layer_norm": True, "zoneout": 0.1}
         )),
-        (LSTMCell, {"zoneout_cell": 0.1}),
     ],
     ids=str,
 )  # fmt: skip
@@ -376,3 +375,20 @@ def test_bad_values_of_these_options_are_refused_in_one_line(cell: type[LayerCel
 def test_bad_values_of_the_lstms_options_are_refused_in_one_line(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=rf"^{name}={value}: must be [^\n]*$"):
         LSTMCell(X, N, **{name: value})
+
+
+@pytest.mark.parametrize("option", ["layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"])
+def test_the_lstm_runs_on_own_kernels_where_torchs_layer_lacks_an_option(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    value = True if option == "layer_norm" else 0.1
+    cell = LSTMCell(X, N, **{option: value})
+    said = "there are no kernels for meta"
+    assert LSTMCell(X, N).to("meta").fused_obstacle() is None
+    assert cell.to("meta").fused_obstacle() == f"torch.nn.LSTM has no {option}, and {said}"
+    monkeypatch.setattr("src.ops.recurrence.obstacle", lambda tensor: said)
+    assert Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X).backend == "reference"
+    with pytest.raises(OptionError, match=rf"^backend=fused: torch\.nn\.LSTM has no {option}, and .*; allowed here: "):
+        Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X, backend="fused")
+    monkeypatch.setattr("src.ops.recurrence.obstacle", lambda tensor: None)
+    assert Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X).backend == "fused"

@@ -208,12 +208,13 @@ void norm_backward(Real* __restrict gradient, const Real* __restrict normalized,
         const Real inner = gradient[i] * gain[i];
         sum += inner;
         along += inner * normalized[i];
+        gradient[i] = inner;  // rounded as in the sum: of a single number nothing is left below
     }
     sum /= size;
     along /= size;
 #pragma omp simd
     for (Index i = 0; i < size; ++i)
-        gradient[i] = rstd * (gradient[i] * gain[i] - sum - normalized[i] * along);
+        gradient[i] = rstd * (gradient[i] - sum - normalized[i] * along);
 }
 
 }  // namespace

@@ -156,12 +156,16 @@ class Recurrence:
 
         The tensors, those of numbers in the type of `like`, must be contiguous. An absent one is a null pointer.
         """
-        threads = min(torch.get_num_threads(), self.blocks(rows))
-        arguments = self.arguments(**numbers, threads=threads)
+        arguments = self.fill(rows, numbers, tensors)
         is_double = ctypes.c_int64(like.dtype == torch.float64)
-        for name, tensor in tensors.items():
-            assert tensor is None or tensor.is_contiguous(), name
-            setattr(arguments, name, None if tensor is None else tensor.data_ptr())
         workspace = like.new_empty(self.function("workspace")(ctypes.byref(arguments), is_double))
         arguments.workspace = workspace.data_ptr()
         self.function("run")(ctypes.byref(arguments), is_double, ctypes.c_int64(backward))
+
+    def fill(self, rows: int, numbers: Mapping[str, float], tensors: Mapping[str, Tensor | None]) -> ctypes.Structure:
+        """Return `Arguments` for so many rows; they hold addresses of the tensors, which must outlive them."""
+        arguments = self.arguments(**numbers, threads=min(torch.get_num_threads(), self.blocks(rows)))
+        for name, tensor in tensors.items():
+            assert tensor is None or tensor.is_contiguous(), name
+            setattr(arguments, name, None if tensor is None else tensor.data_ptr())
+        return arguments

@@ -15,12 +15,13 @@ LIBRARY = native.Recurrence(
     Path(__file__).with_name("recurrence.cpp"),
     (
         "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units",
-        "chunk", "kind", "threads",
+        "chunk", "kind", "lag", "threads",
     ),
-    ("keep_mean",),
+    ("keep_mean", "keep_cell_mean"),
     (
-        "parts", "weight", "extra", "hidden", "cell", "keep", "lengths", "outputs", "cells", "kept", "final_hidden",
-        "final_cell", "workspace", "grad_outputs", "grad_hidden", "grad_cell", "grad_extra",
+        "parts", "weight", "extra", "hidden", "cell", "keep", "keep_cell", "drop", "lengths", "outputs", "cells",
+        "past", "past_cells", "kept", "final_hidden", "final_cell", "workspace", "grad_outputs", "grad_hidden",
+        "grad_cell", "grad_extra",
     ),
 )  # fmt: skip
 
@@ -60,10 +61,7 @@ def backward(
     problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell: Tensor | None
 ) -> Gradients:
     """Return the gradients; see `src.ops.recurrence`."""
-    batch = problem.parts.shape[1]
-    grad_extra = None
-    if problem.extra is not None:
-        grad_extra = problem.extra.new_zeros(LIBRARY.blocks(batch), *problem.extra.shape)
+    grad_extra = new_grad_extra(problem)
     # the kernel works in these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
@@ -82,10 +80,25 @@ def backward(
     return Gradients(problem.parts, solution.kept, grad_hidden, grad_cell, extra)
 
 
+def new_grad_extra(problem: Problem) -> Tensor | None:
+    """Return zeros for the gradient of `extra`, one for each block of rows."""
+    if problem.extra is None:
+        return None
+    return problem.extra.new_zeros(LIBRARY.blocks(problem.parts.shape[1]), *problem.extra.shape)
+
+
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
     """Call the library on a problem and further tensors by the names of their fields."""
+    tensors |= {"past": tensors["outputs"], "past_cells": tensors["cells"]}
+    LIBRARY.run(backward, problem.parts.shape[1], problem.parts, *fields(problem, lag=1, **tensors))
+
+
+def fields(
+    problem: Problem, *, lag: int, **tensors: Tensor | None
+) -> tuple[dict[str, float], dict[str, Tensor | None]]:
+    """Return the fields of `Arguments`, numbers and tensors, to which those given by their names are added."""
     steps, batch, parts_size = problem.parts.shape
-    keep, kept = problem.keep, tensors["kept"]
+    keep, keep_cell, kept = problem.keep, problem.keep_cell, tensors.get("kept")
     tensors |= {
         "parts": problem.parts,
         "weight": problem.weight_hh,
@@ -93,6 +106,8 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         "hidden": problem.hidden,
         "cell": problem.cell,
         "keep": keep if isinstance(keep, Tensor) else None,
+        "keep_cell": keep_cell if isinstance(keep_cell, Tensor) else None,
+        "drop": problem.drop,
         "lengths": problem.lengths,
     }
     numbers = {
@@ -107,6 +122,8 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         "units": problem.units,
         "chunk": problem.chunk,
         "kind": KINDS.index(problem.kind),
+        "lag": lag,
         "keep_mean": keep if isinstance(keep, float) else 0.0,
+        "keep_cell_mean": keep_cell if isinstance(keep_cell, float) else 0.0,
     }
-    LIBRARY.run(backward, batch, problem.parts, numbers, tensors)
+    return numbers, tensors

@@ -9,7 +9,7 @@ from torch import Tensor
 from src.ops.kernels import native
 from src.ops.rum import Gradients, Problem, Solution
 
-ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # by their number in rum.cpp
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # by their number in rum.hpp
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 PRODUCTS: tuple[torch.dtype, ...] = ()
 
@@ -18,11 +18,12 @@ CHECKPOINT_EVERY = 2048
 
 LIBRARY = native.Recurrence(
     Path(__file__).with_name("rum.cpp"),
-    ("steps", "batch", "size", "gated", "activation", "threads", "checkpoint_every"),
+    ("steps", "batch", "size", "gated", "activation", "lag", "threads", "checkpoint_every"),
     ("eta", "keep_mean"),
     (
-        "parts", "weight", "hidden", "norms", "keep", "lengths", "outputs", "final_hidden", "scalars", "candidates",
-        "memory", "checkpoints", "workspace", "grad_outputs", "grad_hidden", "grad_memory", "grad_bias", "grad_norms",
+        "parts", "weight", "hidden", "norms", "keep", "lengths", "outputs", "past", "final_hidden", "scalars",
+        "candidates", "memory", "checkpoints", "workspace", "grad_outputs", "grad_hidden", "grad_memory", "grad_bias",
+        "grad_norms",
     ),
 )  # fmt: skip
 
@@ -60,11 +61,9 @@ def backward(
     problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
 ) -> Gradients:
     """Return the gradients; see `src.ops.rum.Kernels`."""
-    _, batch, parts_count, size = problem.parts.shape
-    blocks = LIBRARY.blocks(batch)
+    size = problem.parts.shape[-1]
     scalars, candidates, checkpoints = solution.saved
-    grad_bias = problem.parts.new_zeros(blocks, 2, parts_count, size)
-    grad_norms = None if problem.norms is None else problem.norms.new_zeros(blocks, 2, 3, 2, size)
+    grad_bias, grad_norms = new_sums(problem)
     # the kernel works in these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_memory = None if grad_memory is None else _padded(grad_memory)
@@ -87,6 +86,13 @@ def backward(
     return Gradients(problem.parts, grad_bias.sum((0, 1)), grad_hidden, grad_memory, norms)
 
 
+def new_sums(problem: Problem) -> tuple[Tensor, Tensor | None]:
+    """Return zeros for the gradients of the bias and of the normalizations, two sums for each block of rows."""
+    _, batch, parts_count, size = problem.parts.shape
+    sums = problem.parts.new_zeros(LIBRARY.blocks(batch), 2, parts_count, size)
+    return sums, None if problem.norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
+
+
 def _padded(memory: Tensor) -> Tensor:
     """Return a copy (B, N, ≥ N) whose rows end in zeros up to whole vectors of the processor."""
     size = memory.shape[-1]
@@ -101,6 +107,14 @@ def _padded(memory: Tensor) -> Tensor:
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
     """Call the library on a problem and further tensors by the names of their fields."""
+    tensors["past"] = tensors["outputs"]
+    LIBRARY.run(backward, problem.parts.shape[1], problem.parts, *fields(problem, lag=1, **tensors))
+
+
+def fields(
+    problem: Problem, *, lag: int, **tensors: Tensor | None
+) -> tuple[dict[str, float], dict[str, Tensor | None]]:
+    """Return the fields of `Arguments`, numbers and tensors, to which those given by their names are added."""
     steps, batch, _, size = problem.parts.shape
     activation, update_gate, eta = problem.options
     keep = problem.keep
@@ -117,9 +131,10 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
         "batch": batch,
         "size": size,
         "gated": update_gate,
+        "lag": lag,
         "activation": ACTIVATIONS.index(activation),
         "checkpoint_every": CHECKPOINT_EVERY,
         "eta": eta or 0.0,
         "keep_mean": keep if isinstance(keep, float) else 0.0,
     }
-    LIBRARY.run(backward, batch, problem.parts, numbers, tensors)
+    return numbers, tensors
