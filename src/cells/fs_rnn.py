@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from src.cells.base import RecurrentCell
 from src.checks import OptionError, check_integer, check_real
+from src.ops import fast_slow
 from src.ops.noise import dropout_mask
 
 
@@ -108,6 +109,29 @@ class FSRNNCell(RecurrentCell):
             if index + 1 < len(self.fast):
                 inputs = self.zeros(output.shape[0], 1)
         return _drop(output, context.out), self.State(fast, slow)
+
+    def fused_obstacle(self) -> str | None:
+        for name, cell in (("fast", self._fast(0)), ("slow", self.slow)):
+            obstacle = cell.turn_obstacle()
+            if obstacle is not None:
+                return f"{name}: {obstacle}"
+        return fast_slow.obstacle(next(self.parameters()))
+
+    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        inputs = F.dropout(inputs, self.dropout, self.training)
+        context = self.context(*inputs.shape[:2])
+        first, *others = [self._fast(index).turn(own) for index, own in enumerate(context.fast)]
+        rest = len(others) - 1
+        order = fast_slow.Order(
+            sources=(-1, 0, 1, *[-1] * rest),
+            states=(0, 1, 0, *[0] * rest),
+            masks=(None, context.up, context.down, *[None] * rest),
+        )
+        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # a cell vector, or none
+        turns = [first, self.slow.turn(context.slow), *others]
+        outputs, final = fast_slow.run(inputs, turns, order, leaves, lengths)
+        fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))
+        return _drop(outputs, context.out), self.State(fast, slow)
 
     def phases(self) -> list[Tensor]:
         return [phase for cell in (*self.fast, self.slow) for phase in cell.phases()]

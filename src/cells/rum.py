@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,8 @@ from torch.nn import functional as F
 
 from src.cells.base import HiddenState, Noise, RecurrentCell
 from src.checks import check_boolean, check_choice, check_integer, check_real
-from src.ops import rotation, rum
+from src.ops import fast_slow, rotation, rum
+from src.ops.fast_slow import Turn
 from src.ops.kernels import UnavailableError
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
@@ -222,6 +224,19 @@ class RUMCell(RecurrentCell):
         if self._cosines is not None:
             self._cosines.extend(cosines.unbind(0))
         return outputs, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
+
+    def turn_obstacle(self) -> str | None:
+        if self.lambd != 0:
+            return f"RUM with λ = {self.lambd:g} has no fused path within another cell, λ = 0 has"
+        if self.recurrent_dropout > 0:
+            return "recurrent_dropout has no fused path"
+        return fast_slow.obstacle(self.bias)
+
+    def turn(self, context: Noise) -> Turn:
+        keep = (self.zoneout or None) if context.keep is None else context.keep
+        options = rum.Options(self.activation, self.update_gate, self.eta)
+        weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
+        return Turn(partial(rum.turn_problem, keep=keep, options=options), *weights, self._cosines)
 
     def phases(self) -> list[Tensor]:
         return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from src.cells.base import HiddenState, Noise, RecurrentCell
 from src.checks import OptionError
 from src.ops import recurrence, unitary
+from src.ops.fast_slow import Turn
 from src.ops.scan import Fixed
 
 
@@ -143,16 +145,32 @@ class UnitaryCell(RecurrentCell):
             return "recurrent_dropout has no fused path"
         return recurrence.obstacle(self.bias)
 
-    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
+    def turn_obstacle(self) -> str | None:
+        return self.fused_obstacle()
+
+    def turn(self, context: Context) -> Turn:
+        keep = (self.zoneout or None) if context.noise.keep is None else context.noise.keep
+        options: dict[str, Any] = {"kind": self._kind(), "keep": keep, "keep_cell": None, "drop": None}
+        problem = partial(recurrence.Problem, units=self.hidden_size, chunk=1, **options)
+        return Turn(problem, self.weight_ih, None, self._real_matrix(), self.bias)
+
+    def _kind(self) -> str:
+        return "complex_modrelu" if self.is_complex else "modrelu"
+
+    def _real_matrix(self) -> Tensor:
+        """Return W as it acts on real parts before imaginary parts: (P + iQ)(a + ib) = (Pa − Qb) + i(Qa + Pb)."""
         weight = self.matrix()
-        if self.is_complex:  # (P + iQ)(a + ib) = (Pa − Qb) + i(Qa + Pb)
-            weight = torch.cat((torch.cat((weight.real, -weight.imag), 1), torch.cat((weight.imag, weight.real), 1)))
+        if not self.is_complex:
+            return weight
+        return torch.cat((torch.cat((weight.real, -weight.imag), 1), torch.cat((weight.imag, weight.real), 1)))
+
+    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
         outputs, hidden, _ = recurrence.run(
-            "complex_modrelu" if self.is_complex else "modrelu",
+            self._kind(),
             inputs,
             self.weight_ih,
             None,
-            weight,
+            self._real_matrix(),
             self.bias,
             state.hidden,
             keep=self.fused_keep(*inputs.shape[:2]),
