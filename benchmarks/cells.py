@@ -51,7 +51,12 @@ from src.models.recurrent import BACKENDS, Recurrent
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = tuple(sorted(path.stem for path in (ROOT / "conf/model").glob("[!_]*.yaml")))
 # measured by default next to the cell as its file has it
-VARIANTS = {"eurnn": ("eurnn:capacity=fft",), "goru": ("goru:capacity=fft",), "rum": ("rum:lambd=1",)}
+VARIANTS = {
+    "eurnn": ("eurnn:capacity=fft",),
+    "goru": ("goru:capacity=fft",),
+    "lstm": ("lstm:layer_norm=true",),
+    "rum": ("rum:lambd=1",),
+}
 DEFAULT_MODELS = tuple(name for model in MODELS for name in (model, *VARIANTS.get(model, ())))
 LAYERS = {"torch.nn.RNN": nn.RNN, "torch.nn.GRU": nn.GRU, "torch.nn.LSTM": nn.LSTM}
 BASELINE = "torch.nn.GRU"
@@ -250,8 +255,8 @@ def refusals(makers: dict[Case, measure.Maker], size: Size) -> Iterator[str]:
 
 def figures(makers: dict[Case, measure.Maker], settings: Settings, size: Size) -> list[dict[str, Any]]:
     """Measure every case: one row each, with its ratios to the baseline and to its products."""
-    rows_of = [weight_rows(make()) for make in makers.values()]
-    products = {rows: measure.Products(size.input_shape, size.hidden, *rows) for rows in rows_of if rows is not None}
+    shapes_of = [weight_shapes(make()) for make in makers.values()]
+    products = {shapes: measure.Products(size.steps, size.batch, shapes) for shapes in shapes_of if shapes is not None}
     layers = [measure.Layer(make, size.input_shape) for make in makers.values()]
     times, repeat = measure.times([*layers, *products.values()], settings.repeat)
     floors = dict(zip(products, times[len(layers) :], strict=True))
@@ -270,19 +275,19 @@ def figures(makers: dict[Case, measure.Maker], settings: Settings, size: Size) -
             "forward_ratio": forward / times[base][0],
             "train_ratio": train / times[base][1],
             "memory_ratio": peak / memory[base] if memory[base] else None,  # sizes too small to see
-            "products_ratio": train / floors[rows][1] if rows is not None else None,
+            "products_ratio": train / floors[shapes][1] if shapes is not None else None,
         }
-        for case, (forward, train), peak, rows in zip(makers, times, memory, rows_of, strict=False)
+        for case, (forward, train), peak, shapes in zip(makers, times, memory, shapes_of, strict=False)
     ]
 
 
-def weight_rows(module: nn.Module) -> tuple[int, int] | None:
-    """Return the rows of the input and of the recurrent weights; None for a cell that has not one of each."""
-    counts = [
-        [p.shape[0] for name, p in module.named_parameters() if part in name and p.dim() == 2]
+def weight_shapes(module: nn.Module) -> tuple[tuple[Any, Any], ...] | None:
+    """Return the shapes of the input and of the recurrent weights of each cell; None where one has not one of each."""
+    inputs, recurrent = (
+        [tuple(p.shape) for name, p in module.named_parameters() if part in name and p.dim() == 2]
         for part in ("weight_ih", "weight_hh")
-    ]
-    return (counts[0][0], counts[1][0]) if [*map(len, counts)] == [1, 1] else None
+    )
+    return tuple(zip(inputs, recurrent, strict=True)) if len(inputs) == len(recurrent) > 0 else None
 
 
 def provenance(settings: Settings) -> dict[str, Any]:

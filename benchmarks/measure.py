@@ -56,20 +56,34 @@ class Products:
     """The products with a cell's weights and nothing else, which no implementation that uses torch's can go below.
 
     Forward: all input projections at once, and a recurrent product (B, N)·(N, rows) a step. Backward: one back to the
-    state a step, and the gradients of weights and inputs, each at once.
+    state a step, and the gradients of weights and inputs, each at once. A cell made of cells has those of each, as if
+    all their inputs were known beforehand.
 
     Args:
-        input_shape: T, B, X.
-        hidden_size: N.
-        input_rows, recurrent_rows: rows of the weights (rows, X) and (rows, N).
+        steps, batch: T, B.
+        shapes: of the weights of inputs (rows, X) and of the recurrence (rows, N), for each cell.
     """
 
-    def __init__(self, input_shape: Sequence[int], hidden_size: int, input_rows: int, recurrent_rows: int) -> None:
-        steps, batch, width = input_shape
-        self.inputs, self.weight_ih = torch.randn(steps * batch, width), torch.randn(input_rows, width)
-        self.hidden, self.weight_hh = torch.randn(steps, batch, hidden_size), torch.randn(recurrent_rows, hidden_size)
-        self.projected = torch.randn(steps * batch, input_rows)
-        self.recurrent = torch.randn(steps, batch, recurrent_rows)
+    def __init__(self, steps: int, batch: int, shapes: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> None:
+        self.parts = [_PartOfProducts(steps, batch, *pair) for pair in shapes]
+
+    def forward(self) -> None:
+        for part in self.parts:
+            part.forward()
+
+    def train(self) -> None:
+        for part in self.parts:
+            part.train()
+
+
+class _PartOfProducts:
+    """The products of one cell."""
+
+    def __init__(self, steps: int, batch: int, shape_ih: tuple[int, int], shape_hh: tuple[int, int]) -> None:
+        self.inputs, self.weight_ih = torch.randn(steps * batch, shape_ih[1]), torch.randn(shape_ih)
+        self.hidden, self.weight_hh = torch.randn(steps, batch, shape_hh[1]), torch.randn(shape_hh)
+        self.projected = torch.randn(steps * batch, shape_ih[0])
+        self.recurrent = torch.randn(steps, batch, shape_hh[0])
 
     def forward(self) -> None:
         torch.mm(self.inputs, self.weight_ih.T, out=self.projected)

@@ -33,7 +33,8 @@ class FSRNNCell(RecurrentCell):
 
     The fast cells share one state, handed from F_1 to F_k and to F_1 of the next step; S has its own. A cell whose
     input is nothing gets a single zero, as in the authors' code. Both cells may be any of src/cells, with options of
-    their own, zoneout and layer normalization among them.
+    their own, zoneout and layer normalization among them. There is a fused path where both cells have a `turn`: LSTMs,
+    RUM with λ = 0 and the cells with a unitary recurrence.
 
     Args:
         input_size: X ≥ 1.

@@ -39,6 +39,9 @@ class LSTMCell(LayerCell):
         initialization: "torch": every weight and bias uniform in ±1/√N; "orthogonal": each gate's kernels orthogonal,
             biases zero but for 1 in the forget gate, after its normalization where there is one.
 
+    The fused path is torch's layer where it has all options, else kind "lstm" or "normalized_lstm" of
+    `src.ops.recurrence`.
+
     Raises:
         OptionError: a size below 1, an option out of its bounds or of another type.
     """

@@ -200,11 +200,11 @@ class _Run(torch.autograd.Function):
     def forward(ctx, constants, will_be_differentiated, *tensors):
         problem, buffer = _problem(constants, _Tensors.of(constants[0], tensors))
         solution = kernels.find(MODULES, buffer).forward(problem)
-        ctx.save_for_backward(*tensors)
-        ctx.constants = constants
         if will_be_differentiated:
-            ctx.work = problem._replace(outputs=problem.outputs[:-1]), solution.scalars, buffer
             ctx.save_for_backward(problem.outputs[-1], *tensors)
+            # without what is returned, which would hold this context in turn
+            ctx.work = problem._replace(outputs=problem.outputs[:-1]), solution.scalars, buffer
+            ctx.constants = constants
         else:
             buffers.give(buffer)
         scalars = [tensor for tensor in solution.scalars if tensor is not None]
