@@ -19,6 +19,7 @@ from src.models.recurrent import Recurrent
 ERROR_FLOOR = 1e-6  # below it an error is rounding, whatever the reference's own luck was
 UNIT_ROUNDOFF = 2.0**-24  # of float32
 UNUSABLE_ERROR = 1e-2  # a float32 reference this far from float64 cannot vouch for anything
+UNUSABLE = "the reference itself, in float32"
 
 
 def disagreements(
@@ -49,7 +50,7 @@ def disagreements(
     truth = evaluate(module, inputs, state, cotangents)
     own_errors = relative_errors(evaluate(reference(), inputs, state, cotangents), truth)
     if not max(own_errors) <= UNUSABLE_ERROR:
-        yield f"the reference itself, in float32: relative error {max(own_errors):.1e}, too much to compare with"
+        yield f"{UNUSABLE}: relative error {max(own_errors):.1e}, too much to compare with"
         return
     # a parameter's gradient sums T·B terms; a plain sum's error grows as √(T·B), as oneDNN's LSTM's bias gradients show
     sum_floor = max(ERROR_FLOOR, UNIT_ROUNDOFF * math.sqrt(input_shape[0] * input_shape[1]))

@@ -1,13 +1,14 @@
 """The cell benchmark: what it reports, and that it refuses to when a backend is wrong."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 from benchmarks import cells, measure
-from benchmarks.equivalence import disagreements
+from benchmarks.equivalence import UNUSABLE, disagreements
 from src.cells.gru import GRUCell
 
 TINY = ["size=4x6x12", "input=3", "repeat=1", "threads=1"]
@@ -173,3 +174,33 @@ def test_peak_memory_sees_what_backward_needs():
     gru, rum = measure.peak_memories(chosen, (32, 256, 4), threads=1)
     assert 0 < gru < 30
     assert 128 < rum < 300
+
+
+def test_fewer_steps_are_compared_where_rounding_makes_the_reference_useless(monkeypatch):
+    tried = []
+
+    def fake(reference, candidates, shape, seed):
+        tried.append(shape[0])
+        if shape[0] > 30:
+            yield f"{UNUSABLE}: relative error 1"
+
+    monkeypatch.setattr(cells, "disagreements", fake)
+    makers = {cells.Case("gru", "fused"): partial(cells.build_cell, cells.Case("gru", "fused"), 3, 12)}
+    assert list(cells.refusals(makers, SIZE._replace(steps=100))) == []
+    assert tried == [100] * cells.DRAWS + [50] * cells.DRAWS + [25]
+    (line,) = cells.refusals(makers, SIZE._replace(steps=39))  # half of which would be too few
+    assert line == f"gru: {UNUSABLE}: relative error 1"
+
+
+def test_the_floor_of_a_cell_made_of_cells_has_the_products_of_each():
+    shapes = {
+        "lstm": (((48, 3), (48, 12)),),
+        "fs_lstm": (((48, 12), (48, 12)), ((48, 3), (48, 12)), ((48, 12), (48, 12))),
+        "fs_rum": (((36, 12), (24, 12)), ((48, 3), (48, 12)), ((48, 12), (48, 12))),
+        "eurnn": None,
+    }
+    for model, expected in shapes.items():
+        assert cells.weight_shapes(cells.build_cell(cells.Case(model, "reference"), 3, 12)) == expected
+    products = measure.Products(6, 4, shapes["fs_rum"])
+    products.forward()
+    products.train()
