@@ -182,7 +182,8 @@ class Recurrent(nn.Module):
                 sequence = reverse(outputs, lengths) if backward else outputs
                 result, last = self._run(index, sequence, state[index], lengths)
                 layer.append(reverse(result, lengths) if backward else result)
-                final.append(last)
+                # under autocast some paths end in its type, which sequences that go on would add up errors in
+                final.append(tree_map(lambda new, old: new.to(old.dtype), last, state[index]))
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
         return outputs, tuple(final)
 
