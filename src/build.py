@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pytorch_lightning import Callback, Trainer, seed_everything
@@ -27,6 +27,7 @@ from src import heap, runs
 from src.callbacks import Checkpoints, ProgressBar
 from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
 from src.loggers import MetricsFile, close_wandb
+from src.processes import Place, own_place
 from src.tasks.base import SequenceTask
 
 
@@ -48,6 +49,9 @@ def prepare(config: DictConfig) -> None:
     warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*callbacks used to create the checkpoint.*")
+    warnings.filterwarnings("ignore", message=".*You have overridden `on_before_batch_transfer`.*")
+    # torchmetrics has done so
+    warnings.filterwarnings("ignore", message=".*It is recommended to use `self.log.*sync_dist.*")
 
 
 def build_task(config: DictConfig) -> SequenceTask:
@@ -88,14 +92,25 @@ def build_trained(run: runs.Run, checkpoint: str) -> tuple[SequenceTask, int]:
     path = choose_checkpoint(run.directory, checkpoint)
     step = check_fits(task, path)
     task.load_state_dict(load_checkpoint(path)["state_dict"])
-    trainer = build_trainer(run.config, run.directory, loggers=[], callbacks=[])
+    trainer = build_trainer(alone(run.config), run.directory, loggers=[], callbacks=[])
     return task.to(trainer.strategy.root_device).eval(), step
 
 
 def build_trainer(
-    config: DictConfig, directory: Path, loggers: list[Any], callbacks: list[Callback] | None = None
+    config: DictConfig,
+    directory: Path,
+    loggers: list[Any],
+    callbacks: list[Callback] | None = None,
+    place: Place | None = None,
 ) -> Trainer:
-    """Return the trainer of a run, with the configured callbacks unless others are given.
+    """Return the trainer of a run.
+
+    Args:
+        config: the run's configuration.
+        directory: where its callbacks write.
+        loggers: what it logs to.
+        callbacks: instead of those configured.
+        place: of this process among several; that of one which a user started if None.
 
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
@@ -106,8 +121,9 @@ def build_trainer(
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
     if callbacks is None:
         callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
+    check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
-    return make(
+    trainer = make(
         config,
         "trainer",
         # steps are counted along one stream of batches, so that there are no epochs to resume in the middle of
@@ -122,9 +138,23 @@ def build_trainer(
         enable_checkpointing=any(isinstance(callback, Checkpoints) for callback in callbacks),
         callbacks=callbacks,
         logger=loggers,
-        plugins=[SafeCheckpointIO()],
+        plugins=[SafeCheckpointIO(), place or own_place(config)],
         profiler=config.trainer.get("profiler") or NoProfiler(),
     )
+    if config.task.batch_size % trainer.world_size:
+        raise OptionError(
+            f"task.batch_size={config.task.batch_size}: must be a multiple of {trainer.world_size}, the number of"
+            " processes that share each batch"
+        )
+    return trainer
+
+
+def alone(config: DictConfig) -> DictConfig:
+    """Return the configuration with a trainer that takes one process, as evaluation does."""
+    config = config.copy()
+    with open_dict(config.trainer):
+        config.trainer.update(devices=1, num_nodes=1, strategy="auto")
+    return config
 
 
 @contextmanager

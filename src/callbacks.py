@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from src import runs
+from src import processes, runs
 from src.cells.base import RecurrentCell
 from src.checks import OptionError, check_integer, check_real
 from src.data.batching import Batch
@@ -38,7 +38,8 @@ class Checkpoints(Checkpoint):
     The last checkpoint is written every `every` steps, at the end, and on Ctrl-C or SIGTERM, which stop the run after
     the step under way (a second one stops it at once). Where a validation is due at the same step it is written after
     it, so that a continued run repeats nothing and leaves nothing out. Nothing is written while a parameter is not
-    finite. Both lie in the folder checkpoints/ of the run directory.
+    finite. Both lie in the folder checkpoints/ of the run directory. Where several processes train together, the
+    random state of each is kept.
 
     Args:
         every: steps between two checkpoints.
@@ -48,7 +49,8 @@ class Checkpoints(Checkpoint):
         self.every = check_integer("every", every)
         self.best_score: float | None = None
         self._saved_step = 0
-        self._random_state: dict[str, Any] | None = None
+        self._random_states: list[dict[str, Any]] = []
+        self._stopping = False
 
     def state_dict(self) -> dict[str, Any]:
         numpy_state = np.random.get_state(legacy=False)
@@ -56,21 +58,26 @@ class Checkpoints(Checkpoint):
         numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()  # arrays do not load with weights_only
         return {
             "best_score": self.best_score,
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-            "numpy": numpy_state,
-            "python": random.getstate(),
+            "random": processes.gather(
+                {
+                    "torch": torch.get_rng_state(),
+                    "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+                    "numpy": numpy_state,
+                    "python": random.getstate(),
+                }
+            ),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best_score = state["best_score"]
-        self._random_state = state
+        self._random_states = state["random"]
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         stop.deferrable = True
-        state, self._random_state = self._random_state, None
-        if state is None:
+        states, self._random_states = self._random_states, []
+        if processes.rank() >= len(states):  # a fresh start, or a process that was not there before
             return
+        state = states[processes.rank()]
         torch.set_rng_state(state["torch"])
         if state["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["cuda"])
@@ -98,12 +105,14 @@ class Checkpoints(Checkpoint):
         self._save_if_due(trainer)
 
     def _is_due(self, trainer: Trainer) -> bool:
-        return stop.asked or trainer.global_step % self.every == 0
+        # any process may be asked; all stop after the same step
+        self._stopping = processes.any_of_all(stop.asked)
+        return self._stopping or trainer.global_step % self.every == 0
 
     def _save_if_due(self, trainer: Trainer) -> None:
         if self._is_due(trainer):
             self._save_last(trainer)
-        if stop.asked:
+        if self._stopping:
             raise Interrupted
 
     def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
@@ -285,7 +294,7 @@ class Statistics(Callback):
         self._since.clear()
 
     def on_train_batch_start(self, trainer: Trainer, task: Any, batch: Any, index: int) -> None:
-        self._tokens += batch.inputs.numel()
+        self._tokens += batch.inputs.numel() * trainer.world_size
         self._since["step"] = time.perf_counter()
 
     def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:

@@ -25,7 +25,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     task = build.build_task(run.config)
     checkpoint = build.choose_checkpoint(run.directory, config.checkpoint)
     step = build.check_fits(task, checkpoint)
-    trainer = build.build_trainer(run.config, run.directory, loggers=[], callbacks=[])
+    trainer = build.build_trainer(build.alone(run.config), run.directory, loggers=[], callbacks=[])
     results = measure(trainer, task, split, checkpoint)
     report.print_metrics(f"{checkpoint} (step {step})", results)
     return results

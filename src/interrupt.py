@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupted(BaseException):
     """The user asked a run to stop. No KeyboardInterrupt, which Lightning would turn into an exit of its own."""
@@ -30,7 +32,7 @@ class StopRequest:
         self.deferrable = self.asked = False
         former: dict[signal.Signals, Any] = {}
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 former[number] = signal.signal(number, self._handle)
         except ValueError:
             former.clear()

@@ -27,8 +27,9 @@ from src.checks import OptionError
 log = logging.getLogger(__name__)
 
 
-# Sections that do not change what a run computes: a run may be continued with others.
-NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report")
+# Sections and options that do not change what a run computes: a run may be continued with others.
+PROCESSES = ("trainer.strategy", "trainer.devices", "trainer.num_nodes")
+NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report", *PROCESSES)
 DATA_DIR = "data_dir"  # nor does where corpora lie, in whatever section
 CONFIG, OVERRIDES, PROVENANCE, DIFF = "config.yaml", "overrides.yaml", "provenance.json", "git.diff"
 DONE, FAILED = "DONE", "FAILED"
@@ -191,7 +192,9 @@ def _identity(config: DictConfig) -> dict[str, Any]:
     """Return by flat key what decides what a run computes."""
     values = flatten(OmegaConf.to_container(config))
     return {
-        key: value for key, value in values if key.split(".")[0] not in NOT_IDENTITY and key.split(".")[-1] != DATA_DIR
+        key: value
+        for key, value in values
+        if not {key, key.split(".")[0]} & set(NOT_IDENTITY) and key.split(".")[-1] != DATA_DIR
     }
 
 

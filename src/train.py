@@ -18,6 +18,11 @@ log = logging.getLogger(__name__)
 
 def train(config: DictConfig) -> float:
     """Run one configuration in its run directory; return its monitored metric, for searches over options."""
+    if config.trainer.get("num_nodes", 1) > 1:
+        from src import processes
+
+        if processes.own_place(config).node_rank() > 0:  # the first node keeps the run
+            return processes.join(config)["monitor"]
     with runs.open_run(config) as run:
         if run.results is None:
             run.finish(fit_and_test(run))
@@ -30,9 +35,7 @@ def train(config: DictConfig) -> float:
 
 def fit_and_test(run: runs.Run) -> dict[str, Any]:
     """Build, train from the start or the last checkpoint, test the best checkpoint; return what was measured."""
-    from src import build
-    from src.callbacks import summarize
-    from src.evaluate import measure
+    from src import build, processes
 
     config = run.config
     build.prepare(config)
@@ -41,15 +44,27 @@ def fit_and_test(run: runs.Run) -> dict[str, Any]:
     with stop.on_signals(), build.build_loggers(config, run, resumed_at) as loggers:
         trainer = build.build_trainer(config, run.directory, loggers)
         try:
-            trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
-            figures = summarize(trainer)
-            checkpoint = build.choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
-            metrics = measure(trainer, task, "test", checkpoint)
+            with processes.together(trainer, run):
+                results = fit_and_measure(trainer, task, run)
         except Interrupted:
             log.info("Stopped. To go on: python -m src.train resume=%s", run.directory)
             raise
         build.log_picture(loggers, report.plot_losses(run.directory))
-        return {**metrics, **figures}
+        return results
+
+
+def fit_and_measure(trainer: Any, task: Any, run: runs.Run) -> dict[str, Any]:
+    """Do the part of `fit_and_test` that all processes of a run do."""
+    from src import build
+    from src.callbacks import summarize
+    from src.evaluate import measure
+
+    trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
+    figures = summarize(trainer)
+    checkpoint = build.choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
+    metrics = measure(trainer, task, "test", checkpoint)
+    trainer.strategy.barrier()  # none leaves while another may still hear from it
+    return {**metrics, **figures}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from src.checks import OptionError, check_choice, check_integer
 from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
+from src.processes import gather, rows_of
 
 SPLITS = ("train", "val", "test")
 
@@ -196,6 +197,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         self._plateau: ReduceLROnPlateau | None = None
         self._plateau_state: dict[str, Any] | None = None
         self._losses: list[Tensor] = []
+        self._weight = 1.0  # of this process's rows of the batch: over all processes, 1 on average
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning notes here which hook runs, 40 times a step, and a module looks long at what it is given
@@ -224,16 +226,32 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """Return the cross-entropy averaged over all positions that have a target, in nats."""
         return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
 
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Take this process's rows of a batch, of which every process has the whole."""
+        count = self.trainer.world_size
+        if count == 1:
+            return batch
+        own = rows_of(batch, self.trainer.global_rank, count)
+        # the mean over processes of their weighted losses, and so of their gradients, is the one over all targets
+        self._weight = count * ((own.targets != IGNORED).sum() / (batch.targets != IGNORED).sum()).item()
+        return own
+
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        loss = self.loss(self(batch), batch)
+        logits = self(batch)
+        # where there are no targets their mean is not a number
+        loss = self.loss(logits, batch) * self._weight if self._weight else 0 * logits.sum()
         self._losses.append(loss.detach())
         if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
-            mean = torch.stack(self._losses).mean()
-            self._losses.clear()
             # not by self.log, which Lightning would turn into a number again at every step for the progress bar
-            self.train_loss = mean.item()
+            self.train_loss = torch.tensor(self._losses_of_all()).mean().item()
+            self._losses.clear()
             self.log_row({"train/loss": self.train_loss, "train/baseline": self.baseline}, self.global_step)
         return loss
+
+    def _losses_of_all(self) -> list[float]:
+        """Return the losses of the steps since the last logged one, over all processes."""
+        losses = torch.stack(self._losses).tolist() if self._losses else []
+        return [sum(ofs) / len(ofs) for ofs in zip(*gather(losses), strict=True)]
 
     def log_row(self, metrics: dict[str, float], step: int) -> None:
         """Log metrics at once. `self.log` would wait until a checkpoint of the same step is written, and a run that is
@@ -248,8 +266,11 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         self._evaluate(batch)
 
     def _evaluate(self, batch: Batch) -> None:
+        if not len(batch.targets):  # fewer rows than processes
+            return
         logits = self(batch)
-        self.metrics.update(logits, batch, self.loss(logits, batch))
+        if self._weight:
+            self.metrics.update(logits, batch, self.loss(logits, batch))
 
     def on_validation_epoch_end(self) -> None:
         values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
@@ -280,7 +301,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["losses_since_logged"] = [loss.item() for loss in self._losses]
+        checkpoint["losses_since_logged"] = self._losses_of_all()
         if self._plateau is not None:
             checkpoint["plateau"] = self._plateau.state_dict()
 
