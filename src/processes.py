@@ -156,6 +156,11 @@ def rank() -> int:
     return distributed.get_rank() if _several() else 0
 
 
+def own_rows(rows: Any) -> Any:
+    """Return the rows that this process takes of what all processes have."""
+    return rows_of(rows, rank(), distributed.get_world_size()) if _several() else rows
+
+
 def gather(value: Any) -> list[Any]:
     """Return what each process calls this with, in order; all processes have to call it."""
     if not _several():

@@ -31,7 +31,7 @@ from src.data.vocabulary import END_OF_LINE, Decoder, Symbols, Vocabulary
 from src.data.windows import Window, Windows, WindowStream
 from src.models.prediction import read, sample
 from src.models.recurrent import detach
-from src.processes import gather, rows_of
+from src.processes import gather, own_rows
 from src.surprisal import Reading, print_readings, write_page
 from src.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitData
 
@@ -275,8 +275,7 @@ class TextTask(SequenceTask[TextData]):
         super().on_load_checkpoint(checkpoint)
         if checkpoint["carried"]:
             _, structure = tree_flatten(self.model.recurrent.init_state(1))
-            own = rows_of(checkpoint["carried"], self.trainer.global_rank, self.trainer.world_size)
-            leaves = [leaf.to(self.device) for leaf in own]
+            leaves = [leaf.to(self.device) for leaf in own_rows(checkpoint["carried"])]
             self._states[True] = tree_unflatten(leaves, structure)
 
     def render(self, batch: Window, predicted: Tensor, row: int = 0) -> str:
