@@ -156,16 +156,16 @@ def rank() -> int:
     return distributed.get_rank() if _several() else 0
 
 
-def own_rows(rows: Any) -> Any:
-    """Return the rows that this process takes of what all processes have."""
-    return rows_of(rows, rank(), distributed.get_world_size()) if _several() else rows
+def count() -> int:
+    """Return the number of processes of the job."""
+    return distributed.get_world_size() if _several() else 1
 
 
 def gather(value: Any) -> list[Any]:
     """Return what each process calls this with, in order; all processes have to call it."""
     if not _several():
         return [value]
-    values = [None] * distributed.get_world_size()
+    values = [None] * count()
     distributed.all_gather_object(values, value)
     return values
 

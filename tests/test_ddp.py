@@ -49,7 +49,7 @@ TEXT = (
     "task.eval_batch_size=3",
     "task.warm_up=20",
 )
-MINUTES = 2
+MINUTES = 5
 
 
 @pytest.fixture(autouse=True)
@@ -133,10 +133,14 @@ def fails(rank: int, step: int | str, how: str) -> list[str]:
     return [f"+callbacks.fails.{name}={value}" for name, value in options.items()]
 
 
+def seconds_to_fail(directory: Path) -> float:
+    """Return the time from the last checkpoint, the step before the failure, to the marker."""
+    checkpoint, marker = directory / "checkpoints" / "last.ckpt", directory / "FAILED"
+    return marker.stat().st_mtime - checkpoint.stat().st_mtime
+
+
 def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> None:
-    started = time.monotonic()
     outcome = invoke("-m", *COPY, *TWO, *fails(1, "4,99", "raises"), f"hydra.sweep.dir={tmp_path}/sweep")
-    assert time.monotonic() - started < 90
     first, second = sorted((tmp_path / "sweep").rglob(".lock"))
     failed, done = first.parent, second.parent
     assert outcome.status == 1
@@ -145,6 +149,7 @@ def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> 
     assert not (failed / "DONE").exists()
     assert not (done / "FAILED").exists()
     assert load_last(failed)["global_step"] == 3
+    assert seconds_to_fail(failed) < 30
     assert outcome.err.count("runs on the fused backend") == 2, "both processes of a job log"
 
     alone = run(tmp_path / "alone", *COPY)
@@ -235,9 +240,8 @@ def test_carried_state_goes_on_in_one_process_where_two_stopped(tmp_path: Path, 
 def test_a_process_that_vanishes_ends_the_job_within_seconds(tmp_path: Path, how: str) -> None:
     arguments = [*COPY, *TWO, *fails(1, 4, how), f"hydra.run.dir={tmp_path}"]
     command = f"import sys; from src import cli, processes, train; processes.GRACE = 3; sys.argv[1:] = {arguments}"
-    started = time.monotonic()
     outcome = spawn("-c", f"{command}\nif __name__ == '__main__': cli.main(train.train, 'train')")
-    assert time.monotonic() - started < 50
+    assert seconds_to_fail(tmp_path) < 30
     assert "process 1 ended with exit status 9" in outcome.error
     assert "process 1 ended with exit status 9" in (tmp_path / "FAILED").read_text()
     assert not (tmp_path / "DONE").exists()

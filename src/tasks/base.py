@@ -15,7 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from src.checks import OptionError, check_choice, check_integer
 from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
-from src.processes import gather, rows_of
+from src.processes import count, gather, rank, rows_of
 
 SPLITS = ("train", "val", "test")
 
@@ -228,12 +228,11 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Take this process's rows of a batch, of which every process has the whole."""
-        count = self.trainer.world_size
-        if count == 1:
+        if count() == 1:
             return batch
-        own = rows_of(batch, self.trainer.global_rank, count)
+        own = rows_of(batch, rank(), count())
         # the mean over processes of their weighted losses, and so of their gradients, is the one over all targets
-        self._weight = count * ((own.targets != IGNORED).sum() / (batch.targets != IGNORED).sum()).item()
+        self._weight = count() * ((own.targets != IGNORED).sum() / (batch.targets != IGNORED).sum()).item()
         return own
 
     def training_step(self, batch: Batch, index: int) -> Tensor:

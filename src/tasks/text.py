@@ -31,7 +31,7 @@ from src.data.vocabulary import END_OF_LINE, Decoder, Symbols, Vocabulary
 from src.data.windows import Window, Windows, WindowStream
 from src.models.prediction import read, sample
 from src.models.recurrent import detach
-from src.processes import gather, own_rows
+from src.processes import count, gather, rank, rows_of
 from src.surprisal import Reading, print_readings, write_page
 from src.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitData
 
@@ -268,14 +268,16 @@ class TextTask(SequenceTask[TextData]):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         state = self._states.get(True)
-        leaves = [] if state is None else [leaf.cpu() for leaf in tree_leaves(state)]  # None would be a leaf
-        checkpoint["carried"] = [torch.cat(rows) for rows in zip(*gather(leaves), strict=True)]
+        leaves = [] if state is None else tree_leaves(state)  # None would be a leaf
+        of_all = gather([leaf.cpu() for leaf in leaves])
+        checkpoint["carried"] = [torch.cat(rows) for rows in zip(*of_all, strict=True)]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         if checkpoint["carried"]:
             _, structure = tree_flatten(self.model.recurrent.init_state(1))
-            leaves = [leaf.to(self.device) for leaf in own_rows(checkpoint["carried"])]
+            own = rows_of(checkpoint["carried"], rank(), count())
+            leaves = [leaf.to(self.device) for leaf in own]
             self._states[True] = tree_unflatten(leaves, structure)
 
     def render(self, batch: Window, predicted: Tensor, row: int = 0) -> str:
