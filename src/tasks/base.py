@@ -15,14 +15,17 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from src.checks import OptionError, check_choice, check_integer
 from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
+from src.models.attention import ReadoutFactory
 
 SPLITS = ("train", "val", "test")
 
 
 class ModelFactory(Protocol):
-    """Makes a model for the sizes that a task has."""
+    """Makes a model for the sizes that a task has, with the readout that it asks for, if any."""
 
-    def __call__(self, *, vocabulary_size: int, output_size: int) -> nn.Module: ...
+    def __call__(
+        self, *, vocabulary_size: int, output_size: int, readout: ReadoutFactory | None = None
+    ) -> nn.Module: ...
 
 
 class SplitData(LightningDataModule, ABC):
@@ -201,6 +204,10 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         else:
             super().__setattr__(name, value)
 
+    def constants(self) -> dict[str, float]:
+        """Return what is logged beside the metrics of each evaluation."""
+        return {"baseline": self.baseline}
+
     @abstractmethod
     def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
         """Draw one example as lines of text: input, target, prediction (`predicted` (B, T): classes)."""
@@ -244,14 +251,14 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
         for name, value in values.items():
             self.log(name, value, prog_bar=name == self.monitor)
-        self.log("val/baseline", self.baseline)
+        self.log_dict({f"val/{name}": value for name, value in self.constants().items()})
         # stepped here and not by Lightning, which would forget this step when a checkpoint of this moment is resumed
         if self._plateau is not None:
             self._plateau.step(values[self.monitor])
 
     def on_test_epoch_end(self) -> None:
         values = {f"test/{name}": value.item() for name, value in self.metrics.compute().items()}
-        values["test/baseline"] = self.baseline
+        values.update({f"test/{name}": value for name, value in self.constants().items()})
         self.log_dict(values, logger=False)  # for trainer.callback_metrics
         self.log_row(values, self.global_step)
 
