@@ -151,8 +151,8 @@ def load(
 
     Raises:
         NoReleaseError: the release is not there.
-        OptionError: an option out of its bounds; one of its files is not there, or is not the published one; a file that
-            breaks the format.
+        OptionError: an option out of its bounds; a file of the release that is not there, or is not the published one;
+            a file that breaks the format.
     """
     tasks = _tasks(qa, TASKS)
     folder = FOLDERS[check_choice("validation", validation, VALIDATION), check_choice("size", size, tuple(SIZES))]
@@ -162,7 +162,9 @@ def load(
     files = _read(place, folders, tasks)
     if files is None:
         origin = SOURCES["babi"].origin
-        raise NoReleaseError(f"{place}: has neither {RELEASE} nor {ARCHIVE}; `make data CORPORA=babi` fetches it {origin}")
+        raise NoReleaseError(
+            f"{place}: has neither {RELEASE} nor {ARCHIVE}; `make data CORPORA=babi` fetches it {origin}"
+        )
     splits: dict[str, list[Story]] = {"train": [], "val": [], "test": []}
     stand_ins = []
     for task in tasks:

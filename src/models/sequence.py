@@ -14,7 +14,6 @@ from src.models.attention import ReadoutFactory
 from src.models.recurrent import Recurrent
 from src.ops.noise import SequenceDropout, dropout_mask
 
-
 PADDING = 0  # the token that fills up a step of several tokens
 
 

@@ -2,7 +2,7 @@
 
 A question of task 2 with its story, as the network reads it: a step is a sentence, the question the last one.
 
-    input       mary got the milk there . | john moved to the bedroom . | mary went to the hallway . | where is the milk ?
+    input       john got the milk there . | mary moved to the attic . | john went to the hallway . | where is the milk ?
     target      hallway
 
 At the level of words each word is a step; at that of sentences the mean of its words' embeddings.
@@ -90,7 +90,7 @@ class QuestionMetrics(Metrics):
         babi: the questions.
     """
 
-    names = ("loss", "accuracy", "majority")
+    names: tuple[str, ...] = (*Metrics.names, "majority")
 
     def __init__(self, babi: Babi) -> None:
         super().__init__(len(babi.classes))
@@ -111,7 +111,7 @@ class QuestionMetrics(Metrics):
         most = torch.tensor([self._most[task] for task in batch.tasks.tolist()], device=right.device)
         self.majority.update((most == batch.answers).float())
         for task in self._tasks:
-            self.get_submodule(f"accuracy_qa{task}").update(right, weight=(batch.tasks == task).float())
+            getattr(self, f"accuracy_qa{task}").update(right, weight=(batch.tasks == task).float())
 
 
 class BabiTask(SequenceTask[BabiData]):
@@ -119,8 +119,8 @@ class BabiTask(SequenceTask[BabiData]):
 
     One class is predicted for a question, at the last step: the answer, of those that training has; several words, as
     "football,milk", are one. The baseline is the loss on the test split of who knows how frequent each answer of the
-    task is in training. Where no release is found, stories are generated, in which case the constant `generated`, logged
-    with all metrics, is 1; `stand_ins` is the number of tasks that are trained on less than `size` says.
+    task is in training. Where no release is found, stories are generated, in which case the constant `generated`, which
+    is logged with all metrics, is 1; `stand_ins` is the number of tasks that are trained on less than `size` says.
 
     Args:
         model: makes the model from the task's sizes and the readout that `attention` asks for.
@@ -155,7 +155,7 @@ class BabiTask(SequenceTask[BabiData]):
         data_seed: int = 0,
         **options: Any,
     ) -> None:
-        if attention not in READOUTS or attention in (0, 1) and not isinstance(attention, bool):
+        if attention not in READOUTS or not isinstance(attention, bool | str):
             raise OptionError(f"attention={attention}: must be true, false or rotational")
         if check_boolean("generated", generated):
             found = babi.load_generated(qa, size, data_seed)
@@ -166,9 +166,7 @@ class BabiTask(SequenceTask[BabiData]):
                 if path is not None:
                     raise
                 found = _generate_instead(qa, size, data_seed, error)
-        data = BabiData(
-            found, level=level, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed
-        )
+        data = BabiData(found, level=level, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
         log.info(
             "%s: %s; a pass over training takes %d steps",
             found.name,

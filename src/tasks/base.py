@@ -118,7 +118,7 @@ class Metrics(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.loss = MeanMetric()
-        self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
+        self.accuracy: Metric = MulticlassAccuracy(classes, average="micro", validate_args=False)
 
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, classes) and its mean loss."""
@@ -216,7 +216,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """Return the logits (B, T, classes)."""
         return self.model(batch.inputs)[0]
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def loss(self, logits: Tensor, batch: Any) -> Tensor:
         """Return the cross-entropy averaged over all positions that have a target, in nats."""
         return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
 
