@@ -140,7 +140,9 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
     except LocatedError:
         raise
     except OptionError as error:
-        raise LocatedError(f"{_owner(node, key, str(error))}.{error}") from error
+        # a message that begins with no option is about something outside of the configuration, as a file
+        separator = "." if re.match(r"[\w.]+=", str(error)) else ": "
+        raise LocatedError(f"{_owner(node, key, str(error))}{separator}{error}") from error
 
 
 class LocatedError(OptionError):

@@ -7,7 +7,7 @@ See `python -m src.report --help`.
 
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -172,7 +172,7 @@ def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) ->
     Below them stand references, of which nothing is trained.
     """
     columns = _columns(sweep, rows)
-    table = _new_table(sweep, rows)
+    table = _new_table(sweep, _shared_setting(rows))
     for column in columns:
         name = f"{sweep.column.split('.')[-1]}={column}" if sweep.column else "measured"
         table.add_column(name, justify="right", min_width=13)
@@ -199,7 +199,7 @@ def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) ->
 
 def _averages_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return the average of each row over the lines of the sweep's column, and how many of them it solved."""
-    table = _new_table(sweep, rows)
+    table = _new_table(sweep, _common_settings(rows))
     for name in ("average", "paper", f"solved\n(≥ {sweep.solved:g})", "parameters"):
         table.add_column(name, justify="right", min_width=5)
     lines = _lines(sweep)
@@ -213,7 +213,7 @@ def _averages_table(sweep: Sweep, rows: list[Row]) -> Table:
         published = row.paper.get(sweep.measure)
         sizes = sorted({f"{job.results['parameters']:,.0f}" for job in row.jobs if job.results}, key=len)
         table.add_row(
-            _label(row, rows),
+            _own_label(row, rows),
             average,
             "–" if published is None else f"{published:.{digits}f}",
             f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
@@ -228,7 +228,7 @@ def _lines_table(sweep: Sweep, rows: list[Row]) -> Table:
     table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0))
     table.add_column(_line_name(sweep), justify="right")
     for row in run:
-        table.add_column(_label(row, rows).replace(", ", "\n"), justify="right", min_width=6)
+        table.add_column(_own_label(row, rows).replace(", ", "\n").replace(" (", "\n("), justify="right", min_width=6)
     table.add_column("majority", justify="right", min_width=8)
     scale, digits = SCALES[sweep.measure]
     for line in _lines(sweep):
@@ -249,6 +249,12 @@ def _lines_table(sweep: Sweep, rows: list[Row]) -> Table:
     ]
     table.caption = "; ".join(said) or None
     return table
+
+
+def _own_label(row: Row, rows: list[Row]) -> str:
+    """Return a row's name, with what was overridden in it and not in all rows."""
+    common = _common_settings(rows)
+    return "\n".join((row.paper["row"], *(said for said in row.setting if said not in common)))
 
 
 def _joint_apart(sweep: Sweep, rows: list[Row]) -> list[Row]:
@@ -316,7 +322,7 @@ def _ngrams(sweep: Sweep, rows: list[Row]) -> tuple[dict[str, float], list[str]]
 
 def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return how each row ended, beside what the paper says of it."""
-    table = _new_table(sweep, rows)
+    table = _new_table(sweep, _shared_setting(rows))
     table.add_column("test loss\n(nats)", justify="right", min_width=9)
     table.add_column("loss /\nbaseline", justify="right", min_width=8)
     table.add_column("accuracy on\ntest in %", justify="right", min_width=13)
@@ -329,9 +335,10 @@ def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     return table
 
 
-def _new_table(sweep: Sweep, rows: list[Row]) -> Table:
+def _new_table(sweep: Sweep, shared: Sequence[str]) -> Table:
+    """Return a table without columns but the rows' names, which says which overrides all runs share."""
     caption = "mean ± standard deviation over seeds, of the checkpoints best on validation"
-    if shared := _shared_setting(rows):
+    if shared:
         caption += f"; all with {' '.join(shared)}"
     table = Table(title=sweep.title, caption=caption, box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0))
     table.add_column("row", min_width=12)
