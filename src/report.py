@@ -158,6 +158,9 @@ def report_sweep(where: str) -> None:
         elif sweep.layout == "tasks":
             apart = _joint_apart(sweep, rows)
             console.print(_averages_table(sweep, apart), _lines_table(sweep, apart), sep="\n")
+            for mark, meaning in MARKS.values():
+                if any(mark in _marks(row.jobs) for row in apart):
+                    console.print(f"{mark} {meaning}", soft_wrap=True)
         else:
             console.print(_curves_table(sweep, rows))
             console.print(f"Drawn: {draw_curves(sweep, rows, directory)}", soft_wrap=True)
@@ -244,10 +247,6 @@ def _lines_table(sweep: Sweep, rows: list[Row]) -> Table:
                 if job.results and f"test/{MAJORITY}" in job.results:
                     majority = f"{scale * job.results[f'test/{MAJORITY}']:.{digits}f}"
         table.add_row(line, *cells, majority)
-    said = [
-        f"{mark}: {meaning}" for mark, meaning in MARKS.values() if mark in "".join(_marks(row.jobs) for row in run)
-    ]
-    table.caption = "; ".join(said) or None
     return table
 
 

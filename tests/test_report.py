@@ -496,6 +496,6 @@ def test_a_table_of_tasks_has_averages_beside_the_papers_and_counts_what_is_solv
     assert lines[index + 1] == ["± 7.1"]
     assert ["5", "50.0", "25.0", "unfinished at step 40", "50.0"] in lines
     assert ["20", "50.0", "100.0", "–", "50.0"] in lines
-    assert "°: trained on the 1k file" in outcome.out
-    assert "*: on GENERATED stories" in outcome.out
+    assert "° trained on the 1k file" in outcome.out
+    assert "* on GENERATED stories" in outcome.out
     assert "python -m src.train sweep=rum_paper_table2 " in outcome.out

@@ -9,7 +9,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from src import sweeps
-from tests.running import SMALL, compose_config, invoke, load_last, spawn
+from tests.running import SMALL, choices, compose_config, invoke, load_last, spawn
 
 SHORT = (
     *(item for item in SMALL if not item.startswith(("trainer.", "task."))),
