@@ -286,7 +286,7 @@ def attention(run: runs.Run) -> Figure:
     told = story[-1].story
     weights = sentence_weights(task, story)
     figure = Figure(figsize=(5.5 + 0.9 * len(story), 2.6 + 0.27 * len(told)), layout="constrained")
-    add_title(figure, run, f"attention at step {step}; ○ supports the answer, right or ✗ wrong")
+    add_title(figure, run, f"attention at step {step}; ○ supports the answer, ✗ answered wrong")
     axes = figure.add_subplot()
     picture = axes.imshow(np.ma.masked_invalid(weights), cmap="viridis", vmin=0, vmax=1, aspect="auto")
     predicted = task.probabilities(story).argmax(dim=-1).tolist()

@@ -39,7 +39,7 @@ def test_train_commands_compose_and_build(command: str) -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(REPORT)])
 def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) -> None:
-    allowed = {"sweep": choices("sweep"), "figure": figures.NAMES, "run": ["outputs/recall"]}
+    allowed = {"sweep": choices("sweep"), "figure": figures.NAMES, "run": ["outputs/recall", "outputs/questions"]}
     for override in overrides_of(command):
         key, _, value = override.partition("=")
         assert value in allowed[key]

@@ -18,14 +18,7 @@ from src.data.question_batches import LEVELS, QuestionBatch
 from src.data.stories import Question, questions, write
 from src.models.attention import Attention, LastStep, RotationalAttention
 from tests.data.test_stories import oracle
-from tests.running import SMALL, build_task, invoke
-
-SMALL_BABI = (
-    *(option for option in SMALL if option.split("=")[0] not in ("task.train_size", "task.val_size", "task.test_size")),
-    "task=babi",
-    "task.generated=true",
-    "task.size=1k",
-)
+from tests.running import SMALL_BABI, build_task, invoke
 
 
 def made(*overrides: str, **options: Any) -> Any:
