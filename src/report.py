@@ -45,6 +45,7 @@ MEASURES = (
     ("bits", "test bits per symbol", ".4f"),
     ("perplexity", "test perplexity", ".2f"),
     ("accuracy", "test accuracy", ".2%"),
+    ("majority", "most frequent answer", ".2%"),
     ("sequence_accuracy", "sequences all right", ".2%"),
 )
 
