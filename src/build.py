@@ -66,8 +66,8 @@ def build_task(config: DictConfig) -> SequenceTask:
     if scheduler is not None:
         _located(config.scheduler, "scheduler", scheduler, trial)
 
-    def build_model(vocabulary_size: int, output_size: int) -> Any:
-        return make(config, "model", vocabulary_size=vocabulary_size, output_size=output_size)
+    def build_model(**given: Any) -> Any:
+        return make(config, "model", **given)
 
     task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
     if task.causal and config.model.get("bidirectional"):

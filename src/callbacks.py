@@ -232,6 +232,46 @@ class Solved(Callback):
             log.info("Solved after step %d: %s is %.6g", trainer.global_step, task.monitor, score)
 
 
+class EarlyStopping(Callback):
+    """Ends the run once the task's monitored metric has not been better for a number of validations in a row.
+
+    The best checkpoint is tested and the run is DONE as ever. Its state is in the checkpoint, that the run has ended,
+    too, for the reason that `Solved` tells. A metric that is not a number is never better.
+
+    Args:
+        patience: validations; None never ends a run.
+    """
+
+    def __init__(self, patience: int | None = None) -> None:
+        self.patience = None if patience is None else check_integer("patience", patience)
+        self.best: float | None = None
+        self.waited = 0  # validations since the best one
+        self.stopped = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited, "stopped": self.stopped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.waited, self.stopped = state["best"], state["waited"], state["stopped"]
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        trainer.should_stop = trainer.should_stop or self.stopped
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or self.patience is None:
+            return
+        score = float(trainer.callback_metrics[task.monitor])
+        sign = 1 if task.mode == "max" else -1
+        if not math.isnan(score) and (self.best is None or sign * score > sign * self.best):
+            self.best, self.waited = score, 0
+            return
+        self.waited += 1
+        if self.waited >= self.patience:
+            self.stopped = trainer.should_stop = True
+            told = "never was a number" if self.best is None else f"was {self.best:.6g} {self.waited} validations ago"
+            log.info("Stopped early after step %d: at its best %s %s", trainer.global_step, task.monitor, told)
+
+
 class Statistics(Callback):
     """Logs speed and peak memory, and once the number of parameters and the size of the recurrent state.
 

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn of a run: its memory target's kernel, its angles, its loss around its weights."""
+"""Figures of a run: its memory target's kernel, its angles, its loss around its weights, how it answers questions."""
 
 import csv
 from collections.abc import Callable
@@ -20,6 +20,9 @@ from src.callbacks import Cosines
 from src.cells.base import RecurrentCell
 from src.cells.rum import ACTIVATIONS, RUMCell
 from src.checks import OptionError, check_choice
+from src.data.stories import Question, Words
+from src.models.attention import Attention
+from src.tasks.babi import BabiTask
 from src.tasks.base import SequenceTask
 
 FOLDER = "figures"
@@ -30,6 +33,8 @@ BATCHES = 2  # first batches of the validation split that a loss is taken over
 DIRECTIONS = 5  # lines; direction n is drawn with seed n
 LINE = np.linspace(-1, 1, 41)
 PLANE = np.linspace(-1, 1, 21)  # every other point of the lines
+SENTENCES = 24  # that a story may have, to be drawn
+ANSWERS = 12  # drawn at most
 
 
 def draw(name: str, run_directory: Path | None) -> Path:
@@ -257,6 +262,92 @@ def plane_losses(landscape: Landscape) -> np.ndarray:
     return np.array([[landscape.loss((x, first), (y, second)) for x in PLANE] for y in PLANE])
 
 
+def attention(run: runs.Run) -> Figure:
+    """Draw how the questions of a story of the validation split attend to its sentences."""
+    task, step, story = asked_of(run)
+    if not isinstance(task.model.readout, Attention):
+        raise OptionError(f"run={run.directory}: its task must have attention; task.attention=true trains with it")
+    told = story[-1].story
+    weights = sentence_weights(task, story)
+    figure = Figure(figsize=(5.5 + 0.9 * len(story), 2.6 + 0.27 * len(told)), layout="constrained")
+    add_title(figure, run, f"attention at step {step}; ○ supports the answer, ✗ answered wrong")
+    axes = figure.add_subplot()
+    picture = axes.imshow(np.ma.masked_invalid(weights), cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    predicted = task.probabilities(story).argmax(dim=-1).tolist()
+    labels = []
+    for column, (question, best) in enumerate(zip(story, predicted, strict=True)):
+        answer = task.data.babi.classes[best]
+        wrong = "" if answer == question.answer else f" ✗\nright: {question.answer}"
+        labels.append(f"{sentence(question.words)}\n{answer}{wrong}")
+        axes.plot([column] * len(question.supports), question.supports, "o", mfc="none", mec="white", ms=11, mew=3)
+        axes.plot([column] * len(question.supports), question.supports, "o", mfc="none", mec="#d55e00", ms=11, mew=1.5)
+    axes.set_yticks(range(len(told)), [f"{sentence(words)} {place}" for place, words in enumerate(told, start=1)])
+    axes.set_xticks(range(len(story)), labels, rotation=30, ha="right", fontsize="small")
+    figure.colorbar(picture, label="weight")
+    return figure
+
+
+def answers(run: runs.Run) -> Figure:
+    """Draw what a story's last question would be answered after each of its sentences."""
+    task, step, story = asked_of(run)
+    question = story[-1]
+    cut = [question._replace(story=question.story[:count]) for count in range(len(question.story) + 1)]
+    distributions = task.probabilities(cut).cpu().numpy()
+    classes = task.data.babi.classes
+    shown = sorted(np.argsort(-distributions.max(axis=0), kind="stable")[:ANSWERS])
+    figure = Figure(figsize=(5.5 + 0.55 * len(shown), 2.4 + 0.27 * len(cut)), layout="constrained")
+    add_title(
+        figure, run, f"{sentence(question.words)} (right: {question.answer}) asked after each sentence; step {step}"
+    )
+    axes = figure.add_subplot()
+    picture = axes.imshow(distributions[:, shown], cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    supports = {place + 1 for place in question.supports}
+    told = [f"{sentence(words)} {place}" for place, words in enumerate(question.story, start=1)]
+    axes.set_yticks(range(len(cut)), ["(nothing told yet) 0", *told])
+    for place, label in enumerate(axes.get_yticklabels()):
+        label.set_fontweight("bold" if place in supports else "normal")
+    axes.set_xticks(range(len(shown)), [classes[index] for index in shown], rotation=30, ha="right")
+    axes.set(xlabel="answer", ylabel="last sentence told; bold: supports the answer")
+    figure.colorbar(picture, label="probability")
+    return figure
+
+
+def asked_of(run: runs.Run) -> tuple[BabiTask, int, list[Question]]:
+    """Return a run's trained task, the steps taken, and the first story of its validation split that is short enough.
+
+    Raises:
+        OptionError: the run is of another task, or its stories are too long to be drawn.
+    """
+    task, step = build.build_trained(run, "best")
+    if not isinstance(task, BabiTask):
+        raise OptionError(f"run={run.directory}: must be a run of task=babi; it is one of {type(task).__name__}")
+    for story in task.data.babi.splits["val"]:
+        if len(story[-1].story) <= SENTENCES:
+            return task, step, story
+    raise OptionError(f"run={run.directory}: every story has more than {SENTENCES} sentences, too many to draw")
+
+
+def sentence_weights(task: BabiTask, story: list[Question]) -> np.ndarray:
+    """Return (sentences, questions) attention, not a number where a question comes before a sentence.
+
+    At the level of words it is that of a sentence's words together; what is left to 1 went to the question's own words.
+    """
+    weights = task.attention(story).cpu().numpy()
+    summed = np.full((len(story[-1].story), len(story)), np.nan)
+    for column, question in enumerate(story):
+        step = 0
+        for place, words in enumerate(question.story):
+            width = len(words) if task.data.level == "word" else 1
+            summed[place, column] = weights[step : step + width, column].sum()
+            step += width
+    return summed
+
+
+def sentence(words: Words) -> str:
+    """Return a sentence as it is written."""
+    return " ".join(words[:-1]) + words[-1]
+
+
 def derivatives() -> Figure:
     """Draw the derivatives of the activations that RUM can have (Fig. 3)."""
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -276,5 +367,7 @@ OF_RUNS: dict[str, Callable[[runs.Run], Figure]] = {
     "cosines": cosines,
     "loss_line": loss_line,
     "loss_plane": loss_plane,
+    "attention": attention,
+    "answers": answers,
 }
 NAMES = (*OF_RUNS, "derivatives")

@@ -21,7 +21,7 @@ from src.checks import OptionError
 log = logging.getLogger(__name__)
 
 # What is taken as it stands: a prompt may end in a space and have any sign in it, a path commas and equals signs.
-LITERAL = ("run", "prompt", "surprisal", "html")
+LITERAL = ("run", "prompt", "surprisal", "html", "story")
 
 
 def generate(config: DictConfig) -> None:

@@ -7,7 +7,8 @@ See `python -m src.report --help`.
 
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -31,6 +32,11 @@ DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 UNBOUNDED = 1000  # characters a line where there is no terminal to fit into
 SCALES = {"accuracy": (100, 1), "bits": (1, 3), "perplexity": (1, 1)}  # factor and digits of a sweep's measure
+MAJORITY = "majority"
+MARKS = {  # of results by what a run says of its data: sign and meaning
+    "stand_ins": ("°", "trained on the 1k file, as the 10k one is not there"),
+    "generated": ("*", "on GENERATED stories, which are not bAbI's"),
+}
 LINEAR = 2  # the linear axis ends at so many baselines: before learning the loss is 50 times as high
 
 
@@ -39,6 +45,7 @@ MEASURES = (
     ("bits", "test bits per symbol", ".4f"),
     ("perplexity", "test perplexity", ".2f"),
     ("accuracy", "test accuracy", ".2%"),
+    ("majority", "most frequent answer", ".2%"),
     ("sequence_accuracy", "sequences all right", ".2%"),
 )
 
@@ -57,6 +64,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         **measured,
         "memoryless baseline (nats)": f"{baseline:.4g}",
         "baseline beaten": beaten,
+        **({"data": "GENERATED stories"} if results.get("test/generated") else {}),
         "parameters": f"{results['parameters']:,.0f}",
         "seconds a step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
         "run directory": str(directory.relative_to(here) if directory.is_relative_to(here) else directory),
@@ -148,6 +156,12 @@ def report_sweep(where: str) -> None:
             references, absent = _ngrams(sweep, rows)
             console.print(_paper_table(sweep, rows, references))
             console.print(*absent, end="", soft_wrap=True)
+        elif sweep.layout == "tasks":
+            apart = _joint_apart(sweep, rows)
+            console.print(_averages_table(sweep, apart), _lines_table(sweep, apart), sep="\n")
+            for mark, meaning in MARKS.values():
+                if any(mark in _marks(row.jobs) for row in apart):
+                    console.print(f"{mark} {meaning}", soft_wrap=True)
         else:
             console.print(_curves_table(sweep, rows))
             console.print(f"Drawn: {draw_curves(sweep, rows, directory)}", soft_wrap=True)
@@ -162,7 +176,7 @@ def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) ->
     Below them stand references, of which nothing is trained.
     """
     columns = _columns(sweep, rows)
-    table = _new_table(sweep, rows)
+    table = _new_table(sweep, _shared_setting(rows))
     for column in columns:
         name = f"{sweep.column.split('.')[-1]}={column}" if sweep.column else "measured"
         table.add_column(name, justify="right", min_width=13)
@@ -185,6 +199,102 @@ def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) ->
     for name, value in references.items():
         table.add_row(name, f"{value:.{digits}f}", "–", "–", "–")
     return table
+
+
+def _averages_table(sweep: Sweep, rows: list[Row]) -> Table:
+    """Return the average of each row over the lines of the sweep's column, and how many of them it solved."""
+    table = _new_table(sweep, _common_settings(rows))
+    for name in ("average", "paper", f"solved\n(≥ {sweep.solved:g})", "parameters"):
+        table.add_column(name, justify="right", min_width=5)
+    lines = _lines(sweep)
+    _, digits = SCALES[sweep.measure]
+    for row in rows:
+        means = [fmean(scores) for line in lines if (scores := _scores(sweep, row, line))]
+        average = "missing"
+        if means:
+            average = f"{fmean(means):.{digits}f}{_marks(row.jobs)}"
+            average += f"\nof {len(means)} of {len(lines)}" if len(means) < len(lines) else ""
+        published = row.paper.get(sweep.measure)
+        sizes = sorted({f"{job.results['parameters']:,.0f}" for job in row.jobs if job.results}, key=len)
+        table.add_row(
+            _own_label(row, rows),
+            average,
+            "–" if published is None else f"{published:.{digits}f}",
+            f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
+            " to ".join(dict.fromkeys((min(sizes), max(sizes)))) if sizes else "–",
+        )
+    return table
+
+
+def _lines_table(sweep: Sweep, rows: list[Row]) -> Table:
+    """Return the measure on each line of the sweep's column of the rows that were run."""
+    run = [row for row in rows if row.jobs]
+    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0))
+    table.add_column(_line_name(sweep), justify="right")
+    for row in run:
+        table.add_column(_own_label(row, rows).replace(", ", "\n").replace(" (", "\n("), justify="right", min_width=6)
+    table.add_column("majority", justify="right", min_width=8)
+    scale, digits = SCALES[sweep.measure]
+    for line in _lines(sweep):
+        cells, majority = [], "–"
+        for row in run:
+            scores = _scores(sweep, row, line)
+            jobs = _in_column(sweep, row, line)
+            told = [f"{fmean(scores):.{digits}f}{_marks(jobs)}"] if scores else []
+            told += [f"± {stdev(scores):.{digits}f}"] if len(scores) > 1 else []
+            told += [job.state for job in jobs if not job.results]
+            cells.append("\n".join(told) or "–")
+            for job in jobs:
+                if job.results and f"test/{MAJORITY}" in job.results:
+                    majority = f"{scale * job.results[f'test/{MAJORITY}']:.{digits}f}"
+        table.add_row(line, *cells, majority)
+    return table
+
+
+def _own_label(row: Row, rows: list[Row]) -> str:
+    """Return a row's name, with what was overridden in it and not in all rows."""
+    common = _common_settings(rows)
+    return "\n".join((row.paper["row"], *(said for said in row.setting if said not in common)))
+
+
+def _joint_apart(sweep: Sweep, rows: list[Row]) -> list[Row]:
+    """Give runs whose value is no line of the sweep, as those of one model for all lines, a row of their own."""
+    apart = []
+    for row in rows:
+        groups: dict[tuple[str, ...], list[Job]] = {} if row.jobs else {row.setting: []}
+        for job in row.jobs:
+            value = sweeps.column_of(sweep, job)
+            own = () if value in _lines(sweep) else (f"{sweep.column}={value}",)
+            groups.setdefault((*row.setting, *own), []).append(job)
+        apart += [replace(row, setting=setting, jobs=jobs) for setting, jobs in sorted(groups.items())]
+    return apart
+
+
+def _lines(sweep: Sweep) -> list[str]:
+    assert sweep.column is not None, "a sweep with the layout tasks has a column"
+    return sweep.axes[sweep.column]
+
+
+def _line_name(sweep: Sweep) -> str:
+    return str(sweep.column).rpartition(".")[2]
+
+
+def _scores(sweep: Sweep, row: Row, line: str) -> list[float]:
+    """Return the measure on a line of each run that is done; one for all lines has it under a name with the line's."""
+    scale, _ = SCALES[sweep.measure]
+    found = []
+    for job in row.jobs:
+        own = "" if sweeps.column_of(sweep, job) == line else f"_{_line_name(sweep)}{line}"
+        value = (job.results or {}).get(f"test/{sweep.measure}{own}")
+        found += [] if value is None else [scale * value]
+    return found
+
+
+def _marks(jobs: list[Job]) -> str:
+    """Return the marks of what runs were trained on that is not what their row says."""
+    return "".join(
+        mark for name, (mark, _) in MARKS.items() if any((job.results or {}).get(f"test/{name}") for job in jobs)
+    )
 
 
 def thousands(count: float) -> str:
@@ -212,7 +322,7 @@ def _ngrams(sweep: Sweep, rows: list[Row]) -> tuple[dict[str, float], list[str]]
 
 def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return how each row ended, beside what the paper says of it."""
-    table = _new_table(sweep, rows)
+    table = _new_table(sweep, _shared_setting(rows))
     table.add_column("test loss\n(nats)", justify="right", min_width=9)
     table.add_column("loss /\nbaseline", justify="right", min_width=8)
     table.add_column("accuracy on\ntest in %", justify="right", min_width=13)
@@ -225,9 +335,10 @@ def _curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     return table
 
 
-def _new_table(sweep: Sweep, rows: list[Row]) -> Table:
+def _new_table(sweep: Sweep, shared: Sequence[str]) -> Table:
+    """Return a table without columns but the rows' names, which says which overrides all runs share."""
     caption = "mean ± standard deviation over seeds, of the checkpoints best on validation"
-    if shared := _shared_setting(rows):
+    if shared:
         caption += f"; all with {' '.join(shared)}"
     table = Table(title=sweep.title, caption=caption, box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0))
     table.add_column("row", min_width=12)

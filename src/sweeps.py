@@ -1,5 +1,6 @@
 """Sweeps that have a name in conf/sweep, and what the runs in a directory came to. Imports no torch."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from src.checks import OptionError, check_choice
 from src.cli import CONFIG_PATH, choices
 
 DIRECTORY = Path("outputs/sweep")  # as conf/sweep/_base.yaml has it
-LAYOUTS = ("table", "curves")
+LAYOUTS = ("table", "tasks", "curves")
 MEASURES = ("accuracy", "bits", "perplexity")
 RESULTS = ("test/accuracy", "test/loss", "test/baseline", "parameters", "steps")
 # Overrides by which a run is no other setting of its row: which job it is, and what does not change what it computes.
@@ -39,10 +40,12 @@ class Sweep:
         title: what is shown.
         layout: one of `LAYOUTS`.
         measure: one of `MEASURES`: what a table is of, in the runs' results and in what the paper says.
-        column: the key whose values are a table's columns, None for one column.
+        column: the key whose values are a table's columns, None for one column; with the layout "tasks" its values are
+            lines, over which a row's average is taken.
         axes: the values of each key, in order; those of `experiment` are the rows.
         papers: what the paper says of each row, the node `paper` of its file in conf/experiment.
         ngrams: orders of the n-gram models that stand below the rows.
+        solved: the measure, as it is printed, from which on a line of the layout "tasks" counts as solved.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Sweep:
     axes: dict[str, list[str]]
     papers: dict[str, dict[str, Any]]
     ngrams: tuple[int, ...] = ()
+    solved: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ def load(name: str) -> Sweep:
         axes,
         {experiment: _paper(experiment) for experiment in axes["experiment"]},
         tuple(report.get("ngrams", ())),
+        report.get("solved", math.inf),
     )
 
 

@@ -49,6 +49,12 @@ SMALL = (
     "task.test_size=16",
 )
 SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
+SMALL_BABI = (
+    *(option for option in SMALL if option.split("=")[0] not in ("task.train_size", "task.val_size", "task.test_size")),
+    "task=babi",
+    "task.generated=true",
+    "task.size=1k",
+)
 SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
 # Our own text or, with task.corpus.path, any: two windows an evaluation of 100 to 300 tokens.
 SMALL_TEXT = (

@@ -25,6 +25,7 @@ from tests.running import (
 
 TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
 TINY_TEXT = {"batch_size": 4, "window": 8}
+TINY_BABI = {"generated": True, "size": "1k"}
 
 
 def parameters(task: nn.Module) -> int:
@@ -35,7 +36,8 @@ def parameters(task: nn.Module) -> int:
 @pytest.mark.parametrize("model", choices("model"))
 def test_every_model_learns_every_task(model: str, task: str) -> None:
     config = compose_config(f"model={model}", f"task={task}", "model.cell.hidden_size=12", "seed=3")
-    config.task.update({name: value for name, value in {**TINY, **TINY_TEXT}.items() if name in config.task})
+    small = {**TINY, **TINY_TEXT, **TINY_BABI}
+    config.task.update({name: value for name, value in small.items() if name in config.task})
     shorten(config, train=100, val=20, test=20)
     built = build_or_skip(config)
     batch = next(iter(built.data.loader("train")))
@@ -57,7 +59,9 @@ def test_every_task_builds_as_its_file_says(task: str) -> None:
     built = build_or_skip(config)
     assert type(built).__name__ == config.task._target_.rpartition(".")[2]
     assert (built.monitor, built.mode) == (config.task.monitor, config.task.mode)
-    assert 0 < built.baseline < math.log(built.model.head.out_features) + 1e-9
+    head = built.model.head or built.model.readout.dense
+    # frequencies of training, where all are alike, may be worse on test than none
+    assert 0 < built.baseline < 1.01 * math.log(head.out_features)
 
 
 @pytest.mark.parametrize("optimizer", choices("optimizer"))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import random
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from src.callbacks import (
     Averaging,
     Checkpoints,
+    EarlyStopping,
     Examples,
     FiniteGuard,
     NonFiniteError,
@@ -330,6 +332,78 @@ def test_a_killed_run_is_solved_at_the_same_step(
     assert outcome.status == 0, outcome.err
     assert json.loads((killed / "DONE").read_text())["steps"] == 16
     assert_same_run(directory, killed)
+
+
+@pytest.mark.parametrize(
+    ("mode", "scores", "stopped_at"),
+    [
+        ("max", [0.1, 0.3, 0.2, 0.3], 3),  # as good as the best is not better
+        ("max", [0.1, 0.3, 0.2, 0.4, 0.3, 0.2], 5),
+        ("min", [0.3, 0.2, 0.3, 0.1, 0.0], None),
+        ("max", [math.nan, 0.1, math.nan, math.nan], 3),
+        ("min", [math.nan, math.nan, 0.1], 1),
+    ],
+)
+def test_a_run_ends_once_it_gets_no_better(
+    task: Any, mode: str, scores: list[float], stopped_at: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    task.mode = mode
+    callback, trainer = EarlyStopping(patience=2), Recorder(task)
+    trainer.should_stop = False
+    for index, score in enumerate(scores):
+        trainer.callback_metrics[task.monitor] = torch.tensor(score)
+        # the state goes through a checkpoint between two validations
+        state = callback.state_dict()
+        callback = EarlyStopping(patience=2)
+        callback.load_state_dict(state)
+        callback.on_validation_end(trainer, task)
+        assert trainer.should_stop is callback.stopped is (index == stopped_at)
+        if trainer.should_stop:
+            break
+    started = Recorder(task)
+    started.should_stop = False
+    callback.on_train_start(started, task)
+    assert started.should_stop is (stopped_at is not None)
+
+
+def test_no_patience_ends_no_run_and_neither_does_an_evaluation(task: Any) -> None:
+    trainer = Recorder(task)
+    trainer.callback_metrics[task.monitor] = torch.tensor(0.5)
+    for callback, fn in ((EarlyStopping(), "fit"), (EarlyStopping(patience=1), "validate")):
+        trainer.state.fn = fn
+        for _ in range(3):
+            callback.on_validation_end(trainer, task)
+        assert not callback.stopped
+    with pytest.raises(OptionError, match=r"^patience=0: must be an integer"):
+        EarlyStopping(patience=0)
+
+
+# nothing is learned, so that the second of three validations is not better than the first
+STALLED = (*SMALL_RECALL, "model=gru", "optimizer.lr=1e-9", "callbacks=early_stopping")
+STALLED = (*STALLED, "callbacks.early_stopping.patience=1", "callbacks.checkpoints.every=4")
+
+
+@pytest.mark.parametrize(
+    ("point", "step"), [("before_step", 10), ("before_replace", 16), ("after_replace", 16), ("in_test", 16)]
+)
+def test_a_killed_run_stops_early_at_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    def copy_once() -> None:
+        if not killed.exists():
+            shutil.copytree(whole, killed)
+
+    with monkeypatch.context() as context:
+        killing.arm(point, step, act=copy_once, patch=context.setattr)
+        outcome = invoke(*STALLED, f"hydra.run.dir={whole}")
+    assert outcome.status == 0, outcome.err
+    assert "Stopped early after step 16: at its best val/accuracy was " in outcome.err
+    assert json.loads((whole / "DONE").read_text())["steps"] == load_last(whole)["global_step"] == 16
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, killed)
 
 
 def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:

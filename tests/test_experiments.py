@@ -10,7 +10,8 @@ from src.callbacks import Solved, count_parameters
 from src.cells.lstm import LSTMCell
 from tests.running import choices, compose_config
 
-TABLE1, FIG4, TABLE3, SMALL3 = (f"rum_paper/{name}" for name in ("table1", "fig4", "table3", "table3_small"))
+GROUPS = ("table1", "fig4", "table2", "table3", "table3_small")
+TABLE1, FIG4, TABLE2, TABLE3, SMALL3 = (f"rum_paper/{name}" for name in GROUPS)
 
 # Parameters of each cell by input size X and hidden size N, from the papers' equations; outputs of complex cells are 2N
 # wide, and a complex number counts as two.
@@ -42,6 +43,18 @@ PUBLISHED = {
     "rum_lambda1": (13, 100, 100),
 }
 
+
+# Table 2: average accuracy in % at the level of sentences, plain and with attention, and at the level of words.
+PUBLISHED2 = {
+    "eurnn": (66.7, 69.5, 52.9),
+    "lstm": (67.2, 80.1, 56.0),
+    "gru": (70.4, 77.3, 58.2),
+    "goru": (71.3, 76.4, 60.4),
+    "rum_lambda0": (75.1, 74.3, 73.2),
+    "rum_lambda1": (79.0, 80.1, None),
+    "rum_tanh": (70.5, 72.9, None),
+    "urnn": (None, None, 51.6),
+}
 
 # Table 3: bits per character, parameters in millions as the paper prints them; in brackets what its sizes come to here.
 PUBLISHED3 = {
@@ -107,6 +120,30 @@ def test_rows_of_figure_4_have_the_papers_settings(row: str) -> None:
     assert_rmsprop(task, 0.0001 if row == "eurnn" else 0.001)
 
 
+@pytest.mark.parametrize("row", rows(TABLE2))
+def test_rows_of_table_2_have_the_papers_settings(row: str) -> None:
+    config = compose_config(f"experiment={TABLE2}/{row}")
+    assert (config.task.size, config.task.batch_size, config.task.validation) == ("10k", 32, "cut")
+    assert (config.model.embedding_size, config.model.cell.hidden_size, config.callbacks.solved.at) == (64, 100, 1.0)
+    words, attention, rotational = row.startswith("word_"), row.endswith("_attention"), row.endswith("_rotational")
+    assert (config.task.level, config.task.attention) == (
+        "word" if words else "sentence",
+        "rotational" if rotational else attention,
+    )
+    config.task.generated = True
+    task = build.build_task(config)
+    cell = "rum" if row == "rum_tanh" else cell_of(row.removeprefix("word_"))
+    width = 200 if cell in COMPLEX else 100
+    embedding = len(task.data.babi.vocabulary) * 64
+    expected = embedding + CELLS[cell](64, 100) + (2 if attention or rotational else 1) * width * 6 + 6
+    assert count_parameters(task) == expected + (64 * 100 + 100 if rotational else 0)
+    optimizer = task.configure_optimizers()
+    assert (type(optimizer).__name__, optimizer.defaults["lr"]) == ("Adam", 0.001)
+    assert config.model.cell.get("eta") is None
+    assert config.model.cell.get("lambd") == ((1 if "lambda1" in row else 0) if cell == "rum" else None)
+    assert config.model.cell.get("activation") == {"rum": "tanh" if "tanh" in row else "relu"}.get(cell)
+
+
 @pytest.fixture(scope="module")
 def fifty_characters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Return what stands in for the corpus of the Penn Treebank: another text with as many characters."""
@@ -167,6 +204,7 @@ def assert_rmsprop(task: Any, rate: float) -> None:
 SWEEPS = {
     "rum_paper_table1": TABLE1,
     "rum_paper_fig4": FIG4,
+    "rum_paper_table2": TABLE2,
     "rum_paper_table3": TABLE3,
     "rum_paper_table3_small": SMALL3,
 }
@@ -183,6 +221,10 @@ def test_the_rows_carry_what_the_paper_says() -> None:
     for row, (bits, millions) in PUBLISHED3.items():
         paper = papers[f"{TABLE3}/{row}"]
         assert (paper["bits"], paper["parameters"]) == (bits, round(1e6 * millions))
+    papers = sweeps.load("rum_paper_table2").papers
+    found = {name.removeprefix(f"{TABLE2}/"): paper.get("accuracy") for name, paper in papers.items()}
+    for cell, averages in PUBLISHED2.items():
+        assert tuple(map(found.get, (cell, f"{cell}_attention", f"word_{cell}"))) == averages
     papers = sweeps.load("rum_paper_table1").papers
     for row, (thousands, *accuracy) in PUBLISHED.items():
         paper = papers[f"{TABLE1}/{row}"]

@@ -19,11 +19,12 @@ from src.callbacks import Cosines
 from src.cells.rum import RUMCell
 from src.checks import OptionError
 from src.tasks.base import SequenceTask
-from tests.running import SMALL_RECALL, assert_same_run, compose_config, invoke, load_last
+from tests.running import SMALL_BABI, SMALL_RECALL, assert_same_run, compose_config, invoke, load_last
 
 # zoneout would tell if recording drew random numbers, or left the model in another mode
 RUM = (*SMALL_RECALL, "model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2", "optimizer.lr=0.02")
 DRAWN = [name for name in figures.NAMES if name != "derivatives"]
+OF_QUESTIONS = ["attention", "answers"]
 
 
 def train(directory: Path, *arguments: str) -> Path:
@@ -173,7 +174,7 @@ def test_a_model_that_records_nothing_is_told(tmp_path: Path) -> None:
 # --- drawing
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in OF_QUESTIONS])
 def test_drawing_writes_two_files_and_nothing_else(directory: Path, name: str) -> None:
     def stamps() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
@@ -394,3 +395,79 @@ def test_a_run_that_recorded_no_cosines_is_told_how_to(run: runs.Run, tmp_path: 
     (tmp_path / "cosines.csv").write_text("step\n")
     with pytest.raises(OptionError, match=r"stopped before its first validation, cosines\.csv is empty$"):
         figures.draw("cosines", tmp_path)
+
+
+# --- questions
+
+
+@pytest.fixture(scope="module", params=["sentence", "word"])
+def answering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> runs.Run:
+    """A run on generated stories of task 2, with attention."""
+    arguments = ("model=gru", "task.qa=2", "task.attention=true", f"task.level={request.param}", "optimizer.lr=0.05")
+    return runs.load(train(tmp_path_factory.mktemp("runs") / "run", *SMALL_BABI, *arguments))
+
+
+def test_a_column_is_how_a_question_attends_to_the_sentences_before_it(answering: runs.Run) -> None:
+    figure = figures.attention(answering)
+    task, _, story = figures.asked_of(answering)
+    axes = figure.axes[0]
+    shown = np.ma.filled(axes.images[0].get_array(), np.nan)
+    assert shown.shape == (len(story[-1].story), len(story))
+    weights = task.attention(story).numpy()
+    for column, question in enumerate(story):
+        told = shown[: len(question.story), column]
+        assert np.isnan(shown[len(question.story) :, column]).all()
+        if task.data.level == "sentence":
+            assert told == pytest.approx(weights[: len(told), column])
+            assert told.sum() == pytest.approx(1, abs=1e-5)
+        else:
+            first = len(question.story[0])
+            assert told[0] == pytest.approx(weights[:first, column].sum())
+            assert 0 < told.sum() < 1, "some of it goes to the words of the question"
+    best = task.probabilities(story).argmax(dim=1).tolist()
+    for label, question, index in zip(axes.get_xticklabels(), story, best, strict=True):
+        lines = label.get_text().splitlines()
+        assert lines[0] == figures.sentence(question.words)
+        assert lines[1].removesuffix(" ✗") == task.data.babi.classes[index]
+        assert lines[2:] == ([] if task.data.babi.classes[index] == question.answer else [f"right: {question.answer}"])
+    marked = [line.get_xydata().tolist() for line in axes.lines[::2]]
+    assert marked == [[[column, fact] for fact in question.supports] for column, question in enumerate(story)]
+
+
+def test_a_row_is_the_answer_after_a_sentence(answering: runs.Run) -> None:
+    figure = figures.answers(answering)
+    task, _, story = figures.asked_of(answering)
+    axes, question = figure.axes[0], story[-1]
+    shown = np.asarray(axes.images[0].get_array())
+    assert shown.shape == (len(question.story) + 1, 6)
+    assert shown.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert shown[-1] == pytest.approx(task.probabilities([question])[0].numpy(), abs=1e-6)
+    assert shown[0] == pytest.approx(task.probabilities([question._replace(story=())])[0].numpy(), abs=1e-6)
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(task.data.babi.classes)
+    bold = [place for place, label in enumerate(axes.get_yticklabels()) if label.get_fontweight() == "bold"]
+    assert bold == sorted(fact + 1 for fact in question.supports)
+
+
+@pytest.mark.parametrize("name", OF_QUESTIONS)
+def test_figures_of_questions_are_written(name: str, answering: runs.Run) -> None:
+    path = figures.draw(name, answering.directory)
+    assert image.imread(path).shape[1] > 700
+    assert path.with_suffix(".pdf").is_file()
+
+
+@pytest.mark.parametrize("name", OF_QUESTIONS)
+def test_figures_of_questions_need_a_run_that_has_them(name: str, lstm: Path) -> None:
+    with pytest.raises(OptionError, match=rf"^run={lstm}: must be a run of task=babi; it is one of RecallTask$"):
+        figures.draw(name, lstm)
+
+
+def test_attention_is_drawn_of_a_task_that_has_it(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", *SMALL_BABI, "model=gru", "trainer.max_steps=2")
+    with pytest.raises(OptionError, match=rf"^run={run}: its task must have attention; task.attention=true trains "):
+        figures.draw("attention", run)
+
+
+def test_stories_that_are_too_long_are_told(answering: runs.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "SENTENCES", 2)
+    with pytest.raises(OptionError, match=r"every story has more than 2 sentences, too many to draw$"):
+        figures.answers(answering)

@@ -43,7 +43,7 @@ def test_train_commands_compose_and_build(command: str) -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(REPORT)])
 def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) -> None:
-    allowed = {"sweep": choices("sweep"), "figure": figures.NAMES, "run": ["outputs/recall"]}
+    allowed = {"sweep": choices("sweep"), "figure": figures.NAMES, "run": ["outputs/recall", "outputs/questions"]}
     for override in overrides_of(command):
         key, _, value = override.partition("=")
         assert value in allowed[key]
@@ -51,14 +51,15 @@ def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) ->
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(GENERATE)])
 def test_generate_commands_give_what_a_generator_takes(command: str) -> None:
-    task = build.build_task(compose_config("task=text_file", "model.cell.hidden_size=2"))
+    task_of_run = ("task=babi", "task.generated=true") if "story=" in command else ("task=text_file",)
+    task = build.build_task(compose_config(*task_of_run, "model.cell.hidden_size=2"))
     shown = command.partition(" <<<")[0].replace("<run directory>", "outputs/own_text")
     words = [quote(w) if w.partition("=")[0] in LITERAL else w for w in shlex.split(shown)[3:]]
     config = OmegaConf.to_container(compose_config(*words, name="generate"))
     given = {name: value for name, value in config.items() if value is not None and name not in ("run", "checkpoint")}
     assert config["run"]
     generator = choose(task.generators(), given, "task")
-    if "surprisal" not in given:
+    if not {"surprisal", "story"} & set(given):
         assert "".join(islice(generator(**given), 5)).startswith(given.get("prompt", ""))
 
 

@@ -450,3 +450,52 @@ def test_a_table_in_bits_has_ngrams_below_its_rows(tmp_path: Path, monkeypatch: 
     cells, printed = report_of(tmp_path)
     assert "1-gram (Witten–Bell)" not in cells
     assert f"No n-grams: path={text}: cannot be read (No such file or directory)\n" in printed
+
+
+TABLE2 = "rum_paper/table2"
+
+
+def write_answers(
+    directory: Path, row: str, qa: int | str, accuracy: float | None, seed: int = 1, **more: float
+) -> Path:
+    """Write a run of a task of bAbI."""
+    run = write_run(directory, f"{TABLE2}/{row}", f"task.qa={qa}", seed=seed, accuracy=accuracy, steps=300)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"qa": qa}}))
+    if accuracy is not None:
+        results = {**json.loads((run / "DONE").read_text()), "test/majority": 0.5, "parameters": 60_000.0}
+        results |= {f"test/{name}": value for name, value in more.items()}
+        (run / "DONE").write_text(json.dumps(results))
+    return run
+
+
+def test_a_table_of_tasks_has_averages_beside_the_papers_and_counts_what_is_solved(tmp_path: Path) -> None:
+    for qa in range(1, 21):
+        write_answers(tmp_path, "lstm", qa, 0.95 if qa < 3 else 0.5, stand_ins=float(qa == 3))
+    for seed, accuracy in ((1, 0.9), (2, 1.0)):
+        write_answers(tmp_path, "word_gru", 4, accuracy, seed=seed, generated=1.0)
+    write_answers(tmp_path, "word_gru", 5, None)
+    joint = {f"accuracy_qa{qa}": 0.05 * qa for qa in range(1, 21)}
+    write_answers(tmp_path, "gru_attention", "all", 0.525, **joint)
+    outcome = invoke(f"sweep={tmp_path}", entry="report")
+    assert outcome.status == 0, outcome.err
+
+    def cells(line: str) -> list[str]:
+        return re.split(r"  +", line.strip())
+
+    lines = [cells(line) for line in outcome.out.splitlines()]
+    # 2 tasks at 95.0 % and 18 at 50.0 %, one of them trained on less
+    assert ["LSTM", "54.5°", "67.2", "2 of 20", "60,000"] in lines
+    assert ["GRU, words", "95.0*", "58.2", "1 of 1", "60,000"] in lines
+    assert ["of 1 of 20"] in lines
+    index = lines.index(["GRU, attention", "52.5", "77.3", "2 of 20", "60,000"])
+    assert lines[index + 1] == ["task.qa=all"]
+    assert ["RUM λ = 1", "missing", "79.0", "–", "–"] in lines
+    assert ["1", "95.0", "5.0", "–", "50.0"] in lines
+    assert ["3", "50.0°", "15.0", "–", "50.0"] in lines
+    index = lines.index(["4", "50.0", "20.0", "95.0*", "50.0"])
+    assert lines[index + 1] == ["± 7.1"]
+    assert ["5", "50.0", "25.0", "unfinished at step 40", "50.0"] in lines
+    assert ["20", "50.0", "100.0", "–", "50.0"] in lines
+    assert "° trained on the 1k file" in outcome.out
+    assert "* on GENERATED stories" in outcome.out
+    assert "python -m src.train sweep=rum_paper_table2 " in outcome.out

@@ -37,6 +37,7 @@ RELEASE = "tasks_1-20_v1-2"
 ARCHIVE = SOURCES["babi"].files[0].name
 FILE = re.compile(r"qa(\d+)_(?:.+_)?(train|valid|test)\.txt")
 PADDING = "<pad>"  # number 0 of every vocabulary
+GENERATED_NAME = "generated"  # in the place of a folder
 
 # The first digits of the SHA-256 of files of version 1.2, whose names are also those of earlier versions. A line is a
 # task: its test file, and its training files with 1k and, but for task 3, 10k questions.
@@ -66,6 +67,10 @@ PUBLISHED = {
     task: dict(zip(("test", *SIZES), line.split(), strict=False))
     for task, line in enumerate(DIGESTS.strip().splitlines(), start=1)
 }
+
+
+class NoReleaseError(OptionError):
+    """There is no release where it was looked for."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +150,9 @@ def load(
         stand_in: where a 10k training file is not there, take the 1k one of that task; `Babi.stand_ins` names it.
 
     Raises:
-        OptionError: an option out of its bounds; the release or one of its files is not there, or is not the published
-            one; a file that breaks the format.
+        NoReleaseError: the release is not there.
+        OptionError: an option out of its bounds; a file of the release that is not there, or is not the published one;
+            a file that breaks the format.
     """
     tasks = _tasks(qa, TASKS)
     folder = FOLDERS[check_choice("validation", validation, VALIDATION), check_choice("size", size, tuple(SIZES))]
@@ -156,7 +162,9 @@ def load(
     files = _read(place, folders, tasks)
     if files is None:
         origin = SOURCES["babi"].origin
-        raise OptionError(f"{place}: has neither {RELEASE} nor {ARCHIVE}; `make data CORPORA=babi` fetches it {origin}")
+        raise NoReleaseError(
+            f"{place}: has neither {RELEASE} nor {ARCHIVE}; `make data CORPORA=babi` fetches it {origin}"
+        )
     splits: dict[str, list[Story]] = {"train": [], "val": [], "test": []}
     stand_ins = []
     for task in tasks:
@@ -285,4 +293,4 @@ def load_generated(qa: int | str, size: str, seed: int) -> Babi:
         pieces["test"] = generate(task, TEST_SIZE, mix_seed(seed, f"babi {task} test"))
         for split, stories in pieces.items():
             splits[split] += stories
-    return Babi.of("generated", splits)
+    return Babi.of(GENERATED_NAME, splits)

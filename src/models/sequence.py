@@ -1,4 +1,4 @@
-"""Sequences in, one prediction a step out."""
+"""Sequences in, one prediction a step out, or one a sequence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +10,22 @@ from torch.utils._pytree import tree_leaves
 
 from src.cells.base import RecurrentCell
 from src.checks import OptionError, check_boolean, check_integer, check_real
+from src.models.attention import ReadoutFactory
 from src.models.recurrent import Recurrent
 from src.ops.noise import SequenceDropout, dropout_mask
 
+PADDING = 0  # the token that fills up a step of several tokens
+
 
 class SequenceModel(nn.Module):
-    """Tokens → one-hot vectors or embeddings → recurrent stack → linear head.
+    """Tokens → one-hot vectors or embeddings → recurrent stack → linear head, or the readout that a task asks for.
 
     Args:
         cell: makes a cell from its input size.
         vocabulary_size: number of input tokens.
-        output_size: number of classes predicted at each step.
+        output_size: number of classes predicted, at each step unless a readout does otherwise.
+        readout: makes what turns outputs into logits, from the width of outputs, that of inputs and `output_size`; it
+            is called as `src.models.attention.LastStep` is. None for the linear head.
         embedding_size: width of a trained embedding; None for one-hot inputs.
         tied: the head's weights are the embedding's (Press and Wolf 2017).
         embedding_dropout: probability, in [0, 1), that a token's vector is zero in training, wherever the token stands
@@ -30,7 +35,7 @@ class SequenceModel(nn.Module):
             `src.models.recurrent.Recurrent`; `locked_dropout` holds for inputs and outputs, too.
 
     Raises:
-        OptionError: an argument out of bounds; `tied` where the sizes do not allow it.
+        OptionError: an argument out of bounds; `tied` where the sizes or a readout do not allow it.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class SequenceModel(nn.Module):
         vocabulary_size: int,
         output_size: int,
         *,
+        readout: ReadoutFactory | None = None,
         embedding_size: int | None = None,
         tied: bool = False,
         embedding_dropout: float = 0.0,
@@ -72,11 +78,15 @@ class SequenceModel(nn.Module):
             weight_drop=weight_drop,
         )
         self.output_dropout = SequenceDropout(output_dropout, locked_dropout)
-        self.head = nn.Linear(self.recurrent.output_size, output_size)
+        width = self.recurrent.output_size
+        self.head = nn.Linear(width, output_size) if readout is None else None
+        self.readout = None if readout is None else readout(width, embedding_size or vocabulary_size, output_size)
         if check_boolean("tied", tied):
             self._tie()
 
     def _tie(self) -> None:
+        if self.head is None:
+            raise OptionError("tied=True: this task's model has no head at every step; must be false")
         shape = tuple(self.head.weight.shape)
         if self.embedding is None:
             raise OptionError(f"tied=True: needs an embedding; set embedding_size={shape[1]}")
@@ -90,19 +100,42 @@ class SequenceModel(nn.Module):
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
     def forward(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Predict from tokens (B, T), integers: logits (B, T, output_size) and the state after the last step."""
-        time_major = tokens.transpose(0, 1)
+        """Return logits, (B, T, output_size) or as the readout makes them, and the state after the last step.
+
+        Args:
+            tokens: (B, T) integers; or (B, T, W), steps of up to W tokens filled up with 0, whose vectors are averaged.
+            state, lengths: of `src.models.recurrent.Recurrent.forward`.
+        """
+        outputs, inputs, state = self.run(tokens, state, lengths)
+        outputs = self.output_dropout(outputs)
+        if self.head is not None:
+            return self.head(outputs).transpose(0, 1), state
+        assert self.readout is not None
+        return self.readout(outputs, inputs, lengths), state
+
+    def run(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:
+        """Return outputs (T, B, H) and inputs (T, B, X) of the recurrent stack, and its state after the last step."""
+        inputs = self.input_dropout(self._vectors(tokens.transpose(0, 1)))
+        outputs, state = self.recurrent(inputs, state, lengths)
+        return outputs, inputs, state
+
+    def _vectors(self, tokens: Tensor) -> Tensor:
+        """Return the vectors (T, B, X) of tokens (T, B), or their means over those of tokens (T, B, W)."""
+        dropping = self.training and self.embedding_dropout > 0
+        weight = next(self.parameters()) if self.embedding is None else self.embedding.weight
+        kept = dropout_mask(weight.new_empty(self.vocabulary_size, 1), self.embedding_dropout) if dropping else None
+        if tokens.dim() == 2:
+            if self.embedding is None:
+                vectors = F.one_hot(tokens, self.vocabulary_size).to(weight.dtype)
+            else:
+                vectors = self.embedding(tokens)
+            return vectors if kept is None else vectors * kept[tokens]
         if self.embedding is None:
-            dtype = self.head.weight.dtype
-            inputs = F.one_hot(time_major, self.vocabulary_size).to(dtype)
-        else:
-            inputs = self.embedding(time_major)
-        if self.training and self.embedding_dropout > 0:
-            inputs = (
-                inputs * dropout_mask(inputs.new_empty(self.vocabulary_size, 1), self.embedding_dropout)[time_major]
-            )
-        outputs, state = self.recurrent(self.input_dropout(inputs), state, lengths)
-        return self.head(self.output_dropout(outputs)).transpose(0, 1), state
+            weight = torch.eye(self.vocabulary_size, dtype=weight.dtype, device=weight.device)
+        if kept is not None:
+            weight = weight * kept
+        means = F.embedding_bag(tokens.flatten(0, 1), weight, mode="mean", padding_idx=PADDING)
+        return means.view(*tokens.shape[:2], -1)
 
     @torch.no_grad()
     def state_size(self) -> int:

@@ -15,15 +15,18 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from src.checks import OptionError, check_choice, check_integer
 from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
+from src.models.attention import ReadoutFactory
 from src.processes import count, gather, rank, rows_of
 
 SPLITS = ("train", "val", "test")
 
 
 class ModelFactory(Protocol):
-    """Makes a model for the sizes that a task has."""
+    """Makes a model for the sizes that a task has, with the readout that it asks for, if any."""
 
-    def __call__(self, *, vocabulary_size: int, output_size: int) -> nn.Module: ...
+    def __call__(
+        self, *, vocabulary_size: int, output_size: int, readout: ReadoutFactory | None = None
+    ) -> nn.Module: ...
 
 
 class SplitData(LightningDataModule, ABC):
@@ -116,7 +119,7 @@ class Metrics(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.loss = MeanMetric()
-        self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
+        self.accuracy: Metric = MulticlassAccuracy(classes, average="micro", validate_args=False)
 
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, classes) and its mean loss."""
@@ -206,6 +209,10 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         else:
             super().__setattr__(name, value)
 
+    def constants(self) -> dict[str, float]:
+        """Return what is logged beside the metrics of each evaluation."""
+        return {"baseline": self.baseline}
+
     @abstractmethod
     def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
         """Draw one example as lines of text: input, target, prediction (`predicted` (B, T): classes)."""
@@ -222,7 +229,11 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """Return the logits (B, T, classes)."""
         return self.model(batch.inputs)[0]
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def targets(self, batch: Any) -> Tensor:
+        """Return what is to be predicted, (B, …) classes, `IGNORED` where there is nothing."""
+        return batch.targets
+
+    def loss(self, logits: Tensor, batch: Any) -> Tensor:
         """Return the cross-entropy averaged over all positions that have a target, in nats."""
         return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
 
@@ -232,7 +243,8 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             return batch
         own = rows_of(batch, rank(), count())
         # the mean over processes of their weighted losses, and so of their gradients, is the one over all targets
-        self._weight = count() * ((own.targets != IGNORED).sum() / (batch.targets != IGNORED).sum()).item()
+        here, everywhere = ((self.targets(rows) != IGNORED).sum() for rows in (own, batch))
+        self._weight = count() * (here / everywhere).item()
         return own
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
@@ -265,7 +277,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         self._evaluate(batch)
 
     def _evaluate(self, batch: Batch) -> None:
-        if not len(batch.targets):  # fewer rows than processes
+        if not len(self.targets(batch)):  # fewer rows than processes
             return
         logits = self(batch)
         if self._weight:
@@ -275,14 +287,14 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
         for name, value in values.items():
             self.log(name, value, prog_bar=name == self.monitor)
-        self.log("val/baseline", self.baseline)
+        self.log_dict({f"val/{name}": value for name, value in self.constants().items()})
         # stepped here and not by Lightning, which would forget this step when a checkpoint of this moment is resumed
         if self._plateau is not None:
             self._plateau.step(values[self.monitor])
 
     def on_test_epoch_end(self) -> None:
         values = {f"test/{name}": value.item() for name, value in self.metrics.compute().items()}
-        values["test/baseline"] = self.baseline
+        values.update({f"test/{name}": value for name, value in self.constants().items()})
         self.log_dict(values, logger=False)  # for trainer.callback_metrics
         self.log_row(values, self.global_step)
 
