@@ -32,7 +32,8 @@ def test_several_processes_work_and_take_few_jobs_at_once() -> None:
 
     def jobs() -> Iterator[tuple[float]]:
         nonlocal taken
-        for taken in range(1, 41):
+        while taken < 40:
+            taken += 1
             yield (0.01,)
 
     found = set()
@@ -47,5 +48,5 @@ def test_several_processes_work_and_take_few_jobs_at_once() -> None:
 def test_an_error_reaches_who_asked(processes: int) -> None:
     results = spread(math.sqrt, ((number,) for number in (4, 9, -1, *itertools.repeat(1, 50))), processes)
     assert [next(results), next(results)] == [2, 3]
-    with pytest.raises(ValueError, match="nonnegative|math domain"):
+    with pytest.raises(ValueError, match=r"nonnegative|math domain"):
         next(results)
