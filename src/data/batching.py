@@ -1,15 +1,18 @@
-"""Batches of rows held in memory: vectorized, seeded, and resumable at the next batch."""
+"""Batches: of rows held in memory or of examples of different lengths; seeded, and resumable at the next batch."""
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from itertools import chain
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from src.checks import OptionError
+from src.checks import OptionError, check_integer
 
 BLOCK = 8  # training batches that are assembled at once: a call costs as much as a small batch
+POOL = 100  # training batches whose examples are sorted by length together
 IGNORED = -100  # a target that no loss is taken on, as torch.nn.functional.cross_entropy has it
 
 
@@ -86,6 +89,102 @@ class ShuffledBatches:
             for parts in zip(*(tensor.split(self.batch_size) for tensor in block), strict=True):
                 self.position += 1
                 yield Batch(*parts)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the position: how many batches were served."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on at a saved position."""
+        self.position = state["position"]
+
+
+BatchType = TypeVar("BatchType", covariant=True)
+
+
+class Examples(Protocol[BatchType]):
+    """Examples of different lengths, numbered from 0."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) steps of each."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, rows: np.ndarray) -> BatchType:
+        """Return the examples of these numbers, (B,), as one batch."""
+
+
+class SortedBatches(Generic[BatchType]):
+    """Every example once, the shortest first, those of one length in their order; the last batch may be smaller.
+
+    Attributes:
+        order: (n,) numbers of the examples, in the order in which they are served.
+    """
+
+    def __init__(self, examples: Examples[BatchType], batch_size: int) -> None:
+        self.examples = examples
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.order = np.argsort(examples.lengths, kind="stable")
+
+    def __len__(self) -> int:
+        return -(-len(self.order) // self.batch_size)
+
+    def __iter__(self) -> Iterator[BatchType]:
+        for start in range(0, len(self.order), self.batch_size):
+            yield self.examples.batch(self.order[start : start + self.batch_size])
+
+
+class BucketedBatches(Generic[BatchType]):
+    """A stream of batches of similar length, each pass over the examples in a new order.
+
+    A pass has every example once. It is shuffled, sorted by length in pools of `POOL` batches, cut into batches, of
+    which one may be smaller, and these are shuffled. The order depends on the seed and the pass alone. The stream has a
+    position that outlives its iterators: it goes on where it stopped, and where a saved one stood.
+
+    Args:
+        examples: at least one.
+        batch_size: examples a batch.
+        seed: of the orders.
+        length: number of batches in the stream.
+
+    Raises:
+        OptionError: `batch_size` below 1.
+    """
+
+    def __init__(self, examples: Examples[BatchType], batch_size: int, *, seed: int, length: int) -> None:
+        self.examples = examples
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.seed = seed
+        self.length = length
+        self.position = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[BatchType]:
+        batches_a_pass = -(-len(self.examples) // self.batch_size)
+        current_pass, batches = -1, list[np.ndarray]()
+        while self.position < self.length:
+            this_pass, index = divmod(self.position, batches_a_pass)
+            if this_pass != current_pass:
+                current_pass, batches = this_pass, self._pass(this_pass)
+            self.position += 1
+            yield self.examples.batch(batches[index])
+
+    def _pass(self, number: int) -> list[np.ndarray]:
+        generator = torch.Generator().manual_seed(mix_seed(self.seed, f"pass {number}"))
+        order = torch.randperm(len(self.examples), generator=generator).numpy()
+        pool = POOL * self.batch_size
+        pools = [order[start : start + pool] for start in range(0, len(order), pool)]
+        by_length = [rows[np.argsort(self.examples.lengths[rows], kind="stable")] for rows in pools]
+        batches = list(
+            chain.from_iterable(
+                (rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size))
+                for rows in by_length
+            )
+        )
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
     def state_dict(self) -> dict[str, int]:
         """Return the position: how many batches were served."""

@@ -202,7 +202,7 @@ def _cached(
     """
     digest = hashlib.sha256(json.dumps([FORMAT, name, *key]).encode()).hexdigest()[:16]
     stem = f"{name[:40]}-{digest}"
-    folders = _cache_folders(Path(data_dir))
+    folders = cache_folders(Path(data_dir))
     for folder in folders:
         corpus = _read(folder, stem, name)
         if corpus is not None:
@@ -222,7 +222,7 @@ def _cached(
     return corpus
 
 
-def _cache_folders(data_dir: Path) -> list[Path]:
+def cache_folders(data_dir: Path) -> list[Path]:
     """Return where encoded corpora may be kept: the data folder, if it is there and writable, and the user's cache."""
     own = os.environ.get("GYRE_CACHE")
     user = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gyre"

@@ -1,21 +1,19 @@
-"""Batches of questions about stories: compact in memory, of similar lengths, seeded, and resumable."""
+"""Questions about stories: compact in memory, and batches of them."""
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from src.checks import check_choice, check_integer
-from src.data.batching import IGNORED, mix_seed
+from src.checks import check_choice
+from src.data.batching import IGNORED
 from src.data.stories import Story, Words
 from src.data.vocabulary import Vocabulary
 
 LEVELS = ("word", "sentence")
 PADDING = 0  # number of the symbol that fills up
-POOL = 100  # training batches whose questions are sorted by length together
 
 
 class QuestionBatch(NamedTuple):
@@ -108,83 +106,3 @@ class EncodedQuestions:
         widths = np.where(step < lengths[:, None], self._bounds[sentences + 1] - starts, 0)
         word = np.arange(widths.max())
         return self._words[np.where(word < widths[..., None], starts[..., None] + word, 0)]
-
-
-class SortedBatches:
-    """Every question once, the shortest first, those of one length in their order; the last batch may be smaller.
-
-    Attributes:
-        order: (n,) numbers of the questions, in the order in which they are served.
-    """
-
-    def __init__(self, questions: EncodedQuestions, batch_size: int) -> None:
-        self.questions = questions
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.order = np.argsort(questions.lengths, kind="stable")
-
-    def __len__(self) -> int:
-        return -(-len(self.order) // self.batch_size)
-
-    def __iter__(self) -> Iterator[QuestionBatch]:
-        for start in range(0, len(self.order), self.batch_size):
-            yield self.questions.batch(self.order[start : start + self.batch_size])
-
-
-class BucketedBatches:
-    """A stream of batches of similar length, each pass over the questions in a new order.
-
-    A pass has every question once. It is shuffled, sorted by length in pools of `POOL` batches, cut into batches, of
-    which one may be smaller, and these are shuffled. The order depends on the seed and the pass alone. The stream has a
-    position that outlives its iterators: it goes on where it stopped, and where a saved one stood.
-
-    Args:
-        questions: at least one.
-        batch_size: questions a batch.
-        seed: of the orders.
-        length: number of batches in the stream.
-
-    Raises:
-        OptionError: `batch_size` below 1.
-    """
-
-    def __init__(self, questions: EncodedQuestions, batch_size: int, *, seed: int, length: int) -> None:
-        self.questions = questions
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.seed = seed
-        self.length = length
-        self.position = 0
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[QuestionBatch]:
-        batches_a_pass = -(-len(self.questions) // self.batch_size)
-        current_pass, batches = -1, list[np.ndarray]()
-        while self.position < self.length:
-            this_pass, index = divmod(self.position, batches_a_pass)
-            if this_pass != current_pass:
-                current_pass, batches = this_pass, self._pass(this_pass)
-            self.position += 1
-            yield self.questions.batch(batches[index])
-
-    def _pass(self, number: int) -> list[np.ndarray]:
-        generator = torch.Generator().manual_seed(mix_seed(self.seed, f"pass {number}"))
-        order = torch.randperm(len(self.questions), generator=generator).numpy()
-        pool = POOL * self.batch_size
-        pools = [order[start : start + pool] for start in range(0, len(order), pool)]
-        by_length = [rows[np.argsort(self.questions.lengths[rows], kind="stable")] for rows in pools]
-        batches = list(
-            chain.from_iterable(
-                (rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size))
-                for rows in by_length
-            )
-        )
-        return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position: how many batches were served."""
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a saved position."""
-        self.position = state["position"]

@@ -9,9 +9,9 @@ import torch
 
 from src.cells.gru import GRUCell
 from src.checks import OptionError
-from src.data import question_batches
-from src.data.batching import IGNORED
-from src.data.question_batches import LEVELS, PADDING, BucketedBatches, EncodedQuestions, QuestionBatch, SortedBatches
+from src.data import batching
+from src.data.batching import IGNORED, BucketedBatches, SortedBatches
+from src.data.question_batches import LEVELS, PADDING, EncodedQuestions, QuestionBatch
 from src.data.stories import Question, Story, generate, questions
 from src.data.vocabulary import Vocabulary
 from src.models.recurrent import Recurrent
@@ -168,7 +168,7 @@ def test_batches_of_training_are_of_similar_lengths_and_shuffled(
         return 1 - sum(used for used, *_ in served) / sum(cells for _, cells, _ in served)
 
     sorted_together = padding()
-    monkeypatch.setattr(question_batches, "POOL", 1)
+    monkeypatch.setattr(batching, "POOL", 1)
     assert 3 * sorted_together < padding()
 
 
