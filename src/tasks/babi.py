@@ -29,8 +29,8 @@ from torchmetrics import MeanMetric
 from src.checks import OptionError, check_boolean, check_choice, check_integer
 from src.data import babi
 from src.data.babi import Babi, NoReleaseError
-from src.data.batching import IGNORED, mix_seed
-from src.data.question_batches import PADDING, BucketedBatches, EncodedQuestions, QuestionBatch, SortedBatches
+from src.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
+from src.data.question_batches import PADDING, EncodedQuestions, QuestionBatch
 from src.data.stories import Question, Words, questions
 from src.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
 from src.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitData
