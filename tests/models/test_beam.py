@@ -9,6 +9,7 @@ from torch import Tensor
 
 from src.checks import OptionError
 from src.models.beam import BeamSearch
+from src.models.recurrent import reorder
 
 WORDS, START, STOP = 7, 1, 2
 
@@ -36,23 +37,23 @@ def repeats(tokens: list[int], size: int) -> bool:
     return size > 0 and len(set(ngrams)) < len(ngrams)
 
 
-def plain(search: BeamSearch, state: State) -> list[tuple[float, list[int]]]:
-    """Search for one row, as See et al. (2017) do, with lists: (score, tokens), best first."""
+def plain(search: BeamSearch, step: Any, state: Any, start: int, stop: int) -> list[tuple[float, list[int]]]:
+    """Search for one row, one hypothesis after the other, as See et al. (2017) do: (score, tokens), best first."""
     going: list[tuple[float, list[int], Any]] = [(0.0, [], state)]
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, search.max_length + 1):
         candidates = []
         for score, tokens, before in going:
-            log_probabilities, after = step(before, torch.tensor(tokens[-1:] or [START]))
+            log_probabilities, after = step(before, torch.tensor(tokens[-1:] or [start]))
             for word, log_probability in enumerate(log_probabilities[0].tolist()):
-                banned = word in search.forbidden or (word == STOP and length <= search.min_length)
+                banned = word in search.forbidden or (word == stop and length <= search.min_length)
                 if not banned and not repeats([*tokens, word], search.block_ngrams):
                     candidates.append((score + log_probability, [*tokens, word], after))
         going = []
         for candidate in sorted(candidates, key=lambda one: -one[0])[: 2 * search.beam]:
             if len(going) == search.beam or len(finished) == search.beam:
                 break
-            if candidate[1][-1] == STOP:
+            if candidate[1][-1] == stop:
                 finished.append((candidate[0] / length**search.length_penalty, candidate[1]))
             else:
                 going.append(candidate)
@@ -81,7 +82,7 @@ def test_all_at_once_finds_what_one_by_one_finds(beam: int, options: dict[str, A
     found = search(step, state, start=START, stop=STOP)
     assert found.tokens.shape == (9, beam, search.max_length)
     for row in range(9):
-        expected = plain(search, State(state.history[row : row + 1], state.table[row : row + 1]))
+        expected = plain(search, step, reorder(state, torch.tensor([row])), START, STOP)
         for place, (score, tokens) in enumerate(expected):
             assert found.lengths[row, place] == len(tokens)
             filled = tokens + [STOP] * (search.max_length - len(tokens))
@@ -111,7 +112,7 @@ def test_a_row_depends_on_itself_alone() -> None:
     search = BeamSearch(3, min_length=2, max_length=9)
     state = beginning(5)
     whole = search(step, state, start=START, stop=STOP)
-    part = search(step, State(state.history[3:4], state.table[3:4]), start=START, stop=STOP)
+    part = search(step, reorder(state, torch.tensor([3])), start=START, stop=STOP)
     for ours, theirs in zip(part, whole, strict=True):
         torch.testing.assert_close(ours[0], theirs[3], rtol=0, atol=0)
 
