@@ -96,10 +96,10 @@ class BeamSearch:
         last = torch.full((rows * beam,), start, device=device)
         for length in range(1, self.max_length + 1):
             log_probabilities, state = step(state, last)
-            allowed = self._allow(log_probabilities, tokens.flatten(0, 1)[:, : length - 1], stop).to(scores.dtype)
-            sums = (scores.unsqueeze(2) + allowed.view(rows, beam, -1)).flatten(1)
-            best, places = sums.topk(2 * beam, dim=1)
-            parents, words = places // allowed.shape[1], places % allowed.shape[1]
+            sums = scores.view(-1, 1) + log_probabilities.to(scores.dtype)
+            self._ban_(sums, tokens.flatten(0, 1)[:, : length - 1], stop)
+            best, places = sums.view(rows, -1).topk(2 * beam, dim=1)
+            parents, words = places // sums.shape[1], places % sums.shape[1]
             written = _pick(tokens, parents)
             written[:, :, length - 1] = words
 
@@ -115,19 +115,17 @@ class BeamSearch:
             state = reorder(state, (first + parents.gather(1, going)).flatten())
         return finished.best(tokens, self._normalize(scores, length), length)
 
-    def _allow(self, log_probabilities: Tensor, tokens: Tensor, stop: int) -> Tensor:
-        """Return log-probabilities (R, V), −∞ of what may not follow the tokens (R, t)."""
+    def _ban_(self, sums: Tensor, tokens: Tensor, stop: int) -> None:
+        """Set those of the sums (R, V) to −∞ whose token may not follow the tokens (R, t)."""
         length, size = tokens.shape[1], self.block_ngrams
         banned = [*self.forbidden, *([stop] if length < self.min_length else [])]
         if banned:
-            log_probabilities = log_probabilities.index_fill(1, torch.tensor(banned, device=tokens.device), -math.inf)
+            sums.index_fill_(1, torch.tensor(banned, device=tokens.device), -math.inf)
         if 0 < size <= length:
             ngrams = tokens.unfold(1, size, 1)  # (R, t − n + 1, n)
             repeats = (ngrams[..., :-1] == tokens[:, None, length - size + 1 :]).all(dim=-1)
             # added, since another n-gram may end in the same token and not be repeated
-            penalty = torch.zeros_like(log_probabilities[:, :1]).expand(repeats.shape).masked_fill(repeats, -math.inf)
-            log_probabilities = log_probabilities.scatter_add(1, ngrams[..., -1], penalty)
-        return log_probabilities
+            sums.scatter_add_(1, ngrams[..., -1], sums.new_zeros(repeats.shape).masked_fill_(repeats, -math.inf))
 
     def _normalize(self, scores: Tensor, length: int) -> Tensor:
         return scores / length**self.length_penalty

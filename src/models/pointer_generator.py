@@ -107,8 +107,9 @@ class AdditiveAttention(nn.Module):
         articles = len(memory.mask)
         energies = memory.features.unsqueeze(1) + self.query(query).view(articles, -1, 1, self.size)
         if self.coverage is not None:
-            energies = torch.addcmul(energies, coverage.view(*energies.shape[:3], 1), self.coverage)
-        scores = self.score(torch.tanh(energies)).squeeze(-1)
+            energies.addcmul_(coverage.view(*energies.shape[:3], 1), self.coverage)
+        # in place: of the energies of all steps, the largest tensors there are, only the tanh is kept for backward
+        scores = self.score(energies.tanh_()).squeeze(-1)
         return scores.masked_fill(~memory.mask.unsqueeze(1), -math.inf).flatten(0, 1)
 
 
@@ -165,7 +166,7 @@ class Decoder(nn.Module):
             state: before the step.
 
         Returns:
-            (R, sum of `widths` + S): o, h*, s, x and the scores e side by side; the new state.
+            (R, sum of `widths` + 1 + S): o, h*, s, x, the coverage loss and the scores e side by side; the new state.
         """
         fixed, embedded, noise = at_a_time
         memory: Memory = fixed.value
@@ -175,8 +176,14 @@ class Decoder(nn.Module):
         scores = self.attention.scores(memory, query, state.coverage)
         attention = scores.softmax(dim=-1)
         context = (attention.view(len(memory.mask), -1, attention.shape[1]) @ memory.states).flatten(0, 1)
+        loss = repetition(attention, state.coverage).unsqueeze(1)
         new = DecoderState(cell, context, state.coverage + attention)
-        return torch.cat([output, context, query, inputs, scores], dim=-1), new
+        return torch.cat([output, context, query, inputs, loss, scores], dim=-1), new
+
+    def split(self, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return of what `take` puts out (…, sum of `widths` + 1 + S) vectors, coverage loss (…) and scores."""
+        width = sum(self.widths)
+        return steps[..., :width], steps[..., width], steps[..., width + 1 :]
 
 
 class Bridge(nn.Module):
@@ -317,7 +324,7 @@ class PointerGenerator(nn.Module):
         noise = self.decoder.cell.context(*targets.shape)
         embedded = self.decoder.merge_input(self.embedding(batch.inputs.T))
         steps, _ = scan(self.decoder.take, (Fixed(encoded.memory), embedded, noise), state)
-        found, scores = steps.split([sum(self.decoder.widths), encoded.words.shape[1]], dim=-1)
+        found, repeated, scores = self.decoder.split(steps)
         log_attention = scores.log_softmax(dim=-1)
         # what padding stands for needs no logits, which cost most
         target = targets[there]
@@ -328,7 +335,7 @@ class PointerGenerator(nn.Module):
         is_copy = (encoded.words == targets.unsqueeze(2)) & encoded.memory.mask
         mixed = mix(gate, generated, log_attention[there], is_copy[there])
         log_probabilities = mixed.new_zeros(there.shape).masked_scatter(there, mixed)
-        return Predictions(log_probabilities.T, (repetition(log_attention.exp()) * there).T)
+        return Predictions(log_probabilities.T, (repeated * there).T)
 
     def _outputs(self, found: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits of the vocabulary (…, V) and of p_gen (…), from a decoder's vectors (…, sum of widths)."""
@@ -362,7 +369,7 @@ class PointerGenerator(nn.Module):
         embedded = self.decoder.merge_input(self.embedding(tokens))
         noise = self.decoder.cell.context(len(tokens))
         found, state = self.decoder.take((Fixed(encoded.memory), embedded, noise), state)
-        found, scores = found.split([sum(self.decoder.widths), encoded.words.shape[1]], dim=-1)
+        found, _, scores = self.decoder.split(found)
         logits, gate = self._outputs(found)
         words = encoded.words.repeat_interleave(len(tokens) // len(encoded.words), dim=0)
         generated = logits.log_softmax(dim=-1)
@@ -410,20 +417,17 @@ def extend(gate: Tensor, generated: Tensor, attention: Tensor, words: Tensor, ex
     mixed = F.pad(F.logsigmoid(gate) + generated, (0, extra), value=-math.inf)
     copied = torch.zeros_like(mixed).scatter_add(1, words, attention).gather(1, words).log() + F.logsigmoid(-gate)
     # only what stands in the article changes; where a word stands twice, the same is written twice
-    return mixed.scatter(1, words, torch.logaddexp(mixed.gather(1, words), copied))
+    return mixed.scatter_(1, words, torch.logaddexp(mixed.gather(1, words), copied))
 
 
-def repetition(attention: Tensor) -> Tensor:
-    """Return Σ_i min(a_{t,i}, c_{t,i}) with c_t = Σ_{t' < t} a_{t'} (See et al. 2017, eqs 10, 12).
+def repetition(attention: Tensor, coverage: Tensor) -> Tensor:
+    """Return the coverage loss Σ_i min(a_i, c_i) (See et al. 2017, eq. 12).
 
     Args:
-        attention: (T, …, S).
-
-    Returns:
-        (T, …), zero at the first step.
+        attention: a (…, S) of a step.
+        coverage: c (…, S), the sum of the attention at all steps before.
     """
-    past = torch.cat([torch.zeros_like(attention[:1]), attention[:-1].cumsum(dim=0)])
-    return torch.minimum(attention, past).sum(dim=-1)
+    return torch.minimum(attention, coverage).sum(dim=-1)
 
 
 def summary_mean(values: Tensor, targets: Tensor) -> Tensor:

@@ -119,10 +119,10 @@ def test_what_is_certain_has_finite_loss_and_gradients(gate: float, size: float)
 # --- losses
 
 
-def test_repetition_by_hand() -> None:
-    attention = torch.tensor([[[0.5, 0.5, 0.0]], [[0.2, 0.0, 0.8]], [[0.9, 0.0, 0.1]]])
-    # c = (0, 0, 0), (0.5, 0.5, 0), (0.7, 0.5, 0.8)
-    torch.testing.assert_close(repetition(attention), torch.tensor([[0.0], [0.2], [0.8]]))
+def test_the_coverage_loss_by_hand() -> None:
+    attention = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.0, 0.8], [0.9, 0.0, 0.1]])
+    coverage = torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.7, 0.5, 0.8]])
+    torch.testing.assert_close(repetition(attention, coverage), torch.tensor([0.0, 0.2, 0.8]))
 
 
 def test_the_loss_is_the_mean_of_the_summaries_means() -> None:
