@@ -1,5 +1,6 @@
 """Large buffers used again by the next call: to fault in fresh pages costs up to a sixth of a step."""
 
+import torch
 from torch import Tensor
 
 MAX_SPARES = 8
@@ -12,7 +13,8 @@ def take(size: int, like: Tensor) -> Tensor:
         spare = _spares.pop()
         if (spare.dtype, spare.device) == (like.dtype, like.device) and size <= spare.numel() <= 2 * size:
             return spare[:size]
-    return like.new_empty(size)
+    with torch.inference_mode(False):  # what is made in that mode may not be written to outside, later
+        return torch.empty(size, dtype=like.dtype, device=like.device)
 
 
 def give(buffer: Tensor) -> None:
