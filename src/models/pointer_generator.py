@@ -172,7 +172,7 @@ class Decoder(nn.Module):
         memory: Memory = fixed.value
         inputs = embedded + self.merge_context(state.context)
         output, cell = self.cell.step(self.cell.project(inputs), state.cell, noise)
-        query = torch.cat(list(vectors(cell).values()), dim=-1)
+        query = torch.cat([leaf for leaf in tree_leaves(cell) if leaf.dim() == 2], dim=-1)
         scores = self.attention.scores(memory, query, state.coverage)
         attention = scores.softmax(dim=-1)
         context = (attention.view(len(memory.mask), -1, attention.shape[1]) @ memory.states).flatten(0, 1)

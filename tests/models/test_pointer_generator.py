@@ -321,6 +321,19 @@ def test_what_an_article_lacks_costs_much_and_breaks_nothing() -> None:
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
+@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> None:
+    network = made(encoder, decoder, coverage=True).float()
+    expected = network(WHOLE).log_probabilities
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = network(WHOLE)
+        written = network.summarize(WHOLE, BeamSearch(3, min_length=1, max_length=4))
+    torch.testing.assert_close(found.log_probabilities, expected, rtol=0, atol=0.15)
+    assert written.scores.dtype == torch.float
+    (found.repetition - found.log_probabilities).sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
