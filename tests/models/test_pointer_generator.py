@@ -136,7 +136,10 @@ def test_the_loss_is_the_mean_of_the_summaries_means() -> None:
 
 def by_hand(network: PointerGenerator, article: list[int], summary: list[int]) -> tuple[list[Tensor], list[Tensor]]:
     """Return P(w*) and the coverage loss of each step, as the paper's equations read; between two LSTMs."""
-    read = lambda word: network.embedding.weight[word if word < V else UNKNOWN_ID]  # noqa: E731
+
+    def read(word: int) -> Tensor:
+        return network.embedding.weight[word if word < V else UNKNOWN_ID]
+
     directions = []
     for cell, words in zip(network.encoder.cells, (article, article[::-1]), strict=True):
         states = [cell.init_state(1)]
@@ -295,6 +298,24 @@ def test_every_cell_reads_and_writes(model: str) -> None:
         written = network.eval().summarize(WHOLE, BeamSearch(2, min_length=1, max_length=3))
         assert written.scores[:, 0].isfinite().all()
         assert network.state_size() > 0
+
+
+def test_a_decoder_starts_from_what_the_encoder_has_of_its_state() -> None:
+    def first(encoder: Any, decoder: Any) -> tuple[PointerGenerator, Any, Tensor]:
+        network = made(encoder, decoder)
+        encoded, state = network.encode(WHOLE)
+        return network, state.cell, encoded.memory.states
+
+    # hidden from hidden; the encoder has no cell vector, and a rotation is not made of rotations
+    assert first(gru, lstm)[1].cell.eq(0).all()
+    assert first(gru, lstm)[1].hidden.abs().sum() > 0
+    torch.testing.assert_close(first(rum, rum)[1].memory, torch.eye(H).double().expand(4, H, H))
+    # no vector of an FS-LSTM is called hidden: from the last outputs of both directions, each at its end
+    network, state, outputs = first(cell_of("fs_lstm"), lstm)
+    last = WHOLE.lengths - 1
+    ends = torch.cat([outputs[torch.arange(4), last, :H], outputs[:, 0, H:]], dim=1)
+    torch.testing.assert_close(state.hidden, network.bridge.layers["hidden"](ends).relu())
+    assert state.cell.eq(0).all()
 
 
 @pytest.mark.parametrize("beam", [1, 3])
