@@ -1,8 +1,10 @@
 """What all tests share: one thread, a fixed seed, the golden tensors, Triton's interpreter."""
 
 import os
+import sys
 from pathlib import Path
 
+import absl.logging
 import pytest
 import torch
 
@@ -12,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
 torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
+
+# When a run sets up its logging, this handler closes its stream: pytest's, while the run has a stderr of its own.
+absl.logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,9 @@ from src.data.batching import IGNORED
 from src.data.vocabulary import split_words
 from src.data.windows import Windows
 from src.models.prediction import distribution, read, sample
+from src.tasks.babi import BabiTask
 from src.tasks.base import SequenceTask
+from src.tasks.text import TextTask
 from tests.running import SMALL_COPY, Outcome, build_task, choices, compose_config, invoke, spawn
 
 LINES = ["the cat sat on the mat .\n", 'a dog <barks> & "runs" .\n', "über naïve cafés – so !\n"]
@@ -419,7 +421,8 @@ def test_bad_values_are_told_in_one_line(
     [
         (["top_p=2"], "top_p=2: must be a finite number > 0 and ≤ 1"),
         (["checkpoint=first"], "checkpoint=first: must be one of best, last"),
-        (["story=x"], "story: no such option; allowed: run, checkpoint, prompt, *"),
+        (["tale=x"], "tale: no such option; allowed: run, checkpoint, prompt, *"),
+        (["story=x"], "story=x: run=*src.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
         (["html=x.html"], "html: run=*src.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
         (["surprisal=-", "length=5"], "length, surprisal: run=*"),
         (["surprisal={}/text.txt", "html={}"], "{}: Is a directory"),
@@ -465,13 +468,14 @@ def test_the_first_generator_that_takes_what_is_given_is_chosen() -> None:
             generate.choose([tell, summarize], given_options, "task")
 
 
-def test_every_option_is_some_tasks_and_its_default_is_told(trained: Trained) -> None:
+def test_every_option_is_some_tasks_and_its_default_is_told() -> None:
     config = compose_config(name="generate", hydra_too=True)
     help_text = config.hydra.help.template
     options = {name for name in config if name not in ("hydra", "run", "checkpoint")}
     taken = {}
-    for generator in trained.task.generators():
-        taken |= {name: option.default for name, option in generate.signature(generator).parameters.items()}
+    for task in (TextTask, BabiTask):
+        for generator in task.generators(object.__new__(task)):
+            taken |= {name: option.default for name, option in generate.signature(generator).parameters.items()}
     assert set(taken) == options
     assert all(config[name] is None for name in options)
     for name, default in taken.items():
@@ -494,7 +498,9 @@ def test_ctrl_c_leaves_whole_what_was_written(trained: Trained, monkeypatch: pyt
         raise AssertionError("went on")
 
     monkeypatch.setattr("src.tasks.text.sample", interrupted)
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     outcome = trained.generate("prompt=the cat", "temperature=0")
+    signal.signal(signal.SIGINT, former)
     assert outcome.status == cli.INTERRUPTED
     assert len(outcome.out.rstrip("\n")) >= len("the cat") + 19
     assert outcome.out.endswith("\n")
