@@ -30,6 +30,8 @@ from src.loggers import MetricsFile, close_wandb
 from src.processes import Place, own_place
 from src.tasks.base import SequenceTask
 
+log = logging.getLogger(__name__)
+
 
 def prepare(config: DictConfig) -> None:
     """Seed the generators, set the number of threads, and keep Lightning's notes and tips out of the terminal.
@@ -70,6 +72,10 @@ def build_task(config: DictConfig) -> SequenceTask:
         return make(config, "model", **given)
 
     task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
+    if not isinstance(task.model, task.model_type):
+        raise LocatedError(
+            f"model._target_={config.model._target_}: must be a {task.model_type.__name__} for {type(task).__name__}"
+        )
     if task.causal and config.model.get("bidirectional"):
         raise LocatedError("model.bidirectional=true: reads what is to be predicted; must be false for this task")
     return task
@@ -330,7 +336,25 @@ def check_fits(task: SequenceTask, path: Path) -> int:
                 f"checkpoint={path}: is of another model; {name} is {saved.get(name, 'absent')} there,"
                 f" {wanted.get(name, 'absent')} here"
             )
+    task.check_checkpoint(checkpoint)
     return int(checkpoint["global_step"])
+
+
+def load_weights(task: SequenceTask, run_directory: Path) -> None:
+    """Have training start from the weights of a run's best checkpoint; weights that it need not have stay as they are.
+
+    Raises:
+        OptionError: it has no checkpoint, or one of another model.
+    """
+    path = choose_checkpoint(run_directory, "best")
+    checkpoint = load_checkpoint(path)
+    task.check_checkpoint(checkpoint)
+    try:
+        task.load_state_dict(checkpoint["state_dict"])
+    except RuntimeError:
+        check_fits(task, path)  # tells what does not
+        raise
+    log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])
 
 
 def log_picture(loggers: list[Any], path: Path) -> None:

@@ -17,6 +17,7 @@ from pytorch_lightning.callbacks import Checkpoint, TQDMProgressBar, WeightAvera
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from src import processes, runs
 from src.cells.base import RecurrentCell
@@ -24,6 +25,7 @@ from src.checks import OptionError, check_integer, check_real
 from src.data.batching import Batch
 from src.interrupt import Interrupted, stop
 from src.loggers import MetricsFile
+from src.models.recurrent import Recurrent
 
 log = logging.getLogger(__name__)
 
@@ -334,7 +336,7 @@ class Statistics(Callback):
         self._since.clear()
 
     def on_train_batch_start(self, trainer: Trainer, task: Any, batch: Any, index: int) -> None:
-        self._tokens += batch.inputs.numel() * trainer.world_size
+        self._tokens += task.tokens(batch) * trainer.world_size
         self._since["step"] = time.perf_counter()
 
     def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:
@@ -467,7 +469,7 @@ class Examples(Callback):
         if trainer.state.fn != "fit" or self._batch is None:
             return
         with torch.no_grad():
-            drawn = task.render(self._batch, task(self._batch).argmax(dim=-1))
+            drawn = task.render(self._batch, task.predict(self._batch))
         with (Path(trainer.default_root_dir) / runs.EXAMPLES).open("a") as file:
             file.write(f"step {trainer.global_step}\n{drawn}\n\n")
         for logger in trainer.loggers:
@@ -597,3 +599,97 @@ class Cosines(Callback):
         centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
         shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
         self._file.log_metrics({f"{centre:.3g}": share for centre, share in shares}, trainer.global_step - 1)
+
+
+class Norms(Callback):
+    """Logs the norms of figure 6 of Dangovski et al. (TACL 2019), of any model.
+
+    With each logged step: `train/gradient_norm`, of the loss's gradient before clipping, and `train/hidden_norm`, the
+    mean over the batch of that of the last hidden vector, over all layers and directions that read the input.
+
+    After each validation a row of step_gradients.csv: `step`, the index of the last optimizer step taken, from 0, then
+    `<cell>/<t>`, the norm of the gradient of the loss of its first batch with respect to all hidden vectors (B, N) of
+    step t, counted from 0 as the cell takes them: a cell that reads backwards begins at the end. The batch is run once
+    more for it, step by step, whatever the backend. A run that is continued goes on with the file as metrics.csv does.
+
+    Raises (when training starts):
+        OptionError: a cell whose state has no vector.
+    """
+
+    FILE = "step_gradients.csv"
+
+    def __init__(self) -> None:
+        self._batch: Batch | None = None
+        self._cells: dict[str, RecurrentCell] = {}
+        self._hidden: list[Tensor] = []
+        self._figures: dict[str, float] = {}
+        self._hooks: list[Any] = []
+        self._file: MetricsFile
+
+    def on_train_start(self, trainer: Trainer, task: Any) -> None:
+        cells = {name: module for name, module in task.model.named_modules() if isinstance(module, RecurrentCell)}
+        # not those within another
+        self._cells = {name: cells[name] for name in cells if not any(name.startswith(f"{cell}.") for cell in cells)}
+        for name, cell in self._cells.items():
+            if not any(leaf.dim() == 2 for leaf in tree_leaves(cell.init_state(1))):
+                raise OptionError(f"callbacks.norms: the state of {type(cell).__name__} ({name}) has no vector")
+        recurrents = [module for module in task.model.modules() if isinstance(module, Recurrent)]
+        self._hooks = [module.register_forward_hook(self._keep) for module in recurrents]
+        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, task: Any) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _keep(self, module: nn.Module, _: Any, result: tuple[Tensor, Any]) -> None:
+        if module.training:
+            self._hidden = [hidden_of(state).detach() for state in result[1]]
+
+    def on_before_optimizer_step(self, trainer: Trainer, task: Any, optimizer: Optimizer) -> None:
+        if (trainer.global_step + 1) % trainer.log_every_n_steps:
+            return
+        gradients = [parameter.grad for parameter in task.parameters() if parameter.grad is not None]
+        self._figures = {
+            "train/gradient_norm": torch.stack(torch._foreach_norm(gradients)).norm().item(),
+            "train/hidden_norm": torch.stack([hidden.float().norm(dim=1).mean() for hidden in self._hidden])
+            .mean()
+            .item(),
+        }
+
+    def on_train_batch_end(self, trainer: Trainer, task: Any, *_: Any) -> None:
+        if self._figures:
+            task.log_row(self._figures, trainer.global_step - 1)
+            self._figures = {}
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, task: Any, batch: Any, index: int, dataloader_idx: int = 0
+    ) -> None:
+        if index == 0:
+            self._batch = batch
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or self._batch is None:
+            return
+        # what was made in inference mode cannot be differentiated
+        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
+            batch = tree_map_only(Tensor, torch.clone, self._batch)
+            recorded = {name: stack.enter_context(cell.record_states()) for name, cell in self._cells.items()}
+            loss = task.loss(task(batch), batch)
+            hidden = {
+                f"{name}/{step}": hidden_of(state)
+                for name, states in recorded.items()
+                for step, state in enumerate(states)
+            }
+            # of a state that nothing reads, the gradient is None
+            gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
+        norms = (0.0 if gradient is None else gradient.norm().item() for gradient in gradients)
+        self._file.log_metrics(dict(zip(hidden, norms, strict=True)), trainer.global_step - 1)
+
+
+def hidden_of(state: Any) -> Tensor:
+    """Return the first of a state's vectors (B, N), its hidden one.
+
+    Raises:
+        StopIteration: it has none.
+    """
+    return next(leaf for leaf in tree_leaves(state) if leaf.dim() == 2)

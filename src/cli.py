@@ -11,6 +11,8 @@ from string import Template
 from typing import Any, NoReturn
 
 import hydra
+import yaml  # type: ignore[import-untyped]
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -141,10 +143,25 @@ def _describe_composition(causes: list[BaseException]) -> str:
 
 def choices(group: str) -> list[str]:
     """Return the names that a group has on the command line."""
+    if group == CELL:
+        return [name for name in choices("model") if _cell(name)]
     folder = Path(CONFIG_PATH) / group
     names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")]
     return sorted(str(name) for name in names if not name.name.startswith("_"))
 
+
+def _cell(family: str) -> dict[str, Any]:
+    """Return the section `cell` of a file in conf/model, with what the files that it begins with say of it."""
+    # the reader in C: this is done at every start
+    node = yaml.load((Path(CONFIG_PATH) / "model" / f"{family}.yaml").read_bytes(), yaml.CSafeLoader)
+    own = node.get(CELL)
+    inherited = [_cell(name) for name in node.get("defaults", []) if own and name != "_self_"]
+    return {key: value for part in (*inherited, own or {}) for key, value in part.items()}
+
+
+CELL = "cell"  # a group made of the cells in conf/model, for networks of more than one
+for name in choices(CELL):
+    ConfigStore.instance().store(name, _cell(name), group=CELL)
 
 logging.captureWarnings(True)
 OmegaConf.register_new_resolver("data_dir", lambda: os.environ.get("DATA_DIR", "data"), replace=True)

@@ -1,4 +1,4 @@
-"""Figures of a run: its memory target's kernel, its angles, its loss around its weights, how it answers questions."""
+"""Figures of a run: its memory target's kernel, angles and norms in training, its loss around its weights, answers."""
 
 import csv
 from collections.abc import Callable
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from hydra.utils import get_object
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from torch import Tensor
 
 from src import build, runs
-from src.callbacks import Cosines
+from src.callbacks import Cosines, Norms
 from src.cells.base import RecurrentCell
 from src.cells.rum import ACTIVATIONS, RUMCell
 from src.checks import OptionError, check_choice
@@ -167,16 +168,70 @@ def read_cosines(directory: Path) -> tuple[list[int], np.ndarray, np.ndarray]:
     Raises:
         OptionError: there is no such file, or no validation in it.
     """
-    path = directory / Cosines.FILE
-    if not path.is_file():
+    if not (directory / Cosines.FILE).is_file():
         raise OptionError(f"run={directory}: holds no {Cosines.FILE}, which a training with callbacks=cosines records")
-    with path.open(newline="") as file:
+    header, values = read_numbers(directory, Cosines.FILE)
+    return [int(step) + 1 for step in values[:, 0]], np.array(header[1:], dtype=float), values[:, 1:]
+
+
+def norms(run: runs.Run) -> Figure:
+    """Draw what `Norms` recorded (Fig. 6): norms of gradient and last hidden state along training, and of the gradient
+    at each step that a cell takes, at some validations."""
+    if not (run.directory / Norms.FILE).is_file():
+        raise OptionError(f"run={run.directory}: holds no {Norms.FILE}, which a training with callbacks=norms records")
+    steps, gradients = read_step_gradients(run.directory)
+    columns = max(2, len(gradients))
+    figure = Figure(figsize=(3.6 * columns, 6), layout="constrained")
+    add_title(figure, run, f"norms, up to step {steps[-1]}")
+    grid = figure.add_gridspec(2, 2 * columns)
+    for place, (name, label) in enumerate(
+        (("train/gradient_norm", "gradient"), ("train/hidden_norm", "last hidden state"))
+    ):
+        axes = figure.add_subplot(grid[0, place * columns : (place + 1) * columns])
+        axes.plot(*runs.read_metrics(run.directory, name), linewidth=1.2)
+        axes.set(xlabel="optimizer steps", ylabel=f"norm of the {label}", yscale="log")
+        axes.grid(alpha=0.3)
+    chosen = sorted({0, (len(steps) - 1) // 3, 2 * (len(steps) - 1) // 3, len(steps) - 1})
+    width = 2 * columns // len(gradients)
+    for place, (cell, values) in enumerate(gradients.items()):
+        axes = figure.add_subplot(grid[1, place * width : (place + 1) * width])
+        for shade, index in enumerate(chosen):
+            colour = colormaps["viridis"](0.9 * shade / max(len(chosen) - 1, 1))
+            axes.plot(values[index], label=f"after {steps[index]:,}", color=colour, linewidth=1.2)
+        axes.set(xlabel=f"step of {cell}", ylabel="norm of ∂loss/∂hidden", yscale="log")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small", title="optimizer steps", title_fontsize="small")
+    return figure
+
+
+def read_step_gradients(directory: Path) -> tuple[list[int], dict[str, np.ndarray]]:
+    """Return a run's step_gradients.csv: numbers of steps taken (validations), and of each cell (validations, T).
+
+    Raises:
+        OptionError: there is no validation in it.
+    """
+    header, values = read_numbers(directory, Norms.FILE)
+    cells = dict.fromkeys(name.rpartition("/")[0] for name in header[1:])
+    # a gradient that vanished has no logarithm
+    values = np.where(values > 0, values, np.nan)
+    return [int(step) + 1 for step in values[:, 0]], {
+        cell: values[:, [place for place, name in enumerate(header) if name.rpartition("/")[0] == cell]]
+        for cell in cells
+    }
+
+
+def read_numbers(directory: Path, name: str) -> tuple[list[str], np.ndarray]:
+    """Return the header and the whole rows of one of a run's CSV files.
+
+    Raises:
+        OptionError: it has no row.
+    """
+    with (directory / name).open(newline="") as file:
         header, *rows = csv.reader(file)
     rows = [row for row in rows if len(row) == len(header)]  # a row that a crash cut off says nothing
     if not rows:
-        raise OptionError(f"run={directory}: was stopped before its first validation, {Cosines.FILE} is empty")
-    values = np.array(rows, dtype=float)
-    return [int(step) + 1 for step in values[:, 0]], np.array(header[1:], dtype=float), values[:, 1:]
+        raise OptionError(f"run={directory}: was stopped before its first validation, {name} is empty")
+    return header, np.array(rows, dtype=float)
 
 
 class Landscape:
@@ -365,6 +420,7 @@ def derivatives() -> Figure:
 OF_RUNS: dict[str, Callable[[runs.Run], Figure]] = {
     "target_kernel": target_kernel,
     "cosines": cosines,
+    "norms": norms,
     "loss_line": loss_line,
     "loss_plane": loss_plane,
     "attention": attention,

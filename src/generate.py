@@ -1,4 +1,4 @@
-"""Have a run's model write: text that goes on from a prompt, or how surprising each symbol of a text is to it.
+"""Have a run's model write: text that goes on from a prompt, the surprisal of a text, answers, summaries.
 
     python -m src.generate run=outputs/text_file/rum/<time> prompt="the " length=500
 
@@ -21,7 +21,7 @@ from src.checks import OptionError
 log = logging.getLogger(__name__)
 
 # What is taken as it stands: a prompt may end in a space and have any sign in it, a path commas and equals signs.
-LITERAL = ("run", "prompt", "surprisal", "html", "story")
+LITERAL = ("run", "prompt", "surprisal", "html", "story", "input", "out")
 
 
 def generate(config: DictConfig) -> None:

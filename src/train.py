@@ -6,6 +6,7 @@ See `python -m src.train --help`.
 """
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -41,6 +42,8 @@ def fit_and_test(run: runs.Run) -> dict[str, Any]:
     build.prepare(config)
     task = build.build_task(config)
     resumed_at = build.check_fits(task, run.checkpoint) if run.checkpoint else 0
+    if config.weights is not None and run.checkpoint is None:
+        build.load_weights(task, Path(config.weights))
     with stop.on_signals(), build.build_loggers(config, run, resumed_at) as loggers:
         trainer = build.build_trainer(config, run.directory, loggers)
         try:

@@ -174,7 +174,7 @@ def test_a_model_that_records_nothing_is_told(tmp_path: Path) -> None:
 # --- drawing
 
 
-@pytest.mark.parametrize("name", [name for name in DRAWN if name not in OF_QUESTIONS])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_QUESTIONS, "norms")])
 def test_drawing_writes_two_files_and_nothing_else(directory: Path, name: str) -> None:
     def stamps() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
@@ -365,7 +365,7 @@ def test_figures_of_runs_need_one(name: str, tmp_path: Path) -> None:
         figures.draw(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in DRAWN if name != "cosines"])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in ("cosines", "norms")])
 def test_a_run_without_checkpoint_is_told(name: str, run: runs.Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text((run.directory / "config.yaml").read_text())
     with pytest.raises(OptionError, match=f"^run={tmp_path}: has no checkpoint"):

@@ -126,7 +126,7 @@ def test_draws_are_as_frequent_as_the_model_says_after_the_prompt() -> None:
     torch.testing.assert_close(found, logits.softmax(0), atol=0.03, rtol=0)
 
 
-@pytest.mark.parametrize("model", choices("model"))
+@pytest.mark.parametrize("model", choices("cell"))
 def test_every_cell_goes_on_symbol_by_symbol_as_it_reads_a_text_whole(model: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     place = ("task=text_file", "task.batch_size=4", f"task.corpus.path={tmp_path}/text.txt")

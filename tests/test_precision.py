@@ -57,7 +57,7 @@ def train(directory: Path, task: str, model: str, *overrides: str) -> tuple[Any,
 
 @pytest.mark.parametrize("backend", ["auto", pytest.param("reference", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("task", [pytest.param("copy", marks=pytest.mark.slow), "text"])
-@pytest.mark.parametrize("model", choices("model"))
+@pytest.mark.parametrize("model", choices("cell"))
 def test_bfloat16_trains_as_float32_does(tmp_path: Path, model: str, task: str, backend: str) -> None:
     _, expected = train(tmp_path, task, model, f"model.backend={backend}")
     mixed, losses = train(tmp_path, task, model, f"model.backend={backend}", "trainer.precision=bf16-mixed")

@@ -6,6 +6,8 @@ state. It knows no task, and no time loop: `src.models.recurrent.Recurrent` runs
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -43,12 +45,14 @@ class RecurrentCell(nn.Module, ABC):
 
     Attributes:
         fused_keeps_states: whether the fused path keeps the state of every step for backward.
+        recorded: the states since `record_states` was entered; None outside.
 
     Raises:
         OptionError: an argument out of bounds or of another type.
     """
 
     fused_keeps_states = False
+    recorded: list[State] | None = None
 
     def __init__(
         self,
@@ -95,7 +99,19 @@ class RecurrentCell(nn.Module, ABC):
     def take(self, at_a_time: tuple[Any, Any], state: State) -> tuple[Tensor, State]:
         """Take one step on what `project` and `context` gave, as `src.ops.scan.scan` calls it."""
         projected, context = at_a_time
-        return self.step(projected, state, context)
+        output, new = self.step(projected, state, context)
+        if self.recorded is not None:
+            self.recorded.append(new)
+        return output, new
+
+    @contextmanager
+    def record_states(self) -> Iterator[list[State]]:
+        """Within this context `take` appends every new state, and sequences are run step by step, as they are read."""
+        self.recorded = []
+        try:
+            yield self.recorded
+        finally:
+            self.recorded = None
 
     def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Take one step on inputs (B, X), from the initial state unless one is given, as `torch.nn.GRUCell` does."""

@@ -92,11 +92,15 @@ class Report:
                 self.add(mine, reason, first, count)
 
     def __str__(self) -> str:
-        parts = [f"{self.kept:,} pairs"]
+        return f"{self.kept:,} pairs{self.oddities()}"
+
+    def oddities(self) -> str:
+        """Return what was left out and noted, empty if nothing was."""
+        parts = ""
         for title, counts in (("left out", self.left_out), ("kept", self.noted)):
             listed = (f"{count:,} {reason} (first {first})" for reason, (count, first) in counts.items())
-            parts += [f"{title}: {', '.join(listed)}"] if counts else []
-        return "; ".join(parts)
+            parts += f"; {title}: {', '.join(listed)}" if counts else ""
+        return parts
 
 
 class Source:
@@ -263,8 +267,12 @@ def _pairs(records: Iterator[Record], form: str, mode: str, report: Report) -> I
         yield pair
 
 
-def parse(content: Any, form: str, mode: str) -> tuple[Pair, list[str]]:
+def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tuple[Pair, list[str]]:
     """Return the pair that a record's content has, and what is odd about it.
+
+    Args:
+        content, form, mode: of the record and its source.
+        needs_summary: whether an article without one is no pair.
 
     Raises:
         UnusableError: there is no pair in it.
@@ -279,7 +287,7 @@ def parse(content: Any, form: str, mode: str) -> tuple[Pair, list[str]]:
         pair, texts = _parse_fields(_load_line(content) if isinstance(content, bytes) else content, mode)
     if not pair.article:
         raise UnusableError("with an empty article")
-    if not any(pair.sentences):
+    if needs_summary and not any(pair.sentences):
         raise UnusableError("without a title" if mode == "s2t" else "without a summary")
     notes = {
         "with control characters, which are taken for spaces": any(map(has_control_characters, texts)),

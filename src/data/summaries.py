@@ -120,7 +120,7 @@ def load_cnn_dailymail(
     else:
         train, val, test = (_find(folder, *names) for names in (("train",), ("val", "validation"), ("test",)))
         name = "cnn_dailymail"
-    return load(name, data_dir, train=train, val=val, test=test, size=size, processes=processes)
+    return load(data_dir, train=train, val=val, test=test, size=size, name=name, processes=processes)
 
 
 def _find(folder: Path, *splits: str) -> str:
@@ -134,14 +134,14 @@ def _find(folder: Path, *splits: str) -> str:
 
 
 def load(
-    name: str,
     data_dir: str | Path,
     *,
-    train: str | Path,
-    val: str | Path,
-    test: str | Path,
+    train: str | Path | None,
+    val: str | Path | None,
+    test: str | Path | None,
     mode: str = "s2s",
     size: int = SIZE,
+    name: str = "articles",
     processes: int | None = None,
 ) -> SummaryCorpus:
     """Return articles with summaries from any files, prepared once and kept in the cache.
@@ -151,19 +151,26 @@ def load(
     and times of the files.
 
     Args:
-        name: of the corpus.
         data_dir: the data folder, where the cache lies if it can be written.
         train, val, test: see `src.data.articles.Source`. They may be of different corpora: a model is trained on one
             and tested on another.
         mode: what is the input and what the output, see `src.data.articles.Source`.
         size: of the vocabulary, at most, with the four signs that are no words.
+        name: of the corpus.
         processes: that read it; None: as many as cores.
 
     Raises:
-        OptionError: as `Source`; a split without pairs; a size below 5; nowhere to keep it.
+        OptionError: as `Source`; no path of a split, or one without pairs; a size below 5; nowhere to keep it.
     """
     check_integer("size", size, len(SPECIAL) + 1)
-    sources = dict(zip(SPLITS, (Source(path, mode=mode) for path in (train, val, test)), strict=True))
+    sources = {}
+    for split, path in zip(SPLITS, (train, val, test), strict=True):
+        if path is None:
+            raise OptionError(f"{split}=None: must be a file of articles with summaries, as articles.jsonl")
+        try:
+            sources[split] = Source(path, mode=mode)
+        except OptionError as error:
+            raise OptionError(str(error).replace("path=", f"{split}=", 1)) from None
     key = [FORMAT, BLOCK, [source.fingerprint() for source in sources.values()]]
     stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     folders = cache_folders(Path(data_dir))

@@ -1,6 +1,6 @@
 """Articles with summaries as a pointer-generator network (See et al. 2017) reads them, and batches of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from src.checks import check_choice, check_integer
-from src.data.articles import PADDING, SPECIAL, START, STOP, UNKNOWN
+from src.data.articles import PADDING, SPECIAL, START, STOP, UNKNOWN, Pair
 from src.data.batching import IGNORED
 from src.data.corpora import SPLITS
 from src.data.summaries import SummaryCorpus
+from src.data.vocabulary import Vocabulary
 
 PADDING_ID, UNKNOWN_ID, START_ID, STOP_ID = map(SPECIAL.index, (PADDING, UNKNOWN, START, STOP))
 
@@ -49,6 +50,30 @@ class SummaryBatch(NamedTuple):
         return self.own_words.shape[1]
 
 
+class GivenPairs(NamedTuple):
+    """Pairs in memory, what `EncodedSummaries` takes of a `SummaryCorpus`: `words` are those of the vocabulary, then
+    those of the pairs that it lacks."""
+
+    vocabulary: Vocabulary
+    words: list[str]
+    tokens: np.ndarray
+    bounds: dict[str, np.ndarray]
+
+
+def number(pairs: Sequence[Pair], vocabulary: Vocabulary) -> GivenPairs:
+    """Return some pairs, the split "test", with the numbers that a vocabulary gives their words."""
+    index = dict(vocabulary.index)
+    tokens: list[int] = []
+    bounds = [0]
+    for pair in pairs:
+        tokens += [index.setdefault(word, len(index)) for word in pair.article]
+        bounds.append(len(tokens))
+        for sentence in pair.sentences:
+            tokens += [index.setdefault(word, len(index)) for word in (*sentence, STOP)]
+        bounds.append(len(tokens))
+    return GivenPairs(vocabulary, list(index), np.array(tokens, dtype=np.uint32), {"test": np.array(bounds)})
+
+
 class EncodedSummaries:
     """The pairs of a split, cut to the lengths that a network reads.
 
@@ -59,14 +84,18 @@ class EncodedSummaries:
         max_summary: decoder steps, those of the summary's first words; its end is a step, too.
 
     Attributes:
+        split: as given.
         lengths: (n,) words of each article, after the cut.
 
     Raises:
         OptionError: another split; a length below 1.
     """
 
-    def __init__(self, corpus: SummaryCorpus, split: str, *, max_article: int = 400, max_summary: int = 100) -> None:
+    def __init__(
+        self, corpus: SummaryCorpus | GivenPairs, split: str, *, max_article: int = 400, max_summary: int = 100
+    ) -> None:
         self.corpus = corpus
+        self.split = split
         self.max_article = check_integer("max_article", max_article)
         self.max_summary = check_integer("max_summary", max_summary)
         self._bounds = corpus.bounds[check_choice("split", split, SPLITS)]
@@ -100,10 +129,8 @@ class EncodedSummaries:
         # the words it lacks, in the order of their first places
         lacking, first = np.unique(article[article >= size], return_index=True)
         own_words = lacking[np.argsort(first)]
-        summary = summary[summary != STOP_ID]  # between its sentences
-        whole = len(summary) < self.max_summary
-        targets = np.append(summary, STOP_ID) if whole else summary[: self.max_summary]
-        inputs = np.insert(summary[: self.max_summary - 1], 0, START_ID)
+        targets = self._targets(summary)
+        inputs = np.insert(targets[:-1], 0, START_ID)
         return (
             np.where(article < size, article, UNKNOWN_ID),
             _extend(article, own_words, size),
@@ -111,6 +138,17 @@ class EncodedSummaries:
             _extend(targets, own_words, size),
             own_words,
         )
+
+    def summary(self, row: int) -> np.ndarray:
+        """Return what a network without extended numbers is to write, (T,): words that the vocabulary lacks `<unk>`."""
+        size = len(self.corpus.vocabulary)
+        targets = self._targets(self._numbers(row)[1])
+        return np.where(targets < size, targets, UNKNOWN_ID)
+
+    def _targets(self, summary: np.ndarray) -> np.ndarray:
+        summary = summary[summary != STOP_ID]  # between its sentences
+        whole = len(summary) < self.max_summary
+        return np.append(summary, STOP_ID) if whole else summary[: self.max_summary]
 
     def _numbers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         start, middle, end = self._bounds[2 * row : 2 * row + 3]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -68,6 +69,10 @@ class BeamSearch:
         self.length_penalty = check_real("length_penalty", length_penalty, minimum=0)
         self.block_ngrams = check_integer("block_ngrams", block_ngrams, minimum=0)
         self.forbidden = [check_integer("forbidden", token, minimum=0) for token in forbidden]
+
+    def changed(self, **options: Any) -> "BeamSearch":
+        """Return the same search with other options."""
+        return BeamSearch(**{**{name: getattr(self, name) for name in signature(BeamSearch).parameters}, **options})
 
     @torch.no_grad()
     def __call__(

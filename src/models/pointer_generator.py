@@ -70,6 +70,18 @@ class Predictions(NamedTuple):
     repetition: Tensor
 
 
+class Trace(NamedTuple):
+    """How each target came about.
+
+    Attributes:
+        attention: (B, T, S) a_t.
+        copied: (B, T) the share of P(w*_t) that copying has.
+    """
+
+    attention: Tensor
+    copied: Tensor
+
+
 class AdditiveAttention(nn.Module):
     """Attention over an article's words (Bahdanau et al. 2015; See et al. 2017, eqs 1, 2 and 11).
 
@@ -171,7 +183,7 @@ class Decoder(nn.Module):
         fixed, embedded, noise = at_a_time
         memory: Memory = fixed.value
         inputs = embedded + self.merge_context(state.context)
-        output, cell = self.cell.step(self.cell.project(inputs), state.cell, noise)
+        output, cell = self.cell.take((self.cell.project(inputs), noise), state.cell)
         query = torch.cat([leaf for leaf in tree_leaves(cell) if leaf.dim() == 2], dim=-1)
         scores = self.attention.scores(memory, query, state.coverage)
         attention = scores.softmax(dim=-1)
@@ -266,6 +278,9 @@ class PointerGenerator(nn.Module):
         coverage: whether attention sees its own past. A checkpoint without it fits a network with it.
         backend: of the encoder (`src.models.recurrent.Recurrent`).
 
+    Attributes:
+        coverage: as given.
+
     Raises:
         OptionError: an option out of bounds or of another type.
     """
@@ -285,7 +300,7 @@ class PointerGenerator(nn.Module):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=STOP_ID + 1)
         if output_size not in (None, vocabulary_size):
             raise OptionError(f"output_size={output_size}: must be {vocabulary_size}: words written are read again")
-        check_boolean("coverage", coverage)
+        self.coverage = check_boolean("coverage", coverage)
         self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))
         self.encoder = Recurrent(encoder, embedding_size, bidirectional=True, backend=backend)
         self.decoder = Decoder(decoder, embedding_size, self.encoder.output_size, coverage)
@@ -318,12 +333,9 @@ class PointerGenerator(nn.Module):
         A target must be a word of the vocabulary, or one of its article; one that is neither has the log-probability of
         nothing, about −10³⁸.
         """
-        encoded, state = self.encode(batch)
+        encoded, steps = self._run(batch)
         targets = batch.targets.T
         there = targets != IGNORED
-        noise = self.decoder.cell.context(*targets.shape)
-        embedded = self.decoder.merge_input(self.embedding(batch.inputs.T))
-        steps, _ = scan(self.decoder.take, (Fixed(encoded.memory), embedded, noise), state)
         found, repeated, scores = self.decoder.split(steps)
         log_attention = scores.log_softmax(dim=-1)
         # what padding stands for needs no logits, which cost most
@@ -336,6 +348,23 @@ class PointerGenerator(nn.Module):
         mixed = mix(gate, generated, log_attention[there], is_copy[there])
         log_probabilities = mixed.new_zeros(there.shape).masked_scatter(there, mixed)
         return Predictions(log_probabilities.T, (repeated * there).T)
+
+    def _run(self, batch: SummaryBatch) -> tuple[Encoded, Tensor]:
+        """Return an encoded batch, and what the decoder puts out at each step (T, B, …) when it reads the summaries."""
+        encoded, state = self.encode(batch)
+        noise = self.decoder.cell.context(*batch.targets.T.shape)
+        embedded = self.decoder.merge_input(self.embedding(batch.inputs.T))
+        steps, _ = scan(self.decoder.take, (Fixed(encoded.memory), embedded, noise), state)
+        return encoded, steps
+
+    def trace(self, batch: SummaryBatch) -> Trace:
+        """Return how a batch's targets come about; where a target is `IGNORED` it says nothing."""
+        encoded, steps = self._run(batch)
+        found, _, scores = self.decoder.split(steps)
+        attention = scores.softmax(dim=-1)
+        pointed = (attention * (encoded.words == batch.targets.T.unsqueeze(2))).sum(dim=-1)
+        copied = torch.sigmoid(-self._outputs(found)[1]) * pointed
+        return Trace(attention.transpose(0, 1), copied.T / self(batch).log_probabilities.exp())
 
     def _outputs(self, found: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits of the vocabulary (…, V) and of p_gen (…), from a decoder's vectors (…, sum of widths)."""

@@ -197,7 +197,7 @@ class Recurrent(nn.Module):
     def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs in the order given."""
         cell = self._cell(index)
-        backend = self._choose_backend(cell)
+        backend = "reference" if cell.recorded is not None else self._choose_backend(cell)
         if backend == "fused":
             return cell.fused(inputs, state, lengths)
         shape = tree_flatten(inputs)[0][0].shape[:2]
@@ -208,7 +208,7 @@ class Recurrent(nn.Module):
                     "backend=graph: the model lies on no GPU; allowed there: auto, reference, fused, compile"
                 )
             return self._graphs.run(cell, sequence, state, lengths)
-        step = partial(self._compiled, cell) if self._compiled else cell.take
+        step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.take
         return scan(step, sequence, state, lengths)
 
 

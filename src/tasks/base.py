@@ -16,6 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from src.checks import OptionError, check_choice, check_integer
 from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
 from src.models.attention import ReadoutFactory
+from src.models.sequence import SequenceModel
 from src.processes import count, gather, rank, rows_of
 
 SPLITS = ("train", "val", "test")
@@ -165,6 +166,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
 
     Attributes:
         causal: whether later inputs tell what is to be predicted, so that a model must not read ahead.
+        model_type: what the model must be.
         train_loss: mean training loss over the last logging interval, None before the first.
 
     Raises:
@@ -172,6 +174,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
     """
 
     causal = False
+    model_type: type[nn.Module] = SequenceModel
 
     def __init__(
         self,
@@ -229,9 +232,17 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """Return the logits (B, T, classes)."""
         return self.model(batch.inputs)[0]
 
+    def predict(self, batch: Any) -> Tensor:
+        """Return the likeliest classes (B, T), for `render`."""
+        return self(batch).argmax(dim=-1)
+
     def targets(self, batch: Any) -> Tensor:
         """Return what is to be predicted, (B, …) classes, `IGNORED` where there is nothing."""
         return batch.targets
+
+    def tokens(self, batch: Any) -> int:
+        """Return how many tokens of a batch are read, those that fill it up among them."""
+        return batch.inputs.numel()
 
     def loss(self, logits: Tensor, batch: Any) -> Tensor:
         """Return the cross-entropy averaged over all positions that have a target, in nats."""
@@ -247,7 +258,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         self._weight = count() * (here / everywhere).item()
         return own
 
-    def training_step(self, batch: Batch, index: int) -> Tensor:
+    def training_step(self, batch: Any, index: int) -> Tensor:
         logits = self(batch)
         # where there are no targets their mean is not a number
         loss = self.loss(logits, batch) * self._weight if self._weight else 0 * logits.sum()
@@ -270,13 +281,13 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         for logger in self.trainer.loggers:
             logger.log_metrics(metrics=metrics, step=step)
 
-    def validation_step(self, batch: Batch, index: int) -> None:
+    def validation_step(self, batch: Any, index: int) -> None:
         self._evaluate(batch)
 
-    def test_step(self, batch: Batch, index: int) -> None:
+    def test_step(self, batch: Any, index: int) -> None:
         self._evaluate(batch)
 
-    def _evaluate(self, batch: Batch) -> None:
+    def _evaluate(self, batch: Any) -> None:
         if not len(self.targets(batch)):  # fewer rows than processes
             return
         logits = self(batch)
@@ -293,10 +304,20 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             self._plateau.step(values[self.monitor])
 
     def on_test_epoch_end(self) -> None:
-        values = {f"test/{name}": value.item() for name, value in self.metrics.compute().items()}
-        values.update({f"test/{name}": value for name, value in self.constants().items()})
+        values = {f"test/{name}": value for name, value in self.test_results().items()}
         self.log_dict(values, logger=False)  # for trainer.callback_metrics
         self.log_row(values, self.global_step)
+
+    def test_results(self) -> dict[str, float]:
+        """Return what a test measured, and the constants."""
+        return {**{name: value.item() for name, value in self.metrics.compute().items()}, **self.constants()}
+
+    def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check that what a checkpoint says besides weights fits this task, as far as `on_save_checkpoint` keeps it.
+
+        Raises:
+            OptionError: it does not.
+        """
 
     def configure_optimizers(self) -> Any:
         assert self._make_optimizer is not None, "the task was built without an optimizer"

@@ -28,10 +28,11 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import src.cells
 from src.cells.base import RecurrentCell, State
+from src.cli import choices
 from src.models.recurrent import Recurrent
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if not path.name.startswith("_"))
+MODELS = choices("cell")
 INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.

@@ -29,7 +29,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SummaryCorpus:
     train = write_lines(tmp_path / "train.jsonl", [FREQUENT] * 9)
     val = write_lines(tmp_path / "val.jsonl", ROWS)
     test = write_lines(tmp_path / "test.jsonl", [article(number, 4 + number % 50) for number in range(333)])
-    return load("own", tmp_path, train=train, val=val, test=test)
+    return load(tmp_path, train=train, val=val, test=test)
 
 
 def test_a_batch(corpus: SummaryCorpus) -> None:

@@ -16,6 +16,7 @@ from src.cells.gru import GRUCell
 from src.cells.lstm import LSTMCell
 from src.cells.rum import RUMCell
 from src.checks import OptionError
+from src.cli import choices
 from src.data.batching import IGNORED
 from src.data.summary_batches import PADDING_ID, START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
 from src.models.beam import BeamSearch
@@ -24,7 +25,7 @@ from src.models.recurrent import reorder
 from tests.models.test_beam import plain
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if not path.name.startswith("_"))
+MODELS = choices("cell")
 V, H, X = 9, 4, 3
 OWN = V  # the first extended number
 ARTICLES = [[5, OWN, 4, OWN + 1, OWN], [7, 7, OWN], [6], [4, 5, 6, 7]]

@@ -24,17 +24,31 @@ from src import runs
 from src.callbacks import Checkpoints
 from src.checks import OptionError
 from src.data.batching import IGNORED, Batch
+from src.models.pointer_generator import Predictions
 from src.tasks.base import SPLITS, GeneratedData, SequenceTask
+from src.tasks.summarization import SummaryTask
 from src.tasks.text import TextTask
-from tests.running import build_or_skip, build_task, choices, compose_config, shorten
+from tests.running import (
+    SMALL_SUMMARIES,
+    build_or_skip,
+    build_task,
+    choices,
+    classes_of,
+    compose_config,
+    keep_small,
+    model_for,
+    shorten,
+)
 
 TASKS = choices("task")
 CLASSES = {task: get_object(compose_config(f"task={task}").task._target_) for task in TASKS}
 GENERATED = [task for task in TASKS if "train_size" in compose_config(f"task={task}").task]
 TEXTS = [task for task in TASKS if issubclass(CLASSES[task], TextTask)]
+SUMMARIES = [task for task in TASKS if issubclass(CLASSES[task], SummaryTask)]
 STEPWISE = [task for task in TASKS if CLASSES[task].targets is SequenceTask.targets]  # a target a step, not a sequence
 
 # Values that keep a task small, where it has these options; its corpus, if it has one, begins so.
+PAIRS = Path(__file__).with_name("pairs.jsonl")
 SIZES = {
     "batch_size": 7,
     "train_size": 64,
@@ -49,6 +63,7 @@ SIZES = {
     "corpus.path": str(Path(__file__).with_name("sample.txt")),
     "generated": True,
     "size": "1k",
+    **SMALL_SUMMARIES,
 }
 EXCERPT = {"train": 200, "val": 60, "test": 50}
 
@@ -67,21 +82,32 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "size": ["10k"],
     "level": ["word", "sentence"],
     "attention": [True, "rotational"],
+    "corpus.mode": ["sh2s", "s2t"],
+    **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
+    "decoded": [3],
 }
-PLACES = ("corpus.data_dir", "data_dir")  # where files lie changes nothing
+PLACES = ("corpus.data_dir", "data_dir", "corpus.part")  # where files lie changes nothing
 OF_A_RELEASE = ("generated", "path", "validation", "stand_in")  # of bAbI: changes nothing of what is generated
 
 # What a metric is when every answer is right, and when all of n classes are equally likely.
 GIVEN = {"majority"}  # depends on no prediction
-RIGHT = {"loss": 0.0, "accuracy": 1.0, "sequence_accuracy": 1.0, "bits": 0.0, "perplexity": 1.0}
+RIGHT = {
+    "loss": 0.0,
+    "nll": 0.0,
+    "coverage": 0.0,
+    "accuracy": 1.0,
+    "sequence_accuracy": 1.0,
+    "bits": 0.0,
+    "perplexity": 1.0,
+}
 UNIFORM: dict[str, Callable[[int], float]] = {"loss": math.log, "bits": math.log2, "perplexity": float}
 
 
 def small(task: str, short: bool = True, **options: Any) -> SequenceTask:
     """Build a task as its YAML says, with small sizes and the given options, on a tiny network."""
-    config = compose_config(f"task={task}", "model=gru", "model.cell.hidden_size=4")
-    known = [name for name, _ in options_of(task)]
-    for name, value in {**{name: value for name, value in SIZES.items() if name in known}, **options}.items():
+    config = compose_config(f"task={task}", *model_for(task, "gru", 4))
+    keep_small(config, **SIZES)
+    for name, value in options.items():
         OmegaConf.update(config.task, name, value)
     if short:
         shorten(config, **EXCERPT)
@@ -119,18 +145,19 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
 
 
-def classes(task: SequenceTask) -> int:
-    return (task.model.head or task.model.readout.dense).out_features
+def oracle(task: SequenceTask, batch: Any) -> Any:
+    """Return the logits of one who knows the targets, of summaries the predictions."""
+    if isinstance(task, SummaryTask):
+        return Predictions(torch.zeros(batch.targets.shape), torch.zeros(batch.targets.shape))
+    return 50.0 * F.one_hot(task.targets(batch).clamp(min=0), classes_of(task)).float()
 
 
-def oracle(task: SequenceTask, batch: Any) -> Tensor:
-    """Return the logits of one who knows the targets."""
-    return 50.0 * F.one_hot(task.targets(batch).clamp(min=0), classes(task)).float()
-
-
-def uniform(task: SequenceTask, batch: Any) -> Tensor:
-    """Return the logits of one who knows nothing."""
-    return torch.zeros(*task.targets(batch).shape, classes(task))
+def uniform(task: SequenceTask, batch: Any) -> Any:
+    """Return the logits of one who knows nothing, of summaries the predictions."""
+    if isinstance(task, SummaryTask):
+        there = (batch.targets != IGNORED).float()
+        return Predictions(-math.log(classes_of(task)) * there, 0.5 * there)
+    return torch.zeros(*task.targets(batch).shape, classes_of(task))
 
 
 def score(
@@ -162,7 +189,7 @@ def test_uniform_guess_scores_its_closed_form(task: str) -> None:
     scores = score(built, batches, uniform)
     for name in set(scores) & set(UNIFORM):
         # single precision: in the perplexity, an exponential, the loss's relative error counts ln n times
-        assert scores[name] == pytest.approx(UNIFORM[name](classes(built)), rel=1e-6 * math.log(classes(built)))
+        assert scores[name] == pytest.approx(UNIFORM[name](classes_of(built)), rel=1e-6 * math.log(classes_of(built)))
     # all classes are equally likely and the first of them is taken
     answers = torch.cat([batch.targets[batch.answers] for batch in batches])
     assert scores["accuracy"] == pytest.approx((answers == 0).double().mean().item(), rel=1e-6)
@@ -200,7 +227,7 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
             assert batch.inputs.max() < built.model.vocabulary_size
             counted = batch.targets[batch.targets != IGNORED]
             assert counted.min() >= 0, "a batch without a target has no loss"
-            assert counted.max() < classes(built)
+            assert counted.max() < classes_of(built)
             assert (batch.targets[batch.answers] != IGNORED).all(), "an answer without a target"
     assert len(list(stream(built))) == 9
 
@@ -231,7 +258,7 @@ def test_no_loss_where_there_is_no_target(task: str) -> None:
     some = torch.rand(batch.targets.shape) < 0.4
     some[:, -1] = False
     batch = batch._replace(targets=batch.targets.masked_fill(some, IGNORED))
-    logits = torch.randn(*batch.inputs.shape, classes(built), requires_grad=True)
+    logits = torch.randn(*batch.inputs.shape, classes_of(built), requires_grad=True)
     loss = built.loss(logits, batch)
     loss.backward()
     reached = logits.grad.abs().sum(dim=-1) > 0
@@ -252,7 +279,7 @@ def test_metrics_over_unequal_batches_are_those_of_all_targets(task: str) -> Non
         left_out[0] = False
         kept = batch.answers & ~left_out
         batches.append(batch._replace(targets=batch.targets.masked_fill(left_out, IGNORED), answers=kept))
-        logits.append(torch.randn(*batch.inputs.shape, classes(built)) + 0.05 * oracle(built, batch))
+        logits.append(torch.randn(*batch.inputs.shape, classes_of(built)) + 0.05 * oracle(built, batch))
     counts = {int((batch.targets != IGNORED).sum()) for batch in batches}
     assert len(counts) > 1, "all batches have as many targets"
 
@@ -290,7 +317,7 @@ def test_render_draws_input_target_and_prediction_below_each_other(task: str) ->
 
         time = batch.answers[row].nonzero()[0].item()
         wrong = right.clone()
-        wrong[row, time] = (right[row, time] + 1) % classes(built)
+        wrong[row, time] = (right[row, time] + 1) % classes_of(built)
         changed = built.render(batch, wrong, row).splitlines()
         assert changed[:2] == lines[:2]
         assert changed[2] != lines[2]
@@ -330,7 +357,11 @@ def effects(task: SequenceTask) -> list[Any]:
     loaders = [stream(task), *(task.data.loader(split) for split in SPLITS)]
     read = [[plain(batch) for batch in loader] for loader in loaders]
     shapes = [(name, value.shape) for name, value in task.model.state_dict().items()]
-    return [*read, task.model.vocabulary_size, classes(task), shapes, task.baseline, best_steps(task)]
+    found = [*read, task.model.vocabulary_size, classes_of(task), shapes, task.baseline, best_steps(task)]
+    if isinstance(task, SummaryTask):
+        batch = next(iter(task.data.loader("val")))
+        found += [task.loss(uniform(task, batch), batch).item(), vars(task.decoding), task.decoded]
+    return found
 
 
 def plain(batch: Any) -> list[Any]:
@@ -473,7 +504,7 @@ def test_every_token_and_class_occurs(task: str) -> None:
     built = small(task, train_size=2000)
     batch = joined(built.data.loader("train"))
     assert batch.inputs.unique().tolist() == list(range(built.model.vocabulary_size))
-    assert batch.targets[batch.targets != IGNORED].unique().tolist() == list(range(classes(built)))
+    assert batch.targets[batch.targets != IGNORED].unique().tolist() == list(range(classes_of(built)))
 
 
 @pytest.mark.parametrize("task", GENERATED)
@@ -504,7 +535,7 @@ def test_the_seed_of_the_run_is_the_seed_of_the_data(task: str) -> None:
 
 def memoryless(built: SequenceTask, batch: Batch) -> Tensor:
     """Return the logits of one who knows the time alone: how often each class is the target there."""
-    counts = torch.stack([F.one_hot(column[column != IGNORED], classes(built)).sum(0) for column in batch.targets.T])
+    counts = torch.stack([F.one_hot(column[column != IGNORED], classes_of(built)).sum(0) for column in batch.targets.T])
     return (counts / counts.sum(1, keepdim=True).clamp(min=1)).log().clamp(min=-50).expand(len(batch.inputs), -1, -1)
 
 
@@ -518,7 +549,9 @@ def test_baseline_is_the_loss_of_the_best_predictor_without_memory(task: str) ->
 @pytest.mark.parametrize("task", TEXTS)
 def test_baseline_of_a_text_is_the_loss_of_who_knows_the_frequencies_of_training(task: str) -> None:
     built = small(task)
-    counts = torch.bincount(torch.from_numpy(built.data.corpus.splits["train"].astype(int)), minlength=classes(built))
+    counts = torch.bincount(
+        torch.from_numpy(built.data.corpus.splits["train"].astype(int)), minlength=classes_of(built)
+    )
     logits = ((counts + 1) / (counts + 1).sum()).log()
     scores = score(built, built.data.loader("test"), lambda _, batch: logits.expand(*batch.inputs.shape, -1))
     assert scores["loss"] == pytest.approx(built.baseline, rel=1e-5)
