@@ -96,6 +96,11 @@ def quote(override: str) -> str:
     return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
 
 
+def plain(override: str) -> str:
+    """Return an override key=value as one types it: with quotes where Hydra would take its value apart."""
+    return override if re.fullmatch(r"[\w./+@:-]*", override.partition("=")[2]) else quote(override)
+
+
 class JobError(Exception):
     """A job of a sweep failed; the others go on."""
 
