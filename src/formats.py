@@ -103,8 +103,8 @@ def terminal_table(table: Table) -> RichTable:
         elif table.prose and index == len(table.heads) - 1:
             shown.add_column(head)
         else:
-            cells = [cells[index - 1] for _, cells in table.rows] if index else []
-            widest = max((len(line) for cell in cells for line in (cell.text, *cell.notes[:1])), default=0)
+            column = [cells[index - 1] for _, cells in table.rows] if index else []
+            widest = max((len(line) for cell in column for line in (cell.text, *cell.notes[:1])), default=0)
             shown.add_column(head, justify="right", min_width=max(5, min(widest, NARROWEST)))
     for label, cells in table.rows:
         shown.add_row(label, *("\n".join(cell.lines) for cell in cells))

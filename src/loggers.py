@@ -131,6 +131,7 @@ def wandb_logger(run: runs.Run, project: str, **options: Any) -> Logger:
     except wandb.errors.Error as error:
         log.warning("Weights & Biases cannot be reached (%s): this run is logged offline", str(error).splitlines()[0])
         experiment = start("offline")
+    experiment.config.update({"run": runs.recorded(run.directory)}, allow_val_change=True)
     if experiment.settings.mode == "offline":
         log.info("W&B is offline; to upload this run: wandb sync %s", experiment.settings.sync_dir)
     return WandbLogger(experiment=experiment, save_dir=str(run.directory))

@@ -54,7 +54,7 @@ def render(where: str, sections: Sequence[Section], told: Sequence[str]) -> str:
     notes = [f"Made on {datetime.now():%Y-%m-%d %H:%M}.", HINT]
     if thinned:
         notes.append(
-            f"Curves of more than {POINTS} points are thinned to the lowest and the highest of each of {POINTS // 2} bins,"
+            f"Curves of more than {POINTS} points are thinned to the lowest and highest of each of {POINTS // 2} bins,"
             " and values that are not finite left out."
         )
     data = {"runs": runs, "sections": shown, "metrics": CURVES}

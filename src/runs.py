@@ -274,6 +274,14 @@ def _write_provenance(directory: Path) -> None:
     write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")
 
 
+def recorded(directory: Path) -> dict[str, Any]:
+    """Return what a dashboard needs to know of a run to lead back to it: where it lies, and where it comes from."""
+    provenance = json.loads((directory / PROVENANCE).read_text())
+    kept = {name: provenance.get(name) for name in ("id", "started", "command", "git_commit", "host")}
+    overrides = OmegaConf.to_container(OmegaConf.load(directory / OVERRIDES))
+    return {**kept, "directory": str(directory), "overrides": overrides, "changed": (directory / DIFF).is_file()}
+
+
 def processor() -> str:
     """Return the processor's model name."""
     information = Path("/proc/cpuinfo")

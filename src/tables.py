@@ -16,6 +16,7 @@ MARKS = {  # of results by what a run says of its data: sign and meaning
     "stand_ins": ("°", "trained on the 1k file, as the 10k one is not there"),
     "generated": ("*", "on GENERATED stories, which are not bAbI's"),
 }
+MOST_SEEDS = 5  # that are told one by one
 CAPTION = "mean ± standard deviation over seeds, of the checkpoints best on validation"
 
 
@@ -61,7 +62,7 @@ class Table:
     title: str
     caption: str
     heads: tuple[str, ...]
-    rows: list[tuple[str, tuple[Cell, ...]]]
+    rows: Sequence[tuple[str, tuple[Cell, ...]]]
     prose: bool = False
 
 
@@ -180,11 +181,22 @@ def _cell(jobs: list[Job], text: str, value: Callable[[Job], float | None], pape
     if done:
         steps = sorted({job.steps for job in done})
         notes = (
-            f"{'seed' if len(done) == 1 else 'seeds'} {', '.join(job.seed for job in done)}",
+            seeds_line([job.seed for job in done]),
             f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps",
         )
     lacks = tuple(f"seed {job.seed} {job.state}" for job in jobs if not job.results)
     return Cell(text, notes, lacks, tuple((job, value(job) if job.results else None) for job in jobs), paper)
+
+
+def seeds_line(seeds: list[str]) -> str:
+    """Return which seeds a number is of, in a few words."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    numbers = sorted(int(seed) for seed in seeds if seed.isdecimal())
+    if len(seeds) <= MOST_SEEDS or len(numbers) < len(seeds):
+        return f"seeds {', '.join(sorted(seeds, key=lambda seed: (len(seed), seed)))}"
+    is_range = numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+    return f"seeds {numbers[0]} to {numbers[-1]}" if is_range else f"{len(seeds)} seeds"
 
 
 def _figure(jobs: list[Job], name: str, digits: int, scale: float = 1, spread: bool = True) -> Cell:
@@ -433,12 +445,14 @@ def _ngrams(sweep: Sweep, rows: list[Row]) -> tuple[dict[str, float], list[str]]
     from hydra.utils import instantiate
 
     from src.data import ngrams
+    from src.data.corpora import cache_folders
 
     try:
         corpus = instantiate(corpora[0])
     except InstantiationException as error:
         return {}, [f"No n-grams: {error.__cause__}"]
-    scores = {score.order: score._asdict()[sweep.measure] for score in ngrams.evaluate(corpus, max(sweep.ngrams))}
+    kept = ngrams.evaluate_once(corpus, max(sweep.ngrams), cache_folders(Path(corpora[0].get("data_dir", "data"))))
+    scores = {score.order: score._asdict()[sweep.measure] for score in kept}
     return {f"{order}-gram (Witten–Bell)": scores[order] for order in sweep.ngrams}, []
 
 
