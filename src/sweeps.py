@@ -152,6 +152,7 @@ class Job:
 
     @property
     def experiment(self) -> str | None:
+        """The row that it is of, its name in conf/experiment."""
         return self.overrides.get("experiment", "").partition("=")[2] or None
 
     @property
@@ -171,17 +172,11 @@ class Job:
 
     @property
     def cell(self) -> str:
-        """The class of its cell, as RUM, and those of the cells in it, as FSRNN(LSTM, RUM)."""
-        cell = select(self.config, "model.cell") or select(self.config, "model") or {}
-        inner = [cell[part] for part in ("fast", "slow", "cell") if cell.get(part)]
-        names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]
-        return _class_name(cell.get("_target_"), "Cell") + (f"({', '.join(names)})" if names else "")
+        return cell_of(self.config)
 
     @property
     def task(self) -> str:
-        """The corpus of its task, or the task's class, as recall."""
-        corpus = select(self.config, "task.corpus.name")
-        return str(corpus or _class_name(select(self.config, "task._target_"), "Task").lower())
+        return task_of(self.config)
 
 
 @dataclass(frozen=True)
@@ -408,6 +403,20 @@ def select(config: Any, key: str) -> Any:
     for name in key.split("."):
         config = config.get(name) if isinstance(config, dict) else None
     return config
+
+
+def cell_of(config: dict[str, Any]) -> str:
+    """Return the class of a configuration's cell, as RUM, and those of the cells in it, as FSRNN(LSTM, RUM)."""
+    cell = select(config, "model.cell") or select(config, "model") or {}
+    inner = [cell[part] for part in ("fast", "slow", "cell") if cell.get(part)]
+    names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]
+    return _class_name(cell.get("_target_"), "Cell") + (f"({', '.join(names)})" if names else "")
+
+
+def task_of(config: dict[str, Any]) -> str:
+    """Return the corpus of a configuration's task, or the task's class, as recall."""
+    corpus = select(config, "task.corpus.name")
+    return str(corpus or _class_name(select(config, "task._target_"), "Task").lower())
 
 
 def _class_name(target: Any, suffix: str) -> str:
