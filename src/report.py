@@ -202,13 +202,14 @@ def watch(where: str) -> None:
 
     Where there is no terminal, a line is printed whenever something has changed.
     """
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     console = formats.console_for()
     known: dict[str, Job] = {}
     last = ""
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal, vertical_overflow="crop") as live:
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal, vertical_overflow="ellipsis") as live:
         try:
             while True:
                 sections, told, _ = collect(where, known, references=False)
@@ -217,7 +218,8 @@ def watch(where: str) -> None:
                 absent = sum(section.absent for section in sections)
                 line = progress_line(jobs, absent, told)
                 if console.is_terminal:
-                    live.update(Text.from_ansi(_fitting(console, sections, line)), refresh=True)
+                    shown = [formats.terminal_table(table) for section in sections for table in section.tables]
+                    live.update(Group(Text(f"{line}; Ctrl-C ends this view"), *shown), refresh=True)
                 elif line != last:
                     console.print(line, soft_wrap=True)
                 last = line
@@ -226,18 +228,6 @@ def watch(where: str) -> None:
                 time.sleep(REFRESH)
         except KeyboardInterrupt:  # how one ends it
             return
-
-
-def _fitting(console: Console, sections: list[Section], line: str) -> str:
-    """Return the tables, in the terminal's colours, cut off where its height ends, and the line of progress below."""
-    with console.capture() as capture:
-        for section in sections:
-            for table in section.tables:
-                console.print(formats.terminal_table(table))
-    shown = capture.get().splitlines()
-    room = console.height - 2
-    more = [f"… {len(shown) - room + 1} lines more"] if len(shown) > room else []
-    return "\n".join((*shown[: room - len(more)], *more, line))
 
 
 def progress_line(jobs: list[Job], absent: int, told: list[str]) -> str:

@@ -1,6 +1,7 @@
 """Sweeps that have a name in conf/sweep, and what the runs in a directory came to. Imports no torch."""
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from src import runs
@@ -286,6 +288,39 @@ def read(directory: Path, known: Mapping[str, Job] | None = None) -> tuple[list[
         if cut_off and not job.running:
             told.append(f"{path}: the last line of {runs.METRICS} is cut off and left out")
     return jobs, told
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the multirun that was last started in a directory is to run.
+
+    Attributes:
+        jobs: the overrides of each of its jobs.
+        command: that starts it, and goes on with it.
+    """
+
+    jobs: tuple[frozenset[str], ...] = ()
+    command: str = ""
+
+
+def planned(directory: Path) -> Plan:
+    """Return what was to be run in a directory, without the rows of sweeps that have a name and know it themselves."""
+    try:
+        hydra = _read_yaml(directory / "multirun.yaml")["hydra"]
+        given, own, sweeper = hydra["overrides"]["task"], hydra["overrides"]["hydra"], hydra["sweeper"]
+        if not sweeper["_target_"].endswith(".BasicSweeper") or sweeper["params"]:
+            return Plan()
+        axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
+    except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, HydraException):
+        return Plan()
+    rows = {f"experiment={experiment}" for sweep in named() for experiment in sweep.papers}
+    jobs = tuple(job for values in itertools.product(*axes) if not rows & (job := frozenset(values)))
+    ours = [override for override in own if not override.startswith("hydra.mode=")]
+    return Plan(jobs, shlex.join(["python", "-m", "src.train", "-m", *given, *ours]))
+
+
+def _key(override: str) -> str:
+    return str(OverridesParser.create().parse_override(override).get_key_element())
 
 
 def run_directories(directory: Path) -> Iterator[Path]:

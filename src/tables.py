@@ -126,7 +126,15 @@ def sections(
         left = [job for job in left if job.experiment not in sweep.papers]
         if mine or only:
             found.append(_of_sweep(sweep, sweeps.rows_of(sweep, mine), directory, references))
-    return found + ([] if only else [_of_task(task, rows, directory) for task, rows in sweeps.others_of(left).items()])
+    if only:
+        return found
+    plan = sweeps.planned(directory) if directory else sweeps.Plan()
+    others = [_of_task(task, rows, directory, plan) for task, rows in sweeps.others_of(left).items()]
+    absent = {*plan.jobs} - {frozenset(job.overrides.values()) for job in left}
+    if others and absent:  # of whatever tasks: told below the last
+        commands = list(dict.fromkeys((plan.command, *others[-1].commands)))
+        others[-1] = replace(others[-1], absent=len(absent), commands=commands)
+    return found + others
 
 
 def _of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None, with_references: bool) -> Section:
@@ -147,7 +155,7 @@ def _of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None, with_refere
     return Section(sweep.title, sweep.measure, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
 
 
-def _of_task(task: str, rows: list[Row], directory: Path | None) -> Section:
+def _of_task(task: str, rows: list[Row], directory: Path | None, plan: sweeps.Plan) -> Section:
     """Return the table of runs that are of no sweep: what each row differs in, loss and what else its task measures."""
     measured = [name for name in SCALES if any(f"test/{name}" in (job.results or {}) for r in rows for job in r.jobs)]
     in_all = [said for said in rows[0].setting if all(said in row.setting for row in rows)]
@@ -163,7 +171,9 @@ def _of_task(task: str, rows: list[Row], directory: Path | None) -> Section:
     heads = ("row", "runs\ndone", "test loss\n(nats)", "loss /\nbaseline", *(units[m] for m in measured), "parameters")
     caption = "; all with ".join(filter(None, (CAPTION, " ".join(shared))))
     stopped = [job for row in rows for job in row.jobs if not job.results]
-    commands = [_resume(job) for job in stopped] if directory else []
+    jobs = {*plan.jobs}
+    again = (plan.command if frozenset(job.overrides.values()) in jobs else _resume(job) for job in stopped)
+    commands = list(dict.fromkeys(again)) if directory else []
     measure = next((name for name in ("bits", "accuracy", "perplexity") if name in measured), "loss")
     labels = [row.paper["row"] for row in rows]
     table = Table(task, caption, heads, table_rows)
