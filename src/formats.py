@@ -2,10 +2,8 @@
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator, Sequence
-from statistics import fmean
 from typing import Any
 
 from rich import box
@@ -13,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from src.sweeps import Job
-from src.tables import Cell, Section, Table, deviation, why
+from src.tables import Cell, Section, Table, why
 
 UNBOUNDED = 1000  # characters a line where there is no terminal to fit into
 NARROWEST = 13  # characters that a column of numbers may be asked to keep
@@ -60,7 +58,8 @@ def print_report(console: Console, sections: Sequence[Section], told: Sequence[s
         if with_runs:
             console.print("Runs", style="bold")
             for label, job in _labelled(section):
-                console.print(f"{label}: {run_line(job)}\n    {job.provenance.command}", soft_wrap=True)
+                told_of_run = filter(None, (f"{label}: {run_line(job)}", job.provenance.command))
+                console.print("\n    ".join(told_of_run), soft_wrap=True)
         for job in section.stopped:
             console.print(why(job), soft_wrap=True)
         if section.shortfall:
@@ -78,6 +77,7 @@ def _labelled(section: Section) -> Iterator[tuple[str, Job]]:
 
 
 def one_line(label: str) -> str:
+    """Return the lines of a row's name or of a cell as one."""
     return ", ".join(label.split("\n"))
 
 
@@ -104,7 +104,9 @@ def terminal_table(table: Table) -> RichTable:
             shown.add_column(head)
         else:
             column = [cells[index - 1] for _, cells in table.rows] if index else []
-            widest = max((len(line) for cell in column for line in (cell.text, *cell.notes[:1])), default=0)
+            widest = max(
+                (len(line) for cell in column for line in (*cell.text.split("\n"), *cell.notes[:1])), default=0
+            )
             shown.add_column(head, justify="right", min_width=max(5, min(widest, NARROWEST)))
     for label, cells in table.rows:
         shown.add_row(label, *("\n".join(cell.lines) for cell in cells))
@@ -142,7 +144,8 @@ def markdown(sections: Sequence[Section], told: Sequence[str], with_runs: bool) 
 
 def _in_a_line(cell: Cell) -> str:
     beside = "; ".join((*cell.notes, *cell.lacks))
-    return f"{cell.text} ({beside})" if cell.text and beside else cell.text or beside
+    text = one_line(cell.text)
+    return f"{text} ({beside})" if text and beside else text or beside
 
 
 def _markdown_text(text: str) -> str:
@@ -205,7 +208,7 @@ def _latex_text(text: str) -> str:
 def _latex_cell(cell: Cell) -> str:
     # seeds and steps stand in the comments; a deviation on a line of its own belongs to the number
     spread = [note for note in cell.notes if note.startswith("±")]
-    text = _latex_text(" ".join((cell.text, *spread)) if cell.text else "–")
+    text = _latex_text(" ".join((one_line(cell.text), *spread)) if cell.text else "–")
     return text + (r"$^\dagger$" if cell.lacks and cell.text else "")
 
 
@@ -229,14 +232,14 @@ def as_csv(sections: Sequence[Section]) -> str:
 
 
 def _csv_lines(cell: Cell) -> Iterator[dict[str, Any]]:
-    values = cell.values
-    of_cell: dict[str, Any] = {"runs": len(values), "paper": "" if cell.paper is None else cell.paper}
-    if values:
-        of_cell |= {"mean": fmean(values), "deviation": deviation(values) if len(values) > 1 else ""}
-    elif not cell.jobs:
-        of_cell["mean"] = cell.text if _is_number(cell.text) else ""
-        of_cell["state"] = "" if _is_number(cell.text) else _in_a_line(cell)
-        yield of_cell
+    of_cell = {
+        "mean": "" if cell.mean is None else cell.mean,
+        "deviation": "" if cell.deviation is None else cell.deviation,
+        "runs": len(cell.values),
+        "paper": "" if cell.paper is None else cell.paper,
+    }
+    if not cell.jobs:
+        yield of_cell | {"state": "" if cell.mean is not None else _in_a_line(cell)}
     for job, value in cell.jobs:
         known = job.provenance
         yield of_cell | {
@@ -254,10 +257,3 @@ def _csv_lines(cell: Cell) -> Iterator[dict[str, Any]]:
             "started": known.started,
             "host": known.host,
         }
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

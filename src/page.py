@@ -178,6 +178,8 @@ def _cell(cell: Cell, places: dict[str, int]) -> str:
         )
         shown = f'<button type=button class=number aria-expanded=false data-runs="[{behind}]">{shown}</button>'
     lacks = set(cell.lacks)
+    if text in lacks:
+        shown = f"<span class=bad>{shown}</span>"
     for note in notes:
         shown += f"<small{' class=bad' if note in lacks else ''}>{escape(note)}</small>"
     return shown

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +19,7 @@ from omegaconf import OmegaConf
 
 from src import runs
 from src.checks import OptionError, check_choice
-from src.cli import CONFIG_PATH, choices
+from src.cli import CONFIG_PATH, choices, typed
 
 DIRECTORY = Path("outputs/sweep")  # as conf/sweep/_base.yaml has it
 LAYOUTS = ("table", "tasks", "curves")
@@ -116,7 +115,7 @@ class Provenance:
             command[:2] = ["python", "-m", "src.train"]
         told = {name: str(recorded.get(name) or "") for name in ("started", "host")}
         commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
-        return cls(commit=commit, changed=changed, command=shlex.join(command), identity=identity, **told)
+        return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **told)
 
     @property
     def code(self) -> str:
@@ -316,7 +315,7 @@ def planned(directory: Path) -> Plan:
     rows = {f"experiment={experiment}" for sweep in named() for experiment in sweep.papers}
     jobs = tuple(job for values in itertools.product(*axes) if not rows & (job := frozenset(values)))
     ours = [override for override in own if not override.startswith("hydra.mode=")]
-    return Plan(jobs, shlex.join(["python", "-m", "src.train", "-m", *given, *ours]))
+    return Plan(jobs, typed(["python", "-m", "src.train", "-m", *given, *ours]))
 
 
 def _key(override: str) -> str:

@@ -1,7 +1,6 @@
 """What a report says of runs: tables whose numbers know the runs behind them, and what is missing. Imports no torch."""
 
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ class Cell:
         lacks: seeds that are not done, and how far they are.
         jobs: the runs behind it, each with its own value, None while it has none.
         paper: what the paper has in its place.
+        mean, deviation: the number with all its digits, and its standard deviation where it has one.
     """
 
     text: str
@@ -37,14 +37,22 @@ class Cell:
     lacks: tuple[str, ...] = ()
     jobs: tuple[tuple[Job, float | None], ...] = ()
     paper: float | None = None
+    mean: float | None = None
+    deviation: float | None = None
 
     @property
     def lines(self) -> list[str]:
-        return [line for line in (self.text, *self.notes, *self.lacks) if line]
+        return [line for line in (*self.text.split("\n"), *self.notes, *self.lacks) if line]
 
     @property
     def values(self) -> list[float]:
         return [value for _, value in self.jobs if value is not None]
+
+    def measured(self) -> "Cell":
+        """Return the cell with the mean and deviation of its runs' values."""
+        values = self.values
+        spread = deviation(values) if len(values) > 1 else None
+        return replace(self, mean=fmean(values), deviation=spread) if values else self
 
 
 @dataclass(frozen=True)
@@ -176,8 +184,9 @@ def _of_task(task: str, rows: list[Row], directory: Path | None, plan: sweeps.Pl
     commands = list(dict.fromkeys(again)) if directory else []
     measure = next((name for name in ("bits", "accuracy", "perplexity") if name in measured), "loss")
     labels = [row.paper["row"] for row in rows]
-    table = Table(task, caption, heads, table_rows)
-    return Section(task, measure, rows, labels, [table], stopped=stopped, commands=commands)
+    title = f"Runs on {task}"
+    table = Table(title, caption, heads, table_rows)
+    return Section(title, measure, rows, labels, [table], stopped=stopped, commands=commands)
 
 
 def _scales(names: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
@@ -218,13 +227,13 @@ def _figure(jobs: list[Job], name: str, digits: int, scale: float = 1, spread: b
 
     values = [found for job in jobs if (found := value(job)) is not None]
     text = mean_and_deviation(values, digits) if spread else f"{fmean(values):.{digits}f}" if values else ""
-    return Cell(text or "–", jobs=tuple((job, value(job)) for job in jobs))
+    return Cell(text or "–", jobs=tuple((job, value(job)) for job in jobs)).measured()
 
 
 def _over_baseline(jobs: list[Job]) -> Cell:
     pairs = [(job, job.results["test/loss"] / job.results["test/baseline"] if job.results else None) for job in jobs]
     values = [value for _, value in pairs if value is not None]
-    return Cell(f"{fmean(values):.4f}" if values else "–", jobs=tuple(pairs))
+    return Cell(f"{fmean(values):.4f}" if values else "–", jobs=tuple(pairs)).measured()
 
 
 def mean_and_deviation(values: list[float], digits: int) -> str:
@@ -238,11 +247,15 @@ def deviation(values: list[float]) -> float:
     return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
-def _sizes(jobs: list[Job], paper: float | None = None) -> Cell:
-    """Return the numbers of parameters, each once."""
+def _sizes(jobs: list[Job], paper: float | None = None, as_range: bool = False) -> Cell:
+    """Return the numbers of parameters, each once, or the smallest and the largest."""
     pairs = tuple((job, job.results["parameters"] if job.results else None) for job in jobs)
-    sizes = list(dict.fromkeys(f"{value:,.0f}" for _, value in pairs if value is not None))
-    return Cell(sizes[0] if sizes else "–", tuple(sizes[1:]), jobs=pairs, paper=paper)
+    sizes = list(dict.fromkeys(value for _, value in pairs if value is not None))
+    if as_range and len(sizes) > 1:
+        text = f"{min(sizes):,.0f} to {max(sizes):,.0f}"
+    else:
+        text = "\n".join(f"{size:,.0f}" for size in sizes)
+    return Cell(text or "–", jobs=pairs, paper=paper, mean=sizes[0] if len(sizes) == 1 else None)
 
 
 def _published(value: float | None, digits: int) -> Cell:
@@ -273,7 +286,7 @@ def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) ->
         told.append((_label(row, rows), (*cells, _sizes(in_order, parameters), size)))
     for reference, value in references.items():
         empty = (Cell("–"),) * (len(heads) - 2)
-        told.append((reference, (Cell(f"{value:.{digits}f}"), *empty)))
+        told.append((reference, (Cell(f"{value:.{digits}f}", mean=value), *empty)))
     return Table(sweep.title, _caption(_shared_setting(rows)), heads, told)
 
 
@@ -284,7 +297,7 @@ def _measured(sweep: Sweep, jobs: list[Job], paper: float | None = None) -> Cell
     _, digits = SCALES[sweep.measure]
     value = _value_of(sweep.measure)
     text = mean_and_deviation([found for job in jobs if (found := value(job)) is not None], digits)
-    cell = _cell(jobs, text, value, paper)
+    cell = _cell(jobs, text, value, paper).measured()
     return replace(cell, lacks=(*cell.lacks, *(f"seed {seed} missing" for seed in _absent(jobs, sweep.axes["seed"]))))
 
 
@@ -311,13 +324,15 @@ def _averages_table(sweep: Sweep, rows: list[Row]) -> Table:
             average = replace(
                 average,
                 text=f"{fmean(means):.{digits}f}{_marks(row.jobs)}",
+                mean=fmean(means),
                 lacks=(f"of {len(means)} of {len(lines)}",) if len(means) < len(lines) else (),
                 jobs=tuple((job, _value_of(sweep.measure)(job)) for job in row.jobs),
             )
-        sizes = sorted({f"{job.results['parameters']:,.0f}" for job in row.jobs if job.results}, key=len)
-        size = " to ".join(dict.fromkeys((min(sizes), max(sizes)))) if sizes else "–"
-        solved = f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–"
-        cells = (average, _published(published, digits), Cell(solved), Cell(size))
+        solved = Cell(
+            f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
+            jobs=tuple((job, None) for job in row.jobs),
+        )
+        cells = (average, _published(published, digits), solved, _sizes(row.jobs, as_range=True))
         told.append((_own_label(row, rows), cells))
     heads = ("row", "average", "paper", f"solved\n(≥ {sweep.solved:g})", "parameters")
     return Table(sweep.title, _caption(common_settings(rows)), heads, told)
@@ -339,7 +354,7 @@ def _lines_table(sweep: Sweep, rows: list[Row]) -> Table:
             mean = f"{fmean(scores):.{digits}f}{_marks(jobs)}" if scores else ""
             spread = (f"± {deviation(scores):.{digits}f}",) if len(scores) > 1 else ()
             lacks = tuple(job.state for job in jobs if not job.results)
-            cells.append(Cell(mean or ("" if lacks else "–"), spread, lacks, tuple(behind)))
+            cells.append(Cell(mean or ("" if lacks else "–"), spread, lacks, tuple(behind)).measured())
             for job in jobs:
                 if job.results and f"test/{MAJORITY}" in job.results:
                     majority = f"{scale * job.results[f'test/{MAJORITY}']:.{digits}f}"
@@ -509,7 +524,7 @@ def _shortfall(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple[i
             command += [override for override in setting if override.partition("=")[0] not in axes]
             if directory is not None and directory != sweeps.DIRECTORY / sweep.name:
                 command.append(cli.plain(f"hydra.sweep.dir={directory}"))
-            commands.append(shlex.join(command))
+            commands.append(cli.typed(command))
     return absent, commands + [_resume(job) for job in alone if directory]
 
 
@@ -530,4 +545,4 @@ def _is_at_home(job: Job, row: Row, directory: Path | None) -> bool:
 
 
 def _resume(job: Job) -> str:
-    return shlex.join(["python", "-m", "src.train", cli.plain(f"resume={job.place}")])
+    return cli.typed(["python", "-m", "src.train", cli.plain(f"resume={job.place}")])
