@@ -115,7 +115,7 @@ def report(entity: str, project: str, sweep: Sweep) -> "Report":
         entity=entity,
         project=project,
         name=sweep.title,
-        filters=[ws.Config("experiment_name").isin(list(sweep.papers))],
+        filters=ws.And(ws.Config("experiment_name").isin(list(sweep.papers))),
         groupby=["config.experiment_name"],
     )
     measure = f"test/{sweep.measure}"
