@@ -122,13 +122,19 @@ def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
 
 
 def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[int], list[float]]], bool]:
-    """Return of each metric what `read_metrics` does, and whether the file's last line, left out then, is cut off."""
+    """Return of each metric what `read_metrics` does, and whether the file's last line, left out then, is cut off.
+
+    Raises:
+        ValueError: what stands there are no steps and numbers.
+    """
     curves: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}
     with (directory / METRICS).open(newline="") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1]
     reader = csv.reader(whole.splitlines())
     header = next(reader, [])
+    if header and "step" not in header:
+        raise ValueError(f"{METRICS} has no column step")
     columns = [(header.index(name), *curves[name]) for name in names if name in header]
     step_column = header.index("step") if columns else 0
     for row in reader:

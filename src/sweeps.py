@@ -278,14 +278,13 @@ def read(directory: Path, known: Mapping[str, Job] | None = None) -> tuple[list[
             jobs.append(seen)
             continue
         try:
-            job, cut_off = _read_job(path, locks)
-        except (OptionError, yaml.YAMLError, csv.Error, OSError, ValueError, LookupError, TypeError) as error:
+            job, notes = _read_job(path, locks)
+        except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
             reason = " ".join((str(error) or type(error).__name__).split())
             told.append(f"{path}: cannot be read: {reason[:LONGEST_REASON]}")
             continue
         jobs.append(job)
-        if cut_off and not job.running:
-            told.append(f"{path}: the last line of {runs.METRICS} is cut off and left out")
+        told += [f"{path}: {note}" for note in notes]
     return jobs, told
 
 
@@ -310,7 +309,7 @@ def planned(directory: Path) -> Plan:
         if not sweeper["_target_"].endswith(".BasicSweeper") or sweeper["params"]:
             return Plan()
         axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
-    except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, HydraException):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, HydraException):
         return Plan()
     rows = {f"experiment={experiment}" for sweep in named() for experiment in sweep.papers}
     jobs = tuple(job for values in itertools.product(*axes) if not rows & (job := frozenset(values)))
@@ -339,8 +338,8 @@ def locked_inodes() -> set[int]:
         return set()
 
 
-def _read_job(directory: Path, locks: set[int]) -> tuple[Job, bool]:
-    """Return a run, and whether the last line of its metrics was cut off."""
+def _read_job(directory: Path, locks: set[int]) -> tuple[Job, list[str]]:
+    """Return a run, and what of it could not be read."""
     if not (directory / runs.CONFIG).is_file():
         raise OptionError(f"{runs.CONFIG} is missing")
     config = _read_yaml(directory / runs.CONFIG)
@@ -356,18 +355,23 @@ def _read_job(directory: Path, locks: set[int]) -> tuple[Job, bool]:
         curves, cut_off = runs.read_curves(directory, (*CURVES, BASELINE))
     failed = directory / runs.FAILED
     lock = directory / runs.LOCK
-    return Job(
+    running = lock.is_file() and lock.stat().st_ino in locks
+    provenance = _read_provenance(directory)
+    notes = [f"the last line of {runs.METRICS} is cut off and left out"] if cut_off and not running else []
+    notes += [] if provenance else [f"{runs.PROVENANCE} cannot be read: no commit or command is known"]
+    job = Job(
         str(directory),
         config,
         by_key(given),
         results,
         reason_of(failed.read_text(errors="replace")) if failed.is_file() else None,
-        lock.is_file() and lock.stat().st_ino in locks,
+        running,
         int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
         {name: thin(*curves[name]) for name in CURVES if curves.get(name, ([], []))[0]},
         next(iter(curves.get(BASELINE, ([], []))[1]), None),
-        _read_provenance(directory),
-    ), cut_off
+        provenance or Provenance(),
+    )
+    return job, notes
 
 
 def by_key(overrides: list[Any]) -> dict[str, str]:
@@ -376,7 +380,10 @@ def by_key(overrides: list[Any]) -> dict[str, str]:
 
 
 def _read_yaml(path: Path) -> Any:
-    return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the former is fast
+    try:
+        return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the former is fast
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path.name} is no YAML: {error}") from error
 
 
 def _read_results(path: Path) -> dict[str, float]:
@@ -401,13 +408,13 @@ def check_results(where: str, results: Any) -> dict[str, float]:
     return {name: float(value) for name, value in results.items() if value is not None}
 
 
-def _read_provenance(directory: Path) -> Provenance:
-    """Return where a run comes from, as far as it is written there: its numbers are its numbers without."""
+def _read_provenance(directory: Path) -> Provenance | None:
+    """Return where a run comes from, None where that cannot be read."""
     try:
         recorded = json.loads((directory / runs.PROVENANCE).read_text())
-    except (OSError, ValueError):
-        return Provenance()
-    return Provenance.of(recorded, (directory / runs.DIFF).is_file()) if isinstance(recorded, dict) else Provenance()
+        return Provenance.of(recorded, (directory / runs.DIFF).is_file())
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def reason_of(text: str) -> str:

@@ -222,6 +222,9 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
         ("overrides.yaml", "{"),
         ("overrides.yaml", ""),
         ("metrics.csv", "step,train/loss\nx,y\n"),
+        ("metrics.csv", "\0\0,\0\n1,2\n"),
+        ("DONE", ""),
+        ("DONE", "[]"),
     ],
 )
 def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
@@ -233,6 +236,17 @@ def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name:
     cells, printed = report_of(tmp_path)
     assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
     assert re.search(rf"^{re.escape(str(broken))}: cannot be read: \S", printed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", ["[", "[]", None])
+def test_numbers_without_provenance_are_told(tmp_path: Path, text: str | None) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    (written / "provenance.json").unlink()
+    if text is not None:
+        (written / "provenance.json").write_text(text)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert f"{written}: provenance.json cannot be read: no commit or command is known\n" in printed
 
 
 def test_what_lies_in_a_run_directory_is_no_run(tmp_path: Path) -> None:
