@@ -273,19 +273,16 @@ def draw_curves(section: Section, directory: Path) -> Path:
             own = [said for said in row.setting if said not in shared and not said.startswith("trainer.max_steps=")]
             label = "\n".join((row.paper["row"], *own))
             label += "" if all(job.results for job in row.jobs) else " (not done)"
-            for job in row.jobs:
-                curve = job.curves.get("train/loss")
-                if curve is None or not curve.values:
-                    continue
-                marks = (index / len(rows) / 8, 0.125)  # beside, not on one another
-                for axes in (upper, lower):
-                    axes.plot(
-                        curve.steps, curve.values, label=label, linewidth=1.4, markersize=5, markevery=marks, **style
-                    )
-                label = "_"  # one entry in the legend for all seeds
-                baselines.update(() if job.baseline is None else (job.baseline,))
-                intervals.add(curve.interval)
-                thinned |= curve.logged > len(curve.values)
+            curves = [curve for job in row.jobs if (curve := job.curves.get("train/loss")) and curve.values]
+            # a line for all seeds, with gaps between them: a thousand lines take many times as long
+            steps = [step for curve in curves for step in (*curve.steps, math.nan)]
+            losses = [loss for curve in curves for loss in (*curve.values, math.nan)]
+            marks = (index / len(rows) / 8, 0.125)  # beside, not on one another
+            for axes in (upper, lower) if curves else ():
+                axes.plot(steps, losses, label=label, linewidth=1.4, markersize=5, markevery=marks, **style)
+            baselines.update(job.baseline for job in row.jobs if job.baseline is not None)
+            intervals.update(curve.interval for curve in curves)
+            thinned |= any(curve.logged > len(curve.values) for curve in curves)
         for axes in (upper, lower):
             for index, baseline in enumerate(sorted(baselines)):
                 label = "_" if index else "memoryless baseline"
