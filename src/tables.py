@@ -1,6 +1,7 @@
 """What a report says of runs: tables whose numbers know the runs behind them, and what is missing. Imports no torch."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -180,7 +181,11 @@ def _of_task(task: str, rows: list[Row], directory: Path | None, plan: sweeps.Pl
     caption = "; all with ".join(filter(None, (CAPTION, " ".join(shared))))
     stopped = [job for row in rows for job in row.jobs if not job.results]
     jobs = {*plan.jobs}
-    again = (plan.command if frozenset(job.overrides.values()) in jobs else _resume(job) for job in stopped)
+    again = (
+        plan.command if frozenset(job.overrides.values()) in jobs else _resume(job)
+        for job in stopped
+        if is_stopped(job)
+    )
     commands = list(dict.fromkeys(again)) if directory else []
     measure = next((name for name in ("bits", "accuracy", "perplexity") if name in measured), "loss")
     labels = [row.paper["row"] for row in rows]
@@ -491,8 +496,9 @@ def _shortfall(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple[i
     """Return how many runs were not started, and the commands that start these and go on with those not done.
 
     Runs of other settings are other sweeps, with a command each. A run that lies where the sweep would not look for it
-    is gone on with by itself.
+    is gone on with by itself, one that is running left alone.
     """
+    directory = directory and _home(rows, directory)
     axes = {key: values for key, values in sweep.axes.items() if key not in ("experiment", "seed", sweep.column)}
     seeds, columns = sweep.axes["seed"], sweep.axes[sweep.column] if sweep.column else [""]
     given = [_overridden(sweep, row) for row in rows if row.jobs]
@@ -508,13 +514,13 @@ def _shortfall(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple[i
                 jobs = _in_column(sweep, row, column)
                 missing = _absent(jobs, seeds)
                 absent += len(missing)
-                own = [job for job in jobs if not job.results and _is_at_home(job, row, directory)]
+                own = [job for job in jobs if is_stopped(job) and _is_at_home(job, row, directory)]
                 if missing or own:
                     lacking["experiment"].append(row.experiment)
                     lacking["seed"] += [*missing, *(job.seed for job in own)]
                     if sweep.column:
                         lacking[sweep.column].append(column)
-            alone += [job for job in row.jobs if not job.results and (joint or not _is_at_home(job, row, directory))]
+            alone += [job for job in row.jobs if is_stopped(job) and (joint or not _is_at_home(job, row, directory))]
         if lacking["experiment"]:
             command = ["python", "-m", "src.train", f"sweep={sweep.name}"]
             for key, values in lacking.items():
@@ -537,6 +543,22 @@ def _overridden(sweep: Sweep, row: Row) -> tuple[str, ...]:
 
 def _in_lines(sweep: Sweep, row: Row) -> bool:
     return all(sweeps.column_of(sweep, job) in _lines(sweep) for job in row.jobs)
+
+
+def is_stopped(job: Job) -> bool:
+    """Whether a run is neither done nor running."""
+    return not job.results and not job.running
+
+
+def _home(rows: list[Row], directory: Path) -> Path:
+    """Return the folder of the sweep: the one in which most of its runs lie as a sweep puts them."""
+    places = [Path(job.place).parent for row in rows for job in row.jobs if _is_in_row(job, row)]
+    homes = Counter(place.parent for place in places)
+    return homes.most_common(1)[0][0] if homes else directory
+
+
+def _is_in_row(job: Job, row: Row) -> bool:
+    return Path(job.place).parent.name == runs.base_name(row.experiment)
 
 
 def _is_at_home(job: Job, row: Row, directory: Path | None) -> bool:

@@ -514,11 +514,11 @@ def test_what_is_missing_in_a_sweep_is_all_that_its_command_runs(tmp_path: Path)
     for experiment, length, seed in itertools.product(*sweep.axes.values()):
         if experiment != f"{TABLE1}/gru" or (length, seed) == ("30", "1"):
             write_run(tmp_path, experiment, length=int(length), seed=int(seed), accuracy=0.5)
-    (tmp_path / "gru").mkdir()
+    (tmp_path / "own" / "gru").mkdir(parents=True)
     stopped = write_run(tmp_path, f"{TABLE1}/gru", length=50, seed=2)
-    stopped = stopped.rename(tmp_path / "gru" / "seed=2,task.length=50")  # where the sweep puts it
+    stopped.rename(tmp_path / "own" / "gru" / "seed=2,task.length=50")  # as the sweep names it in its folder, own
     printed = report_of(tmp_path)[1]
-    given = f"experiment={TABLE1}/gru logger=none '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}"
+    given = f"experiment={TABLE1}/gru logger=none '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}/own"
     expected = f"Runs missing: 2, not done: 1. To go on: python -m src.train sweep=rum_paper_table1 {given}\n"
     assert expected in printed
     assert "resume=" not in printed
@@ -529,6 +529,7 @@ def test_a_run_that_a_process_is_at_is_running(tmp_path: Path) -> None:
     with (written / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         running = sweeps.read(tmp_path)[0][0].state
+        assert ("resume=" in report_of(tmp_path)[1]) is not Path("/proc/locks").exists(), "it is left alone"
     assert running == ("running at step 40" if Path("/proc/locks").exists() else "unfinished at step 40")
     assert sweeps.read(tmp_path)[0][0].state == "unfinished at step 40"
 
