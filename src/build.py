@@ -357,6 +357,14 @@ def load_weights(task: SequenceTask, run_directory: Path) -> None:
     log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])
 
 
+def log_results(loggers: list[Any], results: dict[str, Any]) -> None:
+    """Put what a run measured where a logger keeps such numbers: in the summary of Weights & Biases."""
+    for logger in loggers:
+        summary = getattr(logger.experiment, "summary", None)
+        if summary is not None:
+            summary.update({name: value for name, value in results.items() if value is not None})
+
+
 def log_picture(loggers: list[Any], path: Path) -> None:
     """Show a picture in the dashboards that take pictures."""
     for logger in loggers:

@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,18 @@ def quote(override: str) -> str:
         return override
     escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation
     return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
+
+
+def plain(override: str) -> str:
+    """Return an override key=value as one types it: with quotes where Hydra would take its value apart."""
+    return override if re.fullmatch(r"[\w./+@:-]*", override.partition("=")[2]) else quote(override)
+
+
+def typed(words: list[str]) -> str:
+    """Return a command as one types it in a shell: what has Hydra's single quotes has the shell's double ones."""
+    return " ".join(
+        f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word) for word in words
+    )
 
 
 class JobError(Exception):

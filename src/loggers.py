@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from omegaconf import OmegaConf
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from src import runs
+from src import runs, sweeps
 
 log = logging.getLogger(__name__)
 
@@ -131,9 +132,22 @@ def wandb_logger(run: runs.Run, project: str, **options: Any) -> Logger:
     except wandb.errors.Error as error:
         log.warning("Weights & Biases cannot be reached (%s): this run is logged offline", str(error).splitlines()[0])
         experiment = start("offline")
+    experiment.config.update(_identity(run), allow_val_change=True)
     if experiment.settings.mode == "offline":
         log.info("W&B is offline; to upload this run: wandb sync %s", experiment.settings.sync_dir)
     return WandbLogger(experiment=experiment, save_dir=str(run.directory))
+
+
+def _identity(run: runs.Run) -> dict[str, Any]:
+    """Return what leads from a W&B run back to its directory, and the names that dashboards group runs by."""
+    recorded = runs.recorded(run.directory)
+    config: Any = OmegaConf.to_container(run.config)
+    return {
+        "run": recorded,
+        "experiment_name": sweeps.by_key(recorded["overrides"]).get("experiment", "").partition("=")[2],
+        "cell_name": sweeps.cell_of(config),
+        "task_name": sweeps.task_of(config),
+    }
 
 
 def close_wandb() -> None:

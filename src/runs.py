@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ DATA_DIR = "data_dir"  # nor does where corpora lie, in whatever section
 CONFIG, OVERRIDES, PROVENANCE, DIFF = "config.yaml", "overrides.yaml", "provenance.json", "git.diff"
 DONE, FAILED = "DONE", "FAILED"
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
-METRICS, EXAMPLES = "metrics.csv", "examples.txt"
+METRICS, EXAMPLES, LOCK = "metrics.csv", "examples.txt", ".lock"
 LONGEST_NAME = 180  # file systems allow 255 bytes
 
 
@@ -118,13 +118,31 @@ def read_results(directory: Path) -> dict[str, float]:
 
 def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
     """Return the steps (numbers of optimizer steps taken) and values at which a metric was logged in metrics.csv."""
-    steps, values = [], []
+    return read_curves(directory, (name,))[0][name]
+
+
+def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[int], list[float]]], bool]:
+    """Return of each metric what `read_metrics` does, and whether the file's last line, left out then, is cut off.
+
+    Raises:
+        ValueError: what stands there are no steps and numbers.
+    """
+    curves: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}
     with (directory / METRICS).open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row.get(name):
-                steps.append(int(row["step"]) + 1)
-                values.append(float(row[name]))
-    return steps, values
+        text = file.read()
+    whole = text[: text.rfind("\n") + 1]
+    reader = csv.reader(whole.splitlines())
+    header = next(reader, [])
+    if header and "step" not in header:
+        raise ValueError(f"{METRICS} has no column step")
+    columns = [(header.index(name), *curves[name]) for name in names if name in header]
+    step_column = header.index("step") if columns else 0
+    for row in reader:
+        for column, steps, values in columns:
+            if column < len(row) and row[column]:
+                steps.append(int(row[step_column]) + 1)
+                values.append(float(row[column]))
+    return curves, whole != text
 
 
 def resolve(config: DictConfig) -> DictConfig:
@@ -217,7 +235,7 @@ def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | Non
 
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
-    with (directory / ".lock").open("a") as file:
+    with (directory / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -260,6 +278,14 @@ def _write_provenance(directory: Path) -> None:
     if difference:
         (directory / DIFF).write_text(difference + "\n")
     write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")
+
+
+def recorded(directory: Path) -> dict[str, Any]:
+    """Return what a dashboard needs to know of a run to lead back to it: where it lies, and where it comes from."""
+    provenance = json.loads((directory / PROVENANCE).read_text())
+    kept = {name: provenance.get(name) for name in ("id", "started", "command", "git_commit", "host")}
+    overrides = OmegaConf.to_container(OmegaConf.load(directory / OVERRIDES))
+    return {**kept, "directory": str(directory), "overrides": overrides, "changed": (directory / DIFF).is_file()}
 
 
 def processor() -> str:

@@ -52,6 +52,7 @@ def fit_and_test(run: runs.Run) -> dict[str, Any]:
         except Interrupted:
             log.info("Stopped. To go on: python -m src.train resume=%s", run.directory)
             raise
+        build.log_results(loggers, results)
         build.log_picture(loggers, report.plot_losses(run.directory))
         return results
 

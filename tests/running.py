@@ -25,7 +25,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from src import build, cli, evaluate, generate, report, train
+from src import build, cli, dashboard, evaluate, generate, report, train
 from src.checks import OptionError
 from src.cli import choices as choices
 from src.data.corpora import Corpus, own_text
@@ -219,6 +219,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "evaluate": (evaluate.evaluate, "evaluate"),
     "generate": (generate.generate, "generate", generate.LITERAL),
     "report": (report.report, "_report/report"),
+    "dashboard": (dashboard.dashboard, "_report/dashboard"),
 }
 
 

@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from src import cli
 from tests.running import SMALL_COPY, SMALL_RECALL, choices, invoke, spawn
 
 CHEAP = (*SMALL_RECALL, "model=rnn")
@@ -214,3 +217,19 @@ def test_the_data_directory_is_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert "data_dir: /somewhere/else" in invoke("--cfg", "job", "--resolve").out
     monkeypatch.delenv("DATA_DIR")
     assert "data_dir: data\n" in invoke("--cfg", "job", "--resolve").out
+
+
+@pytest.mark.parametrize(
+    ("override", "shown"),
+    [
+        ("resume=outputs/copy/rum/2026-01-01_10-00-00-123456", "resume=outputs/copy/rum/2026-01-01_10-00-00-123456"),
+        ("resume=outputs/sweep/seed=1,lr=2", "\"resume='outputs/sweep/seed=1,lr=2'\""),
+        ("resume=my runs/it's", "\"resume='my runs/it\\'s'\""),
+    ],
+)
+def test_a_command_that_is_shown_is_what_one_types(override: str, shown: str) -> None:
+    if "\\" not in shown:
+        assert cli.typed([cli.plain(override)]) == shown
+    [word] = shlex.split(cli.typed([cli.plain(override)]))
+    parsed = OverridesParser.create().parse_override(word)
+    assert str(parsed.value()) == override.partition("=")[2]

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from src import build, figures
 from src.cli import choices, quote
 from src.generate import LITERAL, choose
-from tests.running import ROOT, SMALL, build_or_skip, compose_config
+from tests.running import CONF, ROOT, SMALL, build_or_skip, compose_config
 
 COMMANDS = [
     line
@@ -20,7 +20,7 @@ COMMANDS = [
     for line in block.splitlines()
 ]
 TRAIN, EVALUATE, REPORT = "python -m src.train", "python -m src.evaluate", "python -m src.report"
-GENERATE = "python -m src.generate"
+GENERATE, DASHBOARD = "python -m src.generate", "python -m src.dashboard"
 
 
 def overrides_of(command: str) -> list[str]:
@@ -31,7 +31,7 @@ def overrides_of(command: str) -> list[str]:
 def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
-        assert command.startswith((TRAIN, EVALUATE, GENERATE, REPORT, "make ")), command
+        assert command.startswith((TRAIN, EVALUATE, GENERATE, REPORT, DASHBOARD, "make ")), command
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(TRAIN) and "resume=" not in c])
@@ -43,10 +43,23 @@ def test_train_commands_compose_and_build(command: str) -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(REPORT)])
 def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) -> None:
-    allowed = {"sweep": choices("sweep"), "figure": figures.NAMES, "run": ["outputs/recall", "outputs/questions"]}
+    allowed = {
+        "sweep": [*choices("sweep"), "outputs/sweep"],
+        "figure": figures.NAMES,
+        "run": ["outputs/recall", "outputs/questions"],
+        "watch": ["true"],
+        "runs": ["true"],
+        "save": ["[table1.html,table1.tex]"],
+    }
     for override in overrides_of(command):
         key, _, value = override.partition("=")
         assert value in allowed[key]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(DASHBOARD)])
+def test_dashboard_commands_give_what_there_is(command: str) -> None:
+    options = OmegaConf.load(CONF / "_report" / "dashboard.yaml")
+    assert {override.partition("=")[0] for override in overrides_of(command)} <= set(options)
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(GENERATE)])

@@ -1,5 +1,6 @@
 """Tables and pictures of runs and of sweeps, and evaluation with the numbers that training ended with."""
 
+import fcntl
 import itertools
 import json
 import math
@@ -7,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
@@ -15,16 +17,7 @@ from omegaconf import OmegaConf
 from src import report, runs, sweeps
 from src.data import corpora, ngrams
 from tests.running import SMALL_COPY, Outcome, choices, invoke, spawn
-
-RESULTS = {
-    "test/loss": 0.02,
-    "test/accuracy": 0.875,
-    "test/sequence_accuracy": 0.5,
-    "test/baseline": 0.04,
-    "monitor": 0.02,
-    "parameters": 13_710,
-    "seconds_a_step": 0.0123456,
-}
+from tests.written import FIG4, RESULTS, TABLE1, metrics, write_answers, write_run
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +89,6 @@ def test_losses_are_drawn(run: Path) -> None:
     assert len(colours) > 20, "nothing but paper"
 
 
-def metrics(directory: Path, text: str) -> Path:
-    (directory / "metrics.csv").write_text(text)
-    return directory
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -130,37 +118,6 @@ def test_metrics_are_read_with_the_number_of_steps_taken(tmp_path: Path) -> None
     assert runs.read_metrics(tmp_path, "train/loss") == ([5, 10], [0.5, 0.125])
     assert runs.read_metrics(tmp_path, "val/loss") == ([5], [0.25])
     assert runs.read_metrics(tmp_path, "nothing") == ([], [])
-
-
-TABLE1, FIG4 = "rum_paper/table1", "rum_paper/fig4"
-LOSSES = "step,train/loss,train/baseline\n" + "".join(f"{5 * n - 1},{1 / n},0.8\n" for n in range(1, 9))
-
-
-def write_run(
-    directory: Path,
-    experiment: str,
-    *overrides: str,
-    seed: int = 1,
-    length: int | None = None,
-    accuracy: float | None = None,
-    steps: int = 100_000,
-    losses: str = LOSSES,
-) -> Path:
-    """Write the files of a run that a report reads; it is DONE if it has an accuracy. Returns its directory."""
-    run = directory / f"{experiment}-{length}-{seed}-{'-'.join(overrides)}"
-    run.mkdir(parents=True)
-    axes = [f"experiment={experiment}", f"seed={seed}", "logger=none", "~callbacks.progress_bar"]
-    if length is None:
-        length = 30
-    else:
-        axes.append(f"task.length={length}")
-    (run / "overrides.yaml").write_text(OmegaConf.to_yaml([*axes, *overrides]))
-    (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"length": length}}))
-    metrics(run, losses)
-    if accuracy is not None:
-        done = {**RESULTS, "test/accuracy": accuracy, "parameters": 12_000 + length, "steps": steps}
-        (run / "DONE").write_text(json.dumps(done))
-    return run
 
 
 def report_of(directory: Path) -> tuple[dict[str, list[str]], str]:
@@ -201,7 +158,8 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
     assert cells["uRNN (not in the paper)"] == ["missing", "–", "missing", "–", "–", "–"]
     assert list(cells) == [paper["row"] for paper in sweeps.load("rum_paper_table1").papers.values()]
     assert "Runs missing: 47, not done: 0." in printed
-    assert f"python -m src.train sweep=rum_paper_table1 hydra.sweep.dir={tmp_path}\n" in printed
+    given = "logger=none '~callbacks.progress_bar'"
+    assert f"python -m src.train sweep=rum_paper_table1 {given} hydra.sweep.dir={tmp_path}\n" in printed
 
 
 def test_runs_that_are_not_done_are_told(tmp_path: Path) -> None:
@@ -239,8 +197,9 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", short, "threads=1", accuracy=0.1, steps=300)
     cells, printed = report_of(tmp_path)
     assert cells["GRU"][0] == "10.0 seed 1 300 steps seed 2 missing"
-    assert f"all with {short}" in printed
-    assert f"sweep=rum_paper_table1 {short} hydra" in printed
+    assert f"all with {short}" in " ".join(printed.split())
+    # a job's directory is named after all that was given
+    assert f"sweep=rum_paper_table1 {short} logger=none threads=1 '~callbacks.progress_bar' hydra" in printed
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.3)
     write_run(tmp_path, f"{TABLE1}/gru", length=4, accuracy=0.4)
     cells, printed = report_of(tmp_path)
@@ -264,6 +223,9 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
         ("overrides.yaml", "{"),
         ("overrides.yaml", ""),
         ("metrics.csv", "step,train/loss\nx,y\n"),
+        ("metrics.csv", "\0\0,\0\n1,2\n"),
+        ("DONE", ""),
+        ("DONE", "[]"),
     ],
 )
 def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
@@ -275,6 +237,17 @@ def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name:
     cells, printed = report_of(tmp_path)
     assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
     assert re.search(rf"^{re.escape(str(broken))}: cannot be read: \S", printed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", ["[", "[]", None])
+def test_numbers_without_provenance_are_told(tmp_path: Path, text: str | None) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    (written / "provenance.json").unlink()
+    if text is not None:
+        (written / "provenance.json").write_text(text)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert f"{written}: provenance.json cannot be read: no commit or command is known\n" in printed
 
 
 def test_what_lies_in_a_run_directory_is_no_run(tmp_path: Path) -> None:
@@ -311,13 +284,14 @@ def test_curves_are_drawn_of_every_row_in_two_panels(tmp_path: Path, monkeypatch
     legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert legend == ["LSTM", "uRNN\noptimizer.lr=0.1 (not done)", "memoryless baseline"]
     for axes in (upper, lower):
-        one, two, other, baseline = axes.lines
-        assert list(one.get_xdata()) == [5, 10, 15, 20, 25, 30, 35, 40]
-        assert list(one.get_ydata())[:2] == [1, 0.5]
+        both, other, baseline = axes.lines
+        seeds = np.split(both.get_xdata(), [9])
+        assert [list(steps[:-1]) for steps in seeds] == [[5, 10, 15, 20, 25, 30, 35, 40]] * 2
+        assert all(np.isnan(steps[-1]) for steps in seeds)
+        assert list(both.get_ydata())[:2] == [1, 0.5]
         assert set(baseline.get_ydata()) == {0.8}
-        look = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in (one, two, other)]
-        assert look[0] == look[1]
-        assert all(here != there for here, there in zip(look[0], look[2], strict=True))
+        look = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in (both, other)]
+        assert all(here != there for here, there in zip(*look, strict=True))
     assert re.search(r"LSTM +0\.0200 +0\.5000 +12\.5 ± 0\.0  stays at the baseline", outcome.out)
     assert "unfinished at step 40" in outcome.out
 
@@ -377,12 +351,15 @@ def test_a_directory_with_rows_of_several_sweeps_gives_them_all(
             ["sweep=rum_paper_fig4"],
             "sweep=rum_paper_fig4: has not been run yet: python -m src.train sweep=rum_paper_fig4",
         ),
-        (["sweep={}"], "sweep={}: there is no run there, let alone one of a row of {SWEEPS}"),
+        (["sweep={}"], "sweep={}: there is no run there"),
         (["figure=nothing"], "figure=nothing: must be one of target_kernel, "),
         (["figure=target_kernel"], "run=<nothing>: must be a run directory"),
         (["figure=target_kernel", "run={}"], "run={}: must be a run directory, one that holds config.yaml"),
         (["run={}"], "run={}: is what a figure is drawn of; figure=<name> says which"),
-        (["sweeps=1"], "sweeps: no such option; allowed: sweep, figure, run"),
+        (["sweep={}", "save=table.pdf"], "save=table.pdf: must end in one of .html, .md, .tex, .csv"),
+        (["sweep={}", "watch=2"], "watch=2: must be true or false"),
+        (["sweep=wandb:gyre"], "sweep=wandb:gyre: must be wandb:<entity>/<project>"),
+        (["sweeps=1"], "sweeps: no such option; allowed: sweep, save, runs, watch, figure, run"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -394,9 +371,35 @@ def test_bad_input_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_of_no_row_are_told(run: Path) -> None:
-    error = invoke(f"sweep={run.parent}", entry="report").error
-    assert error.startswith(f"sweep={run.parent}: none of the 1 runs there is of a row of rum_paper_fig4, ")
+def test_runs_of_no_row_have_a_table_of_what_differs(tmp_path: Path) -> None:
+    for rate, seed, loss in ((0.1, 1, 0.02), (0.1, 2, 0.04), (0.2, 1, None)):
+        given = ("task.delay=3", "model=gru", f"optimizer.lr={rate}")
+        written = write_run(tmp_path, "none", *given, seed=seed, accuracy=None if loss is None else 0.5)
+        (written / "overrides.yaml").write_text(OmegaConf.to_yaml([*given, f"seed={seed}", "threads=1"]))
+        if loss is not None:
+            (written / "DONE").write_text(json.dumps({**RESULTS, "test/loss": loss, "steps": 40}))
+    cells, printed = report_of(tmp_path)
+    # the deviation of two values is their distance over √2
+    expected = ["2 of 2 seeds 1, 2 40 steps", "0.0300 ± 0.0141", "0.7500", "87.5 ± 0.0", "13,710"]
+    assert cells["model=gru optimizer.lr=0.1"] == expected
+    assert cells["model=gru optimizer.lr=0.2"][0] == "0 of 1 seed 1 unfinished at step 40"
+    assert "all with task.delay=3" in " ".join(printed.split())
+    resume = "Runs missing: 0, not done: 1. To go on: python -m src.train \"resume='"
+    assert f"{resume}{tmp_path}/none-None-1-task.delay=3-model=gru-optimizer.lr=0.2'\"\n" in printed
+
+
+def test_the_rest_of_a_multirun_is_told_with_its_command(tmp_path: Path) -> None:
+    given = ["model=gru,lstm", "optimizer.lr=0.1,1e-3", "task.delay=3", "~callbacks.progress_bar"]
+    written = write_run(tmp_path, "none", accuracy=0.5)
+    job = ["model=gru", "optimizer.lr=0.1", "task.delay=3", "~callbacks.progress_bar=null"]
+    (written / "overrides.yaml").write_text(OmegaConf.to_yaml(job))
+    sweeper = {"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper", "params": None}
+    overrides = {"task": given, "hydra": [f"hydra.sweep.dir={tmp_path}", "hydra.mode=MULTIRUN"]}
+    multirun = {"hydra": {"overrides": overrides, "sweeper": sweeper}}
+    (tmp_path / "multirun.yaml").write_text(OmegaConf.to_yaml(multirun))
+    command = f"model=gru,lstm optimizer.lr=0.1,1e-3 task.delay=3 '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}"
+    expected = f"Runs missing: 3, not done: 0. To go on: python -m src.train -m {command}\n"
+    assert expected in report_of(tmp_path)[1]
 
 
 def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,22 +455,6 @@ def test_a_table_in_bits_has_ngrams_below_its_rows(tmp_path: Path, monkeypatch: 
     assert f"No n-grams: path={text}: cannot be read (No such file or directory)\n" in printed
 
 
-TABLE2 = "rum_paper/table2"
-
-
-def write_answers(
-    directory: Path, row: str, qa: int | str, accuracy: float | None, seed: int = 1, **more: float
-) -> Path:
-    """Write a run of a task of bAbI."""
-    run = write_run(directory, f"{TABLE2}/{row}", f"task.qa={qa}", seed=seed, accuracy=accuracy, steps=300)
-    (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"qa": qa}}))
-    if accuracy is not None:
-        results = {**json.loads((run / "DONE").read_text()), "test/majority": 0.5, "parameters": 60_000.0}
-        results |= {f"test/{name}": value for name, value in more.items()}
-        (run / "DONE").write_text(json.dumps(results))
-    return run
-
-
 def test_a_table_of_tasks_has_averages_beside_the_papers_and_counts_what_is_solved(tmp_path: Path) -> None:
     for qa in range(1, 21):
         write_answers(tmp_path, "lstm", qa, 0.95 if qa < 3 else 0.5, stand_ins=float(qa == 3))
@@ -499,3 +486,114 @@ def test_a_table_of_tasks_has_averages_beside_the_papers_and_counts_what_is_solv
     assert "° trained on the 1k file" in outcome.out
     assert "* on GENERATED stories" in outcome.out
     assert "python -m src.train sweep=rum_paper_table2 " in outcome.out
+
+
+def write_failure(directory: Path, row: str, *lines: str) -> Path:
+    """Write a run that ended with a traceback of these last lines."""
+    failed = write_run(directory, f"{TABLE1}/{row}")
+    traceback = ["Traceback (most recent call last):", '  File "src/train.py", line 9, in train', "    raise", *lines]
+    (failed / "FAILED").write_text("\n".join(traceback) + "\n")
+    return failed
+
+
+def test_failures_are_told_with_their_reasons(tmp_path: Path) -> None:
+    memory = "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: 720000000000 bytes."
+    reasons = {
+        "gru": ("src.build.LocatedError: model.cell.zoneout=7: must be below 1",),
+        "lstm": ("src.callbacks.NonFiniteError: step 2: the loss is nan",),
+        "goru": (memory, "Error code 12 (Cannot allocate memory)"),
+    }
+    failed = {row: write_failure(tmp_path, row, *lines) for row, lines in reasons.items()}
+    printed = report_of(tmp_path)[1]
+    for row, lines in reasons.items():
+        assert f"FAILED: {failed[row]}: {' '.join(lines)}\n" in printed
+
+
+def test_what_is_missing_in_a_sweep_is_all_that_its_command_runs(tmp_path: Path) -> None:
+    sweep = sweeps.load("rum_paper_table1")
+    for experiment, length, seed in itertools.product(*sweep.axes.values()):
+        if experiment != f"{TABLE1}/gru" or (length, seed) == ("30", "1"):
+            write_run(tmp_path, experiment, length=int(length), seed=int(seed), accuracy=0.5)
+    (tmp_path / "own" / "gru").mkdir(parents=True)
+    stopped = write_run(tmp_path, f"{TABLE1}/gru", length=50, seed=2)
+    stopped.rename(tmp_path / "own" / "gru" / "seed=2,task.length=50")  # as the sweep names it in its folder, own
+    printed = report_of(tmp_path)[1]
+    given = f"experiment={TABLE1}/gru logger=none '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}/own"
+    expected = f"Runs missing: 2, not done: 1. To go on: python -m src.train sweep=rum_paper_table1 {given}\n"
+    assert expected in printed
+    assert "resume=" not in printed
+
+
+def test_a_run_that_a_process_is_at_is_running(tmp_path: Path) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru")
+    with (written / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        running = sweeps.read(tmp_path)[0][0].state
+        assert ("resume=" in report_of(tmp_path)[1]) is not Path("/proc/locks").exists(), "it is left alone"
+    assert running == ("running at step 40" if Path("/proc/locks").exists() else "unfinished at step 40")
+    assert sweeps.read(tmp_path)[0][0].state == "unfinished at step 40"
+
+
+def test_runs_are_listed_on_demand_and_a_commit_that_is_not_the_code_is_marked(tmp_path: Path) -> None:
+    clean = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    changed = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.25)
+    (changed / "git.diff").write_text("+")
+    outcome = invoke(f"sweep={tmp_path}", "runs=true", entry="report")
+    assert f"GRU: seed 1, DONE, {clean}, commit ac466c4a76, W&B 0f22b828c43a, 2026-11-21" in outcome.out
+    assert f"GRU: seed 2, DONE, {changed}, commit ac466c4a76 + uncommitted changes, W&B" in outcome.out
+    assert outcome.out.count("    python -m src.train -m seed=1,2 '~callbacks.progress_bar'\n") == 2
+    assert str(clean) not in invoke(f"sweep={tmp_path}", entry="report").out
+
+
+@pytest.mark.parametrize("text", ["step,train/loss\n4,0.5\n9,0.12", "step,train/loss\n4,0.5\n9"])
+def test_metrics_that_are_half_written_count_up_to_the_last_whole_line(tmp_path: Path, text: str) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru", losses=text)
+    [job], told = sweeps.read(tmp_path)
+    assert (job.curves["train/loss"].steps, job.curves["train/loss"].values) == ([5], [0.5])
+    assert told == [f"{written}: the last line of metrics.csv is cut off and left out"]
+
+
+def test_a_thinned_curve_keeps_its_extremes_and_ends() -> None:
+    values = [math.sin(step) for step in range(1000)]
+    values[500], values[700], values[800] = 7.0, -7.0, math.nan
+    curve = sweeps.thin(list(range(1000)), values, points=100)
+    assert len(curve.steps) <= 102
+    assert (curve.steps[0], curve.steps[-1]) == (0, 999)
+    assert (max(curve.values), min(curve.values)) == (7.0, -7.0)
+    assert all(values[step] == value for step, value in zip(curve.steps, curve.values, strict=True))
+    assert curve.logged == 1000
+
+
+def test_results_that_are_not_finite_have_a_mean(tmp_path: Path) -> None:
+    for seed, accuracy in ((1, math.nan), (2, 0.5)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+    assert report_of(tmp_path)[0]["GRU"][0].startswith("nan ± nan")
+
+
+def test_a_watched_report_ends_when_all_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = [write_run(tmp_path, "none", "model=gru", seed=seed) for seed in (1, 2)]
+    for run in written:
+        (run / "overrides.yaml").write_text("- model=gru\n")
+
+    def finish_one(seconds: float) -> None:
+        run = written.pop()
+        (run / ("DONE" if written else "FAILED")).write_text(json.dumps({**RESULTS, "steps": 40}))
+
+    monkeypatch.setattr("src.report.time.sleep", finish_one)
+    out = invoke(f"sweep={tmp_path}", "watch=true", entry="report").out
+    lines = out.splitlines()
+    assert lines[:3] == ["0 done, 2 unfinished", "1 done, 1 unfinished", "1 done, 1 FAILED"]
+    assert "Runs on" in lines[3]
+
+
+def test_a_watched_report_is_ended_by_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("src.report.time.sleep", interrupt)
+    outcome = invoke(f"sweep={tmp_path}", "watch=true", entry="report")
+    assert outcome.status == 0
+    assert outcome.out.startswith("1 done, 51 missing\n")
+    assert "Table 1" in outcome.out

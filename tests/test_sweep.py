@@ -165,7 +165,9 @@ def assert_offline_wandb_runs(directories: list[Path]) -> None:
         (run,) = directory.glob("wandb/offline-run-*")
         ids.append(run.name.rpartition("-")[2])
         assert json.loads((directory / "provenance.json").read_text())["id"] == ids[-1]
-        assert list(run.glob("*.wandb"))
+        (log,) = run.glob("*.wandb")
+        # what dashboards and reports know a run by
+        assert all(name in log.read_bytes() for name in (b"cell_name", b"experiment_name", b"git_commit", b"overrides"))
     assert len(set(ids)) == len(directories)
 
 

@@ -10,13 +10,20 @@ and h' the context without its oldest symbol. After a context that training does
 (relative frequencies as P_1 would change characters of the Penn Treebank by less than 10⁻⁵ bits).
 """
 
+import hashlib
+import json
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from src.checks import check_integer
 from src.data.corpora import Corpus
+from src.runs import replace_when_written
+
+FORMAT = 1  # of the scores that are kept: another where their computation changes
 
 
 class Score(NamedTuple):
@@ -36,6 +43,33 @@ def evaluate(corpus: Corpus, order: int, split: str = "test") -> list[Score]:
     probabilities = witten_bell(corpus.splits["train"], corpus.splits[split], len(corpus.vocabulary), order)
     bits = [float(-np.log2(row).mean()) for row in probabilities]
     return [Score(index, value, math.pow(2, value)) for index, value in enumerate(bits, start=1)]
+
+
+def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[Score]:
+    """Return what `evaluate` does on the test split, from a file in one of the folders where it was done before.
+
+    The file is named after the texts' content. Where no folder can be written it is done each time.
+
+    Raises:
+        OptionError: as `evaluate`.
+    """
+    content = hashlib.sha256(f"{FORMAT} {order} {len(corpus.vocabulary)}".encode())
+    for split in ("train", "test"):
+        content.update(np.asarray(corpus.splits[split], dtype=np.int64).tobytes())
+    names = [folder / f"ngrams-{content.hexdigest()[:16]}.json" for folder in folders]
+    for name in names:
+        try:
+            return [Score(*saved) for saved in json.loads(name.read_text())]
+        except (OSError, ValueError, TypeError):  # not there, or damaged
+            continue
+    scores = evaluate(corpus, order)
+    for name in names:
+        try:
+            replace_when_written(name, lambda temporary: temporary.write_text(json.dumps(scores)))
+            break
+        except OSError:
+            continue
+    return scores
 
 
 def witten_bell(train: np.ndarray, scored: np.ndarray, vocabulary_size: int, order: int) -> np.ndarray:

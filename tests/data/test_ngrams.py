@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from src.checks import OptionError
+from src.data import ngrams
 from src.data.corpora import Corpus, load, load_file
 from src.data.ngrams import evaluate, witten_bell
 
@@ -92,3 +93,22 @@ def test_penn_treebank_by_characters(tmp_path: Path) -> None:
     bits = {score.order: score.bits for score in evaluate(load("ptb_char", tmp_path), 7)}
     expected = {1: 4.346, 3: 2.648, 5: 1.691, 7: 1.539}
     assert {order: bits[order] for order in expected} == pytest.approx(expected, abs=1e-3)
+
+
+def test_scores_are_kept_by_the_content_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (tmp_path / name for name in ("first.txt", "second.txt"))
+    first.write_text("abcabcabd" * 100)
+    second.write_text("abcabcabd" * 99 + "abcabcaba")
+    (tmp_path / "file").write_text("")
+    kept = [tmp_path / "file" / "in", tmp_path / "kept"]
+    texts = [load_file(path, tmp_path) for path in (first, second)]
+    scores = [ngrams.evaluate_once(text, 3, kept) for text in texts]
+    assert scores == [ngrams.evaluate(text, 3) for text in texts]
+    files = sorted((tmp_path / "kept").iterdir())
+    assert len(files) == 2
+    monkeypatch.setattr(ngrams, "evaluate", lambda *_: pytest.fail("was done before"))
+    assert [ngrams.evaluate_once(text, 3, kept) for text in texts] == scores
+    monkeypatch.undo()
+    for file in files:
+        file.write_text("[[1,")
+    assert [ngrams.evaluate_once(text, 3, kept) for text in texts] == scores
