@@ -20,7 +20,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from src.checks import OptionError
 from src.interrupt import Interrupted
+from src.launchers import JobError
+from src.sweepers import SweepError
 
+sys.path.append(str(Path(__file__).parent / "plugins"))  # Hydra looks for plugins along it
 CONFIG_PATH = str(Path(__file__).parents[1] / "conf")
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
@@ -60,8 +63,8 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
         hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
-    except JobError as error:
-        fail(f"not all jobs of the sweep succeeded; the first to fail was {error}")
+    except SweepError as error:
+        fail(str(error))
     except Exception as error:
         if wants_traceback:
             raise
@@ -94,10 +97,6 @@ def quote(override: str) -> str:
         return override
     escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation
     return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
-
-
-class JobError(Exception):
-    """A job of a sweep failed; the others go on."""
 
 
 def fail(message: str) -> NoReturn:
