@@ -119,6 +119,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'writing'}: {error.strerror or error}"
     first_line = (str(error).strip() or "no message").splitlines()[0]
+    if isinstance(error, MemoryError) or "memory" in first_line and "allocate" in first_line:  # of a CPU, of a GPU
+        return f"out of memory: {first_line.rpartition('Allocator: ')[2]}"
     return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 

@@ -8,6 +8,7 @@ Imports no torch, and an engine only when it is chosen.
 """
 
 import contextlib
+import ctypes
 import importlib
 import logging
 import os
@@ -36,6 +37,7 @@ from src.interrupt import SIGNALS, Interrupted
 log = logging.getLogger(__name__)
 
 POLL = 0.2  # seconds
+PR_SET_PDEATHSIG = 1  # of prctl.h
 
 
 class JobError(Exception):
@@ -340,11 +342,11 @@ class Worker:
 
 
 def _enter(sweep: int, output: Path) -> None:
-    """Set up a worker: a process group of its own, which Ctrl-C does not reach, its output in a file.
+    """Set up a worker: a session of its own, which Ctrl-C does not reach, its output in a file.
 
-    It ends with the sweep: nobody else may write to its job's directory before the sweep is started again.
+    It ends with the sweep, or its job would go on writing where the next start of the sweep goes on.
     """
-    os.setpgid(0, 0)
+    os.setsid()
     with output.open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -352,9 +354,11 @@ def _enter(sweep: int, output: Path) -> None:
     def watch() -> None:
         while os.getppid() == sweep:
             time.sleep(POLL)
-        os.killpg(0, signal.SIGKILL)
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    if sys.platform == "linux":  # at once, and whatever the worker is doing
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Joblib(Engine):
@@ -457,7 +461,7 @@ class Slurm(Engine):
         folder = Path(str(self.config.hydra.sweep.dir), ".submitit").resolve()
         options = {f"{self.cluster}_max_num_timeout": self.requeues}
         try:
-            self.executor = submitit.AutoExecutor(folder / "%j", cluster=self.cluster, **options)
+            self.executor = submitit.AutoExecutor(folder, cluster=self.cluster, **options)
             own = {name: value for name, value in self.parameters.items() if self.cluster == "slurm" or "slurm_" not in name}
             self.executor.update_parameters(**own)
         except (RuntimeError, NameError, TypeError, ValueError) as error:

@@ -48,11 +48,13 @@ class Search(Sweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}
 
-    def conduct(self, jobs: Iterable[tuple[int, Sequence[str]]], total: int) -> Iterator[Finished]:
+    def conduct(
+        self, jobs: Iterable[tuple[int, Sequence[str]]], total: int, raises: bool = True
+    ) -> Iterator[Finished]:
         """Run jobs; say and yield how each ended, and at last which failed.
 
         Raises:
-            SweepError: some did.
+            SweepError: some did, where `raises`.
         """
         failures: list[BaseException] = []
         for count, finished in enumerate(self.launcher.run(jobs), 1):
@@ -68,6 +70,7 @@ class Search(Sweeper):
                 raise failure
         if failures:
             print("\nFailed:", *failures, sep="\n  ", file=sys.stderr)
+        if failures and raises:
             one = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
             raise SweepError(f"{one} of {total} failed, see above; the same command tries again what is not DONE")
 

@@ -1,6 +1,6 @@
 """Our launchers and sweepers where Hydra finds them: it takes plugins from the namespace hydra_plugins alone."""
 
-from src import launchers, sweepers
+from src import launchers, sweepers, tune
 
 
 class Local(launchers.Local):
@@ -21,3 +21,7 @@ class Ray(launchers.Ray):
 
 class Grid(sweepers.Grid):
     """A sweep without a sweeper of its own."""
+
+
+class Tune(tune.Tune):
+    """sweep=tune."""
