@@ -25,6 +25,7 @@ from src.sweepers import SweepError
 
 sys.path.append(str(Path(__file__).parent / "plugins"))  # Hydra looks for plugins along it
 CONFIG_PATH = str(Path(__file__).parents[1] / "conf")
+NO_GROUPS = ("wandb",)  # folders of conf/ that are no words of the command line: what W&B's agents read
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
@@ -84,7 +85,7 @@ def help_text(file: Path, overrides: list[str]) -> str:
     with open_dict(config):
         del config["hydra"]
     folders = sorted(folder.name for folder in file.parent.iterdir() if folder.is_dir())
-    groups = [name for name in folders if not name.startswith("_")]
+    groups = [name for name in folders if not name.startswith("_") and name not in NO_GROUPS]
     listed = "\n".join(f"{group}: {', '.join(choices(group))}" for group in groups) + "\n"
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config))
 
@@ -121,7 +122,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'writing'}: {error.strerror or error}"
     first_line = (str(error).strip() or "no message").splitlines()[0]
-    if isinstance(error, MemoryError) or "memory" in first_line and "allocate" in first_line:  # of a CPU, of a GPU
+    if isinstance(error, MemoryError) or ("memory" in first_line and "allocate" in first_line):  # of a CPU, of a GPU
         return f"out of memory: {first_line.rpartition('Allocator: ')[2]}"
     return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
 

@@ -1,10 +1,10 @@
 """How the jobs of a sweep are run: launcher=local, joblib, slurm, ray.
 
-Hydra's own launcher plugins are not used. joblib's loses the whole sweep with one worker that the system ends, and its
-workers go on writing when the sweep itself is ended; submitit's tells of the first failure alone and loses the others
-with a job that is killed; ray's cannot be installed beside today's cloudpickle. Here joblib, submitit and Ray are called
-by their own interfaces, and all behave alike: a job that fails, or whose process dies, is told, and the others go on.
-Imports no torch, and an engine only when it is chosen.
+Hydra's own launcher plugins are not used. With joblib's, one worker that the system ends takes the whole sweep with it,
+and when the sweep is ended its workers go on writing; submitit's tells the first failure alone; ray's cannot be
+installed beside today's cloudpickle. Here joblib, submitit and Ray are called by their own interfaces, and all behave
+alike: a job that fails, or whose process dies, is told with the reason, and the others go on. Imports no torch, and an
+engine only where it is chosen.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a job ended: with the value that it returned, or with an error; `before`: in an earlier start of the sweep."""
+    """How a job ended: with a value that it returned, or with an error; `before`: in an earlier start of the sweep."""
 
     job: Job
     value: Any = None
@@ -324,7 +324,9 @@ class Worker:
     def start(self) -> None:
         from joblib.externals.loky import ProcessPoolExecutor
 
-        self.pool = ProcessPoolExecutor(1, initializer=_enter, initargs=(os.getpid(), self.output), env=self.environment)
+        self.pool = ProcessPoolExecutor(
+            1, initializer=_enter, initargs=(os.getpid(), self.output), env=self.environment
+        )
         self.pid = self.pool.submit(os.getpid)
 
     def submit(self, job: Job) -> Any:
@@ -449,7 +451,9 @@ class Slurm(Engine):
         **parameters: of submitit's executor: timeout_min, cpus_per_task, gpus_per_node, slurm_partition, …
     """
 
-    def __init__(self, cluster: str = "slurm", n_jobs: int | None = None, requeues: int = 10, **parameters: Any) -> None:
+    def __init__(
+        self, cluster: str = "slurm", n_jobs: int | None = None, requeues: int = 10, **parameters: Any
+    ) -> None:
         if cluster not in ("slurm", "local"):
             raise OptionError(f"hydra.launcher.cluster={cluster}: must be one of slurm, local")
         self.cluster, self.n_jobs = cluster, check_jobs(n_jobs)
@@ -462,7 +466,11 @@ class Slurm(Engine):
         options = {f"{self.cluster}_max_num_timeout": self.requeues}
         try:
             self.executor = submitit.AutoExecutor(folder, cluster=self.cluster, **options)
-            own = {name: value for name, value in self.parameters.items() if self.cluster == "slurm" or "slurm_" not in name}
+            own = {
+                name: value
+                for name, value in self.parameters.items()
+                if self.cluster == "slurm" or "slurm_" not in name
+            }
             self.executor.update_parameters(**own)
         except (RuntimeError, NameError, TypeError, ValueError) as error:
             raise OptionError(f"launcher=slurm: {' '.join(str(error).split())}") from None
@@ -520,9 +528,9 @@ class Ray(Engine):
         total = self.ray.cluster_resources()
         gpus = self.gpus if total.get("GPU") else 0
         threads = {"OMP_NUM_THREADS": str(max(1, int(self.cpus)))}
-        self.remote = self.ray.remote(num_cpus=self.cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": threads})(
-            execute_elsewhere
-        )
+        self.remote = self.ray.remote(
+            num_cpus=self.cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": threads}
+        )(execute_elsewhere)
         room = min(total["CPU"] / self.cpus, total["GPU"] / gpus if gpus else float("inf"))
         if room < 1:
             raise OptionError(f"hydra.launcher.cpus={self.cpus:g}, gpus={self.gpus:g}: the cluster has not as many")

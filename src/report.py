@@ -122,7 +122,7 @@ def report(config: DictConfig) -> None:
     elif config.run is not None:
         raise OptionError(f"run={config.run}: is what a figure is drawn of; figure=<name> says which")
     elif config.sweep is None:
-        allowed = ", ".join(cli.choices("sweep"))
+        allowed = ", ".join(sweeps.names())
         raise OptionError(f"sweep=<nothing>: must be one of {allowed}, or a directory that holds runs; or give figure=")
     else:
         report_sweep(str(config.sweep))
@@ -139,7 +139,7 @@ def report_sweep(where: str) -> None:
     """
     directory = sweeps.find(where)
     jobs, broken = sweeps.read(directory)
-    names = cli.choices("sweep")
+    names = sweeps.names()
     known = [sweeps.load(name) for name in ([where] if where in names else names)]
     shown = [sweep for sweep in known if any(job.experiment in sweep.papers for job in jobs)]
     if not shown:

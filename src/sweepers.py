@@ -31,6 +31,10 @@ class Search(Sweeper):
         params: axes by key, in Hydra's grammar; the command line's go before.
     """
 
+    hydra_context: HydraContext
+    config: DictConfig
+    launcher: Jobs
+
     def __init__(self, params: dict[str, Any] | None = None) -> None:
         self.params = params or {}
 
@@ -48,9 +52,7 @@ class Search(Sweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}
 
-    def conduct(
-        self, jobs: Iterable[tuple[int, Sequence[str]]], total: int, raises: bool = True
-    ) -> Iterator[Finished]:
+    def conduct(self, jobs: Iterable[tuple[int, Sequence[str]]], total: int, raises: bool = True) -> Iterator[Finished]:
         """Run jobs; say and yield how each ended, and at last which failed.
 
         Raises:
@@ -62,7 +64,9 @@ class Search(Sweeper):
                 failures.append(finished.error)
             if self.launcher.elsewhere:
                 how = "FAILED" if finished.error else "was DONE" if finished.before else "DONE"
-                value = f": {finished.job.config.task.monitor} {finished.value:.6g}" if finished.value is not None else ""
+                value = (
+                    f": {finished.job.config.task.monitor} {finished.value:.6g}" if finished.value is not None else ""
+                )
                 log.info("%d of %d %s %s%s", count, total, how, finished.job.name, value)
             yield finished
         for failure in failures:

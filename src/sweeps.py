@@ -110,6 +110,13 @@ class Row:
     jobs: list[Job]
 
 
+def names() -> list[str]:
+    """Return the sweeps that say how they are shown: all but searches."""
+    return [
+        name for name in choices("sweep") if "report" in OmegaConf.load(Path(CONFIG_PATH) / "sweep" / f"{name}.yaml")
+    ]
+
+
 def load(name: str) -> Sweep:
     """Return a sweep by its name.
 
@@ -154,13 +161,13 @@ def find(where: str) -> Path:
     Raises:
         OptionError: there is none.
     """
-    names = choices("sweep")
-    directory = DIRECTORY / where if where in names else Path(where)
+    known = names()
+    directory = DIRECTORY / where if where in known else Path(where)
     if directory.is_dir():
         return directory
-    if where in names:
+    if where in known:
         raise OptionError(f"sweep={where}: has not been run yet: python -m src.train sweep={where}")
-    raise OptionError(f"sweep={where}: must be one of {', '.join(names)}, or a directory that holds runs")
+    raise OptionError(f"sweep={where}: must be one of {', '.join(known)}, or a directory that holds runs")
 
 
 def read(directory: Path) -> tuple[list[Job], list[str]]:

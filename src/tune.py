@@ -1,7 +1,7 @@
 """Search over options by Optuna: sweep=tune. Imports no torch, and Optuna only where a search runs.
 
-Hydra's Optuna plugin is not used: it needs Optuna 2.10 of 2021, cannot prune, and numbers its jobs anew in each call, so
-that a search that goes on writes over its own runs. Here a job's number is its trial's, and its run directory with it.
+Hydra's Optuna plugin is not used: it needs Optuna 2.10 of 2021, cannot prune, and numbers its jobs anew in each call,
+so that a search that goes on writes over its own runs. Here a job's number is its trial's, and so its run directory.
 """
 
 import csv
@@ -210,7 +210,8 @@ def distribution_of(override: Override) -> Any:
     axis = override.value()
     try:
         if isinstance(axis, IntervalSweep):
-            number = IntDistribution if isinstance(axis.start, int) and isinstance(axis.end, int) else FloatDistribution
+            whole = isinstance(axis.start, int) and isinstance(axis.end, int)
+            number: Any = IntDistribution if whole else FloatDistribution
             return number(axis.start, axis.end, log="log" in axis.tags)
         if isinstance(axis, RangeSweep) and all(isinstance(end, int) for end in (axis.start, axis.stop, axis.step)):
             values = range(int(axis.start or 0), int(axis.stop or 0), int(axis.step))

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from src import report, runs, sweeps
 from src.data import corpora, ngrams
-from tests.running import SMALL_COPY, Outcome, choices, invoke, spawn
+from tests.running import SMALL_COPY, Outcome, invoke, spawn
 
 RESULTS = {
     "test/loss": 0.02,
@@ -348,7 +348,7 @@ def test_curves_are_drawn_of_any_metrics(tmp_path: Path, losses: str) -> None:
     assert (tmp_path / "loss_curves.pdf").read_bytes().startswith(b"%PDF")
 
 
-@pytest.mark.parametrize("name", choices("sweep"))
+@pytest.mark.parametrize("name", sweeps.names())
 def test_every_sweep_says_how_it_is_shown(name: str) -> None:
     sweep = sweeps.load(name)
     assert sweep.title
@@ -390,7 +390,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = invoke(*(argument.format(tmp_path) for argument in arguments), entry="report").error
-    assert error.startswith(expected.format(tmp_path, SWEEPS=", ".join(choices("sweep"))))
+    assert error.startswith(expected.format(tmp_path, SWEEPS=", ".join(sweeps.names())))
     assert not list(tmp_path.iterdir())
 
 
