@@ -41,9 +41,10 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
         literal: options whose values are text that is taken as it stands, not in Hydra's grammar.
     """
     sys.argv[1:] = [quote(word) if word.partition("=")[0] in literal else word for word in sys.argv[1:]]
-    if any(word.startswith("sweep=") for word in sys.argv) and not any(word.startswith("-") for word in sys.argv):
-        sys.argv.append("-m")  # what the file says, but Hydra forgets it where something else is wrong
     file = Path(CONFIG_PATH, config_name)
+    names_sweep = (file.parent / "sweep").is_dir() and any(word.startswith("sweep=") for word in sys.argv)
+    if names_sweep and not any(word.startswith("-") for word in sys.argv):
+        sys.argv.append("-m")  # what the sweep's file says, but Hydra forgets where something else is wrong
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
 

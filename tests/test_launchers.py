@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from omegaconf import OmegaConf
 
 from src import launchers
 from src.launchers import share, visible_gpus
 from tests.launching import accident
-from tests.running import ROOT, SMALL_COPY, SMALL_RECALL, Outcome, assert_same_run, invoke, spawn
+from tests.running import ROOT, SMALL_COPY, SMALL_RECALL, Outcome, assert_same_run, compose_config, invoke, spawn
 
 COPY = tuple(option for option in SMALL_COPY if option != "task=copy")
 BOTH = tuple(option for option in SMALL_RECALL if not option.startswith(("task=", "task.length")))
@@ -81,6 +82,9 @@ def test_what_fails_or_is_lost_is_listed_with_its_reason_and_the_others_are_done
     outcome = sweep(*command, directory=tmp_path)
     assert "was DONE" in outcome.out
     assert len(here) == handed + 3, "what is DONE goes nowhere"
+    outcome = invoke("-m", "launcher=local", *command, "model.cell.hidden_size=4", f"hydra.sweep.dir={tmp_path}")
+    assert outcome.status == 0, "nor is it of another launcher's making"
+    assert outcome.err.count("is DONE and is not trained again") == 1
     assert logging.root.manager.disable == 0
 
 
@@ -159,6 +163,24 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     error = invoke("-m", "launcher=slurm", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep").error
     assert error.startswith("launcher=slurm: ")
+
+
+def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).write_text("#!/bin/sh\necho Submitted batch job 42\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    config = compose_config("launcher=slurm", "hydra.launcher.slurm_partition=gpu", hydra_too=True)
+    options = {str(key): value for key, value in config.hydra.launcher.items() if key != "_target_"}
+    slurm = launchers.Slurm(**options)
+    slurm.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+    assert slurm.begin() is None, "all jobs at once"
+    handed_in = slurm.submit(["one", "two", "three"])  # type: ignore[list-item]
+    assert [job.job_id for job in handed_in] == ["42_0", "42_1", "42_2"]
+    script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
+    for line in ("array=0-2%256", "partition=gpu", "signal=USR2@120", "time=240", "cpus-per-task=4", "gpus-per-node=1"):
+        assert f"#SBATCH --{line}\n" in script.read_text()
 
 
 # What follows starts processes that import torch.
