@@ -31,7 +31,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from src import runs
-from src.checks import OptionError, check_integer, check_real
+from src.checks import OptionError, check_integer, check_real, import_extra
 from src.interrupt import SIGNALS, Interrupted
 
 log = logging.getLogger(__name__)
@@ -421,21 +421,16 @@ class Joblib(Engine):
             worker.end()
 
 
-def _engine(name: str, launcher: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise OptionError(f"launcher={launcher}: needs the package {name}: pip install 'gyre[{launcher}]'") from None
-
-
 class Requeueable:
     """A job that submitit hands in again, as it is, when it is preempted or its time is over; it then goes on."""
 
     def __call__(self, job: Job) -> JobReturn:
+        # SLURM sends it ahead of a preemption, and would not requeue a job that ended by it
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         return execute_elsewhere(job)
 
     def checkpoint(self, job: Job) -> Any:
-        return _engine("submitit", "slurm").helpers.DelayedSubmission(self, job)
+        return import_extra("submitit", "launcher=slurm", "slurm").helpers.DelayedSubmission(self, job)
 
 
 class Slurm(Engine):
@@ -461,7 +456,7 @@ class Slurm(Engine):
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
 
     def begin(self) -> int | None:
-        submitit = _engine("submitit", "slurm")
+        submitit = import_extra("submitit", "launcher=slurm", "slurm")
         folder = Path(str(self.config.hydra.sweep.dir), ".submitit").resolve()
         options = {f"{self.cluster}_max_num_timeout": self.requeues}
         try:
@@ -514,7 +509,7 @@ class Ray(Engine):
         self.cpus = check_real("hydra.launcher.cpus", cpus, above=0)
 
     def begin(self) -> int:
-        self.ray = _engine("ray", "ray")
+        self.ray = import_extra("ray", "launcher=ray", "ray")
         self.running: set[Any] = set()
         options: dict[str, Any] = {"address": self.address}
         if self.address is None:

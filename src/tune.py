@@ -11,7 +11,7 @@ import logging
 import math
 import shlex
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from src import runs
-from src.checks import OptionError, check_integer
+from src.checks import OptionError, check_integer, import_extra
 from src.launchers import Finished, Slurm
 from src.sweepers import Search, SweepError, values_of
 
@@ -48,9 +48,12 @@ class Tune(Search):
         n_trials: in all: a search that is started again goes on until there are as many.
         storage: URL of Optuna's storage.
         study: name in the storage; None for the sweep's directory.
-        sampler: of optuna.samplers, without its seed.
-        pruner: of optuna.pruners, None for none.
+        sampler: node of a class of optuna.samplers, without its seed.
+        pruner: node of a class of optuna.pruners, None for none.
         seed: of the sampler.
+
+    Raises:
+        OptionError: Optuna is not installed, or a value that is not allowed.
     """
 
     def __init__(
@@ -59,11 +62,12 @@ class Tune(Search):
         n_trials: int,
         storage: str,
         study: str | None,
-        sampler: Callable[..., Any],
-        pruner: Any,
+        sampler: DictConfig,
+        pruner: DictConfig | None,
         seed: int,
     ) -> None:
         super().__init__(params)
+        import_extra("optuna", "sweep=tune", "tune")
         self.n_trials = check_integer("hydra.sweeper.n_trials", n_trials)
         self.seed = check_integer("hydra.sweeper.seed", seed, minimum=0)
         self.storage, self.study_name, self.sampler, self.pruner = storage, study, sampler, pruner
@@ -113,11 +117,13 @@ class Tune(Search):
             study = optuna.create_study(
                 study_name=name,
                 storage=storage,
-                sampler=self.sampler(seed=self.seed + len(known)),  # and not the same numbers again
-                pruner=self.pruner or optuna.pruners.NopPruner(),
+                sampler=made(self.sampler, "sampler", seed=self.seed + len(known)),  # and not the same numbers again
+                pruner=made(self.pruner, "pruner"),
                 direction="maximize" if config.task.mode == "max" else "minimize",
                 load_if_exists=True,
             )
+        except OptionError:
+            raise
         except Exception as error:
             reason = " ".join(str(error.__cause__ or error).split("\n")[0].split())
             raise OptionError(f"hydra.sweeper.storage={self.storage}: cannot be used: {reason}") from error
@@ -185,6 +191,23 @@ class Tune(Search):
         print_summary(summary, sorted(complete, key=lambda trial: trial.value, reverse=config.task.mode == "max"))
         print(f"All trials: {self.directory / TRIALS}\nThe best: {shlex.join(command)}")
         return float(best.value)
+
+
+def made(node: DictConfig | None, name: str, **options: Any) -> Any:
+    """Return what a node of the sweeper's stands for, Optuna's own that does nothing for none.
+
+    Raises:
+        OptionError: it stands for nothing, or has an option that is not allowed.
+    """
+    import optuna
+
+    if node is None:
+        return optuna.pruners.NopPruner()
+    try:
+        return instantiate(node, **options)
+    except Exception as error:
+        reason = " ".join(str(error).split("\n")[0].split())
+        raise OptionError(f"hydra.sweeper.{name}={node.get('_target_')}: {reason}") from error
 
 
 def exists(config: DictConfig, key: str) -> bool:
@@ -327,9 +350,9 @@ class Reporter:
         quiet_optuna()
         config = HydraConfig.get()
         sweeper = config.sweeper
-        pruner = instantiate(sweeper.pruner) or optuna.pruners.NopPruner()
         name = sweeper.study or str(Path(str(config.sweep.dir)))
-        study = optuna.load_study(study_name=name, storage=open_storage(sweeper.storage), pruner=pruner)
+        storage = open_storage(sweeper.storage)
+        study = optuna.load_study(study_name=name, storage=storage, pruner=made(sweeper.pruner, "pruner"))
         self.trial = optuna.trial.Trial(study, study.trials[config.job.num]._trial_id)
         self.reported = set(study.trials[config.job.num].intermediate_values)
 

@@ -179,7 +179,15 @@ def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, m
     handed_in = slurm.submit(["one", "two", "three"])  # type: ignore[list-item]
     assert [job.job_id for job in handed_in] == ["42_0", "42_1", "42_2"]
     script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
-    for line in ("array=0-2%256", "partition=gpu", "signal=USR2@120", "time=240", "cpus-per-task=4", "gpus-per-node=1"):
+    for line in (
+        "array=0-2%3",
+        "job-name=gyre",
+        "partition=gpu",
+        "signal=USR2@120",
+        "time=240",
+        "cpus-per-task=4",
+        "gpus-per-node=1",
+    ):
         assert f"#SBATCH --{line}\n" in script.read_text()
 
 

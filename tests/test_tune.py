@@ -153,6 +153,8 @@ def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path
         (["optimizer.rate=interval(0,1)"], "optimizer.rate: no such option; allowed: lr"),
         (["task=copy,nothing"], "task=nothing: must be one of"),
         (["hydra.sweeper.storage=nonsense"], "hydra.sweeper.storage=nonsense: cannot be used"),
+        (["hydra.sweeper.sampler._target_=optuna.samplers.None"], "hydra.sweeper.sampler=optuna.samplers.None: Error"),
+        (["hydra.sweeper.pruner.n_startup_trials=-1"], "hydra.sweeper.pruner=optuna.pruners.MedianPruner: Error"),
         (["launcher=slurm"], "hydra.launcher.n_jobs=null: must be a number of trials at once"),
         (["optimizer.lr=0.1", "model.cell.hidden_size=8"], "sweep=tune: nothing to search"),
     ],
@@ -161,6 +163,12 @@ def test_what_cannot_be_searched_is_refused_in_one_line(arguments: list[str], sa
     outcome = invoke(*SHORT, *arguments, f"hydra.sweep.dir={tmp_path}/search")
     assert said in outcome.error
     assert not list(tmp_path.rglob("trial_*"))
+
+
+def test_a_search_needs_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    error = search(tmp_path / "search").error
+    assert error == "sweep=tune: needs the package optuna: pip install 'gyre[tune]'"
 
 
 def test_an_interval_needs_a_search(tmp_path: Path) -> None:
