@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from src import processes, runs
+from src import processes, runs, tune
 from src.cells.base import RecurrentCell
 from src.checks import OptionError, check_integer, check_real
 from src.data.batching import Batch
@@ -272,6 +272,37 @@ class EarlyStopping(Callback):
             self.stopped = trainer.should_stop = True
             told = "never was a number" if self.best is None else f"was {self.best:.6g} {self.waited} validations ago"
             log.info("Stopped early after step %d: at its best %s %s", trainer.global_step, task.monitor, told)
+
+
+class Pruning(Callback):
+    """Tells the search that a run is a trial of about each validation, and ends the run if it is not worth going on.
+
+    It is tested and DONE as ever. A run that is no trial is left alone. That it was ended is in the checkpoint, for the
+    reason that `Solved` tells.
+    """
+
+    def __init__(self) -> None:
+        self.pruned = False
+        self._reporter: tune.Reporter | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"pruned": self.pruned}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.pruned = state["pruned"]
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        trainer.should_stop = trainer.should_stop or self.pruned
+        self._reporter = tune.reporter()  # only in the first of several processes
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit":
+            return
+        score = float(trainer.callback_metrics[task.monitor])
+        worthless = self._reporter is not None and self._reporter.should_prune(trainer.global_step, score)
+        if processes.any_of_all(worthless):
+            self.pruned = trainer.should_stop = True
+            log.info("Pruned after step %d: %s is %.6g", trainer.global_step, task.monitor, score)
 
 
 class Statistics(Callback):

@@ -1,5 +1,6 @@
 """Checks of option values; each failure is one line that names the option, its value and what is allowed."""
 
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -53,3 +54,11 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
     if value not in choices:
         raise OptionError(f"{name}={value}: must be one of {', '.join(choices)}")
     return str(value)
+
+
+def import_extra(package: str, option: str, extra: str) -> Any:
+    """Return a package that comes with an extra of pyproject.toml, else raise `OptionError`."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise OptionError(f"{option}: needs the package {package}: pip install 'gyre[{extra}]'") from None

@@ -23,8 +23,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from src.checks import OptionError
 from src.interrupt import Interrupted
+from src.launchers import JobError
+from src.sweepers import SweepError
 
+sys.path.append(str(Path(__file__).parent / "plugins"))  # Hydra looks for plugins along it
 CONFIG_PATH = str(Path(__file__).parents[1] / "conf")
+NO_GROUPS = ("wandb",)  # folders of conf/ that are no words of the command line: what W&B's agents read
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
@@ -41,6 +45,9 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
     """
     sys.argv[1:] = [quote(word) if word.partition("=")[0] in literal else word for word in sys.argv[1:]]
     file = Path(CONFIG_PATH, config_name)
+    names_sweep = (file.parent / "sweep").is_dir() and any(word.startswith("sweep=") for word in sys.argv)
+    if names_sweep and not any(word.startswith("-") for word in sys.argv):
+        sys.argv.append("-m")  # what the sweep's file says, but Hydra forgets where something else is wrong
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
 
@@ -63,8 +70,8 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
         hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
-    except JobError as error:
-        fail(f"not all jobs of the sweep succeeded; the first to fail was {error}")
+    except SweepError as error:
+        fail(str(error))
     except Exception as error:
         if wants_traceback:
             raise
@@ -82,7 +89,7 @@ def help_text(file: Path, overrides: list[str]) -> str:
     with open_dict(config):
         del config["hydra"]
     folders = sorted(folder.name for folder in file.parent.iterdir() if folder.is_dir())
-    groups = [name for name in folders if not name.startswith("_")]
+    groups = [name for name in folders if not name.startswith("_") and name not in NO_GROUPS]
     listed = "\n".join(f"{group}: {', '.join(choices(group))}" for group in groups) + "\n"
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config))
 
@@ -111,10 +118,6 @@ def typed(words: list[str]) -> str:
     )
 
 
-class JobError(Exception):
-    """A job of a sweep failed; the others go on."""
-
-
 def fail(message: str) -> NoReturn:
     """End the process with one line on standard error."""
     print(f"error: {message}", file=sys.stderr)
@@ -135,6 +138,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'writing'}: {error.strerror or error}"
     first_line = (str(error).strip() or "no message").splitlines()[0]
+    if isinstance(error, MemoryError) or ("memory" in first_line and "allocate" in first_line):  # of a CPU, of a GPU
+        return f"out of memory: {first_line.rpartition('Allocator: ')[2]}"
     return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 

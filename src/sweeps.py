@@ -306,7 +306,7 @@ def planned(directory: Path) -> Plan:
     try:
         hydra = _read_yaml(directory / "multirun.yaml")["hydra"]
         given, own, sweeper = hydra["overrides"]["task"], hydra["overrides"]["hydra"], hydra["sweeper"]
-        if not sweeper["_target_"].endswith(".BasicSweeper") or sweeper["params"]:
+        if not sweeper["_target_"].endswith((".BasicSweeper", ".Grid")) or sweeper["params"]:
             return Plan()
         axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, HydraException):
