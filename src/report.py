@@ -38,6 +38,9 @@ MEASURES = (
     ("bits", "test bits per symbol", ".4f"),
     ("perplexity", "test perplexity", ".2f"),
     ("accuracy", "test accuracy", ".2%"),
+    ("rouge1", "ROUGE-1", ".2f"),
+    ("rouge2", "ROUGE-2", ".2f"),
+    ("rougeL", "ROUGE-L", ".2f"),
     ("majority", "most frequent answer", ".2%"),
     ("sequence_accuracy", "sequences all right", ".2%"),
 )

@@ -23,7 +23,7 @@ from src.cli import CONFIG_PATH, choices, typed
 
 DIRECTORY = Path("outputs/sweep")  # as conf/sweep/_base.yaml has it
 LAYOUTS = ("table", "tasks", "curves")
-MEASURES = ("accuracy", "bits", "perplexity")
+MEASURES = ("accuracy", "bits", "perplexity", "rouge1", "rouge2", "rougeL")
 RESULTS = ("test/accuracy", "test/loss", "test/baseline", "parameters", "steps")
 CURVES = ("train/loss", "val/loss", *(f"val/{measure}" for measure in MEASURES))
 BASELINE = "train/baseline"
@@ -56,6 +56,7 @@ class Sweep:
         axes: the values of each key, in order; those of `experiment` are the rows.
         papers: what the paper says of each row, the node `paper` of its file in conf/experiment.
         ngrams: orders of the n-gram models that stand below the rows.
+        also: further measures, columns of a table that has no column.
         solved: the measure, as it is printed, from which on a line of the layout "tasks" counts as solved.
     """
 
@@ -68,6 +69,7 @@ class Sweep:
     papers: dict[str, dict[str, Any]]
     ngrams: tuple[int, ...] = ()
     solved: float = math.inf
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ def load(name: str) -> Sweep:
         {experiment: _paper(experiment) for experiment in axes["experiment"]},
         tuple(report.get("ngrams", ())),
         report.get("solved", math.inf),
+        tuple(check_choice("report.also", measure, MEASURES) for measure in report.get("also", ())),
     )
 
 

@@ -1,5 +1,6 @@
 """What a report says of runs: tables whose numbers know the runs behind them, and what is missing. Imports no torch."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +11,15 @@ from statistics import fmean, stdev
 from src import cli, runs, sweeps
 from src.sweeps import Job, Row, Sweep
 
-SCALES = {"accuracy": (100, 1), "bits": (1, 3), "perplexity": (1, 1)}  # factor and digits of a sweep's measure
+# factor and digits of a sweep's measure
+SCALES = {
+    "accuracy": (100, 1),
+    "bits": (1, 3),
+    "perplexity": (1, 1),
+    "rouge1": (1, 2),
+    "rouge2": (1, 2),
+    "rougeL": (1, 2),
+}
 MAJORITY = "majority"
 MARKS = {  # of results by what a run says of its data: sign and meaning
     "stand_ins": ("°", "trained on the 1k file, as the 10k one is not there"),
@@ -268,23 +277,26 @@ def _published(value: float | None, digits: int) -> Cell:
 
 
 def _paper_table(sweep: Sweep, rows: list[Row], references: dict[str, float]) -> Table:
-    """Return the sweep's measure and the size of each row beside the paper's, for each value of the sweep's column.
+    """Return the sweep's measures and the size of each row beside the paper's, for each value of the sweep's column.
 
     Below them stand references, of which nothing is trained.
     """
     columns = _columns(sweep, rows)
     name = sweep.column.split(".")[-1] if sweep.column else ""
-    measured = (head for column in columns for head in (f"{name}={column}" if name else "measured", "paper"))
+    views = [replace(sweep, measure=measure) for measure in (sweep.measure, *sweep.also)]
+    plain = [view.measure if sweep.also else "measured" for view in views]
+    shown = [f"{name}={column}" for column in columns] if name else plain
+    measured = (head for title in shown for head in (title, "paper"))
     heads = ("row", *measured, "parameters", "paper")
     _, digits = SCALES[sweep.measure]
     told: list[tuple[str, tuple[Cell, ...]]] = []
     for row in rows:
         cells: list[Cell] = []
-        for column in columns:
-            published = row.paper.get(sweep.measure)
+        for view, column in itertools.product(views, columns):
+            published = row.paper.get(view.measure)
             if isinstance(published, dict):
                 published = published.get(column)
-            cells += [_measured(sweep, _in_column(sweep, row, column), published), _published(published, digits)]
+            cells += [_measured(view, _in_column(sweep, row, column), published), _published(published, digits)]
         in_order = [job for column in columns for job in _in_column(sweep, row, column)]
         parameters = row.paper.get("parameters")
         size = Cell("–" if parameters is None else thousands(parameters))
