@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from src import cli
-from tests.running import SMALL_COPY, SMALL_RECALL, choices, invoke, spawn
+from tests.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
 
 CHEAP = (*SMALL_RECALL, "model=rnn")
 
@@ -233,3 +234,15 @@ def test_a_command_that_is_shown_is_what_one_types(override: str, shown: str) ->
     [word] = shlex.split(cli.typed([cli.plain(override)]))
     parsed = OverridesParser.create().parse_override(word)
     assert str(parsed.value()) == override.partition("=")[2]
+
+
+@pytest.mark.parametrize("cell", choices("cell"))
+def test_each_side_of_a_network_of_two_takes_any_models_cell_with_its_options(cell: str) -> None:
+    sides = compose_config("model=lead", f"cell@model.decoder={cell}").model
+    assert sides.decoder == OmegaConf.merge(compose_config(f"model={cell}").model.cell, {"hidden_size": 256})
+    assert sides.encoder._target_ == "src.cells.lstm.LSTMCell"
+
+
+def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
+    error = invoke("model=lead", "cell@model.decoder=nope", "task=copy").error
+    assert error == f"cell=nope: must be one of {', '.join(choices('cell'))}"

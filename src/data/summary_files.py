@@ -32,7 +32,10 @@ def read(path: str, report: Report) -> Iterator[Article]:
     Raises:
         OptionError: as `Source`.
     """
-    source = None if path == STANDARD else Source(path)
+    try:
+        source = None if path == STANDARD else Source(path)
+    except OptionError as error:
+        raise OptionError(str(error).replace("path=", "input=", 1)) from None
     form = "jsonl" if source is None else source.form
     for number, (place, content, _) in enumerate(_standard_input() if source is None else source.records(), start=1):
         try:
@@ -82,12 +85,11 @@ class Output:
         if self.path is None:
             return self
         try:
-            self._file = self.path.open("a+b")
-            self._file.seek(0)
-            content = self._file.read()
+            content = self.path.read_bytes() if self.path.exists() else b""
             whole = content[: content.rfind(b"\n") + 1]
             for line in map(json.loads, whole.splitlines()):
                 self._done[line["number"]] = {key: line[key] for key in ("place", "summary")}
+            self._file = self.path.open("ab")
             self._file.truncate(len(whole))
         except OSError as error:
             raise OptionError(f"out={self.path}: cannot be written ({error.strerror})") from None

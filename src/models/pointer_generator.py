@@ -273,7 +273,7 @@ class PointerGenerator(nn.Module):
         encoder: makes a cell of the encoder from its input size; called once for each direction.
         decoder: makes the decoder's cell.
         vocabulary_size: V.
-        output_size: what a task passes to every model; V.
+        output_size: what a task passes to every model; words that are written are read again, so that it is V.
         embedding_size: X, of the embedding that encoder and decoder share.
         coverage: whether attention sees its own past. A checkpoint without it fits a network with it.
         backend: of the encoder (`src.models.recurrent.Recurrent`).
@@ -298,8 +298,6 @@ class PointerGenerator(nn.Module):
     ) -> None:
         super().__init__()
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=STOP_ID + 1)
-        if output_size not in (None, vocabulary_size):
-            raise OptionError(f"output_size={output_size}: must be {vocabulary_size}: words written are read again")
         self.coverage = check_boolean("coverage", coverage)
         self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))
         self.encoder = Recurrent(encoder, embedding_size, bidirectional=True, backend=backend)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from src.checks import OptionError
-from src.data.articles import read
+from src.data.articles import Pair, read
 from src.data.batching import IGNORED, BucketedBatches, SortedBatches
 from src.data.summaries import SummaryCorpus, load
-from src.data.summary_batches import EncodedSummaries
+from src.data.summary_batches import UNKNOWN_ID, EncodedSummaries, number
 from tests.data.examples import article, write_lines
 
 # a, b and . are in the vocabulary: 4, 5 and 6
@@ -144,3 +144,26 @@ def test_wrong_options_are_refused(corpus: SummaryCorpus) -> None:
         EncodedSummaries(corpus, "val", max_article=0)
     with pytest.raises(OptionError, match=r"^max_summary=0: must be an integer ≥ 1$"):
         EncodedSummaries(corpus, "val", max_summary=0)
+
+
+def test_pairs_in_memory_are_read_as_those_of_a_corpus(corpus: SummaryCorpus) -> None:
+    whole = EncodedSummaries(corpus, "test", max_article=9, max_summary=7)
+    rows = np.arange(len(whole))
+    pairs = [Pair(whole.article(row), tuple(whole.reference(row)), []) for row in rows.tolist()]
+    given = EncodedSummaries(number(pairs, corpus.vocabulary), "test", max_article=9, max_summary=7)
+    expected, found = whole.batch(rows), given.batch(rows)
+    for name in ("article", "article_extended", "lengths", "inputs", "targets", "rows"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    for row, (own, known) in enumerate(zip(found.own_words, expected.own_words, strict=True)):
+        assert given.words(found.targets[row].clamp(min=0), own) == whole.words(
+            expected.targets[row].clamp(min=0), known
+        )
+        assert (given.article(row), given.reference(row)) == (whole.article(row), whole.reference(row))
+
+
+def test_without_extended_numbers_a_word_that_is_lacking_is_unknown(corpus: SummaryCorpus) -> None:
+    encoded = EncodedSummaries(corpus, "test", max_summary=7)
+    for row in range(len(encoded)):
+        targets = encoded.batch(np.array([row])).targets[0]
+        expected = targets.where(targets < len(corpus.vocabulary), UNKNOWN_ID)
+        assert encoded.summary(row).tolist() == expected.tolist()

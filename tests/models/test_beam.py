@@ -160,3 +160,12 @@ def test_what_is_impossible_is_not_found() -> None:
 def test_wrong_options_are_told_in_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}$"):
         BeamSearch(**options)
+
+
+def test_a_changed_search_keeps_what_is_not_named() -> None:
+    search = BeamSearch(3, min_length=2, max_length=9, length_penalty=0.5, block_ngrams=3, forbidden=[1])
+    changed = search.changed(beam=5)
+    assert vars(changed) == {**vars(search), "beam": 5}
+    assert search.beam == 3
+    with pytest.raises(OptionError, match=r"^min_length=9: must be below max_length, 9$"):
+        search.changed(min_length=9)

@@ -360,7 +360,6 @@ def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> Non
     ("options", "message"),
     [
         ({"vocabulary_size": 3}, r"vocabulary_size=3: must be an integer ≥ 4"),
-        ({"output_size": 5}, r"output_size=5: must be 9: words written are read again"),
         ({"embedding_size": 0}, r"embedding_size=0: must be an integer ≥ 1"),
         ({"coverage": 1}, r"coverage=1: must be true or false"),
     ],
@@ -368,3 +367,29 @@ def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> Non
 def test_wrong_options_are_told_in_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}$"):
         PointerGenerator(lstm, lstm, **{"vocabulary_size": V, **options})
+
+
+@pytest.mark.parametrize("coverage", [False, True])
+def test_a_trace_tells_how_each_word_came_about(coverage: bool) -> None:
+    network = made(coverage=coverage)
+    with torch.no_grad():
+        trace = network.trace(WHOLE)
+        encoded, state = network.encode(WHOLE)
+    there = WHOLE.targets != IGNORED
+    torch.testing.assert_close(trace.attention[there].sum(dim=-1), torch.ones(int(there.sum())).double())
+    for step in range(WHOLE.targets.shape[1]):
+        # a word that stands in no article is copied by none, and one beyond the vocabulary by all
+        with torch.no_grad():
+            probabilities, state = network.decode_step(encoded, state, WHOLE.inputs[:, step])
+        for row, target in enumerate(WHOLE.targets[:, step].tolist()):
+            if target == IGNORED:
+                continue
+            places = WHOLE.article_extended[row, : WHOLE.lengths[row]] == target
+            share = trace.copied[row, step]
+            assert 0 <= share <= 1 + 1e-12
+            assert (share == 0) == (not places.any())
+            if target >= V:
+                assert share == pytest.approx(1)
+            # p_gen is the same for all words of a step: what is copied of this one tells it
+            copied = share * probabilities[row, target].exp()
+            assert copied <= trace.attention[row, step, : len(places)][places].sum() + 1e-12
