@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from src import dashboard, sweeps
-from tests.running import choices, invoke
+from tests.running import invoke
 
 interface = pytest.importorskip("wandb_workspaces.reports.v2.interface")
 
@@ -89,7 +89,7 @@ def test_what_was_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "report", lambda entity, project, sweep: Saved(sweep.name))
     assert invoke("entity=me", entry="dashboard").out.splitlines() == [
         "saved me/gyre once",
-        *(f"saved {name} once" for name in choices("sweep")),
+        *(f"saved {sweep.name} once" for sweep in sweeps.named()),
     ]
 
 

@@ -9,10 +9,10 @@ from itertools import islice
 import pytest
 from omegaconf import OmegaConf
 
-from src import build, figures
+from src import build, figures, sweeps
 from src.cli import choices, quote
 from src.generate import LITERAL, choose
-from tests.running import CONF, ROOT, SMALL, build_or_skip, compose_config
+from tests.running import CONF, ROOT, SMALL, SMALL_SUMMARIES, SUMMARIES, build_or_skip, compose_config, keep_small
 
 COMMANDS = [
     line
@@ -37,7 +37,12 @@ def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(TRAIN) and "resume=" not in c])
 def test_train_commands_compose_and_build(command: str) -> None:
     swept = [override.split(",")[0] for override in overrides_of(command)]
-    task = build_or_skip(compose_config(*swept))
+    for sweep in sweeps.named():
+        if f"sweep={sweep.name}" in swept and not any(word.startswith("experiment=") for word in swept):
+            swept.append(f"experiment={sweep.axes['experiment'][0]}")
+    config = compose_config(*swept)
+    keep_small(config, **SMALL_SUMMARIES)
+    task = build_or_skip(config)
     assert sum(parameter.numel() for parameter in task.parameters()) > 0
 
 
@@ -46,7 +51,7 @@ def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) ->
     allowed = {
         "sweep": [*choices("sweep"), "outputs/sweep"],
         "figure": figures.NAMES,
-        "run": ["outputs/recall", "outputs/questions"],
+        "run": ["outputs/recall", "outputs/questions", "outputs/norms"],
         "watch": ["true"],
         "runs": ["true"],
         "save": ["[table1.html,table1.tex]"],
@@ -64,15 +69,19 @@ def test_dashboard_commands_give_what_there_is(command: str) -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(GENERATE)])
 def test_generate_commands_give_what_a_generator_takes(command: str) -> None:
-    task_of_run = ("task=babi", "task.generated=true") if "story=" in command else ("task=text_file",)
-    task = build.build_task(compose_config(*task_of_run, "model.cell.hidden_size=2"))
-    shown = command.partition(" <<<")[0].replace("<run directory>", "outputs/own_text")
+    task_of_run: tuple[str, ...] = ("task=text_file", "model.cell.hidden_size=2")
+    if "story=" in command:
+        task_of_run = ("task=babi", "task.generated=true", "model.cell.hidden_size=2")
+    elif "input=" in command:
+        task_of_run = SUMMARIES
+    task = build.build_task(compose_config(*task_of_run))
+    shown = command.replace("<run directory>", "outputs/own_text").partition(" <")[0]
     words = [quote(w) if w.partition("=")[0] in LITERAL else w for w in shlex.split(shown)[3:]]
     config = OmegaConf.to_container(compose_config(*words, name="generate"))
     given = {name: value for name, value in config.items() if value is not None and name not in ("run", "checkpoint")}
     assert config["run"]
     generator = choose(task.generators(), given, "task")
-    if not {"surprisal", "story"} & set(given):
+    if not {"surprisal", "story", "input"} & set(given):
         assert "".join(islice(generator(**given), 5)).startswith(given.get("prompt", ""))
 
 

@@ -322,7 +322,7 @@ def test_curves_are_drawn_of_any_metrics(tmp_path: Path, losses: str) -> None:
     assert (tmp_path / "loss_curves.pdf").read_bytes().startswith(b"%PDF")
 
 
-@pytest.mark.parametrize("name", choices("sweep"))
+@pytest.mark.parametrize("name", [sweep.name for sweep in sweeps.named()])
 def test_every_sweep_says_how_it_is_shown(name: str) -> None:
     sweep = sweeps.load(name)
     assert sweep.title

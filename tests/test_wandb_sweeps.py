@@ -15,7 +15,7 @@ from src.cli import choices
 from tests.running import CONF, compose_config
 
 FILES = sorted((CONF / "wandb").glob("*.yaml"))
-GRIDS = sweeps.names()
+GRIDS = [sweep.name for sweep in sweeps.named()]
 
 
 def load(path: Path) -> dict[str, Any]:
