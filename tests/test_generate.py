@@ -31,6 +31,7 @@ from src.data.windows import Windows
 from src.models.prediction import distribution, read, sample
 from src.tasks.babi import BabiTask
 from src.tasks.base import SequenceTask
+from src.tasks.summarization import SummaryTask
 from src.tasks.text import TextTask
 from tests.running import SMALL_COPY, Outcome, build_task, choices, compose_config, invoke, spawn
 
@@ -473,7 +474,7 @@ def test_every_option_is_some_tasks_and_its_default_is_told() -> None:
     help_text = config.hydra.help.template
     options = {name for name in config if name not in ("hydra", "run", "checkpoint")}
     taken = {}
-    for task in (TextTask, BabiTask):
+    for task in (TextTask, BabiTask, SummaryTask):
         for generator in task.generators(object.__new__(task)):
             taken |= {name: option.default for name, option in generate.signature(generator).parameters.items()}
     assert set(taken) == options

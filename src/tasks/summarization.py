@@ -262,6 +262,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         input: str,
         out: str | None = None,
         html: str | None = None,
+        batch_size: int | None = None,
         beam: int | None = None,
         min_length: int | None = None,
         max_length: int | None = None,
@@ -274,6 +275,7 @@ class SummaryTask(SequenceTask[SummaryData]):
             input: path of `src.data.articles.Source`, or "-": standard input, which has an article, or lines of JSON.
             out: the file of the summaries, a line of JSON each. It is gone on with where it is there.
             html: the page that shows the first `ON_PAGE` of them.
+            batch_size: articles that are summarized at once; None: the run's eval_batch_size.
             beam, min_length, max_length, length_penalty, block_ngrams: of `BeamSearch`; None: as the run has them.
 
         Yields:
@@ -290,11 +292,12 @@ class SummaryTask(SequenceTask[SummaryData]):
             "block_ngrams": block_ngrams,
         }
         self.decoding = self.decoding.changed(**{name: value for name, value in search.items() if value is not None})
+        size = self.data.eval_batch_size if batch_size is None else check_integer("batch_size", batch_size)
         report, shown, count = Report(), list[Shown](), 0
         with Output(None if out is None else Path(out)) as output:
             articles = output.rest(read(input, report))
             started = told = time.monotonic()
-            while batch := list(islice(articles, self.data.eval_batch_size)):
+            while batch := list(islice(articles, size)):
                 encoded = self._encode([article.pair for article in batch], self.data.lengths["max_summary"])
                 written = self.write(self._batch(encoded), encoded)
                 for article, summary in zip(batch, written, strict=True):

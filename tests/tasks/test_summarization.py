@@ -204,7 +204,7 @@ def test_what_was_stopped_goes_on_and_counts_all_in_the_end(directory: Path, tmp
     told = [line for line in generate(directory, f"input={PAIRS}", f"out={whole}").err.splitlines() if "ROUGE" in line]
     first = whole.read_bytes().splitlines(keepends=True)
     out.write_bytes(b"".join(first[:37]) + first[37][:20])  # killed within a line
-    outcome = generate(directory, f"input={PAIRS}", f"out={out}")
+    outcome = generate(directory, f"input={PAIRS}", f"out={out}", "batch_size=7")
     assert "23 articles" in outcome.err
     assert told[0] in outcome.err
     assert out.read_bytes() == whole.read_bytes()
@@ -257,6 +257,7 @@ def test_what_cannot_be_used_is_named_and_counted(directory: Path, tmp_path: Pat
     [
         (("input=nowhere.jsonl",), "input=nowhere.jsonl: no such file or folder, or nothing in it"),
         (("input=page.pdf",), "input=page.pdf: must be a .jsonl, .csv or .bin file"),
+        ((f"input={PAIRS}", "batch_size=0"), "batch_size=0: must be an integer ≥ 1"),
         ((f"input={PAIRS}", "beam=0"), "beam=0: must be an integer ≥ 1"),
         ((f"input={PAIRS}", "min_length=9"), "min_length=9: must be below max_length, 6"),
         ((f"input={PAIRS}", "out={}"), "out={}: cannot be written (Is a directory)"),
