@@ -6,6 +6,7 @@ import random
 import resource
 import sys
 import time
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -484,23 +485,33 @@ class Averaging(WeightAveraging):
         super().on_save_checkpoint(trainer, task, checkpoint)
 
 
-class Examples(Callback):
-    """After each validation, appends one rendered example to examples.txt and logs it as text where loggers can."""
+class AfterValidation(Callback, ABC):
+    """Does something with the first batch of each validation in training, once that is over."""
 
     def __init__(self) -> None:
-        self._batch: Batch | None = None
+        self._batch: Any = None
+
+    @abstractmethod
+    def look(self, trainer: Trainer, task: Any, batch: Any) -> None:
+        """Look at the model and a batch."""
 
     def on_validation_batch_start(
-        self, trainer: Trainer, task: LightningModule, batch: Batch, index: int, dataloader_idx: int = 0
+        self, trainer: Trainer, task: LightningModule, batch: Any, index: int, dataloader_idx: int = 0
     ) -> None:
         if index == 0:
             self._batch = batch
 
-    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
-        if trainer.state.fn != "fit" or self._batch is None:
-            return
-        with torch.no_grad():
-            drawn = task.render(self._batch, task.predict(self._batch))
+    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
+        if trainer.state.fn == "fit" and self._batch is not None:
+            self.look(trainer, task, self._batch)
+
+
+class Examples(AfterValidation):
+    """After each validation, appends one rendered example to examples.txt and logs it as text where loggers can."""
+
+    @torch.no_grad()
+    def look(self, trainer: Trainer, task: Any, batch: Any) -> None:
+        drawn = task.render(batch, task.predict(batch))
         with (Path(trainer.default_root_dir) / runs.EXAMPLES).open("a") as file:
             file.write(f"step {trainer.global_step}\n{drawn}\n\n")
         for logger in trainer.loggers:
@@ -583,7 +594,7 @@ class Positions(Callback):
             self._file.log_metrics({str(place): loss for place, loss in enumerate(losses)}, trainer.global_step - 1)
 
 
-class Cosines(Callback):
+class Cosines(AfterValidation):
     """After each validation, appends to cosines.csv how cos θ_t is spread when its first batch is run once more.
 
     A row is a validation: `step`, the index of the last optimizer step taken, from 0, then for each of `BINS` equal
@@ -598,7 +609,7 @@ class Cosines(Callback):
     BINS = 50
 
     def __init__(self) -> None:
-        self._batch: Batch | None = None
+        super().__init__()
         self._cells: list[Any] = []
         self._file: MetricsFile
 
@@ -609,19 +620,11 @@ class Cosines(Callback):
             raise OptionError(f"callbacks.cosines: {', '.join(sorted(names))} records no cosines, RUMCell does")
         self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
 
-    def on_validation_batch_start(
-        self, trainer: Trainer, task: LightningModule, batch: Batch, index: int, dataloader_idx: int = 0
-    ) -> None:
-        if index == 0:
-            self._batch = batch
-
     @torch.no_grad()
-    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
-        if trainer.state.fn != "fit" or self._batch is None:
-            return
+    def look(self, trainer: Trainer, task: Any, batch: Any) -> None:
         with ExitStack() as stack:
             recorded = [stack.enter_context(cell.record_cosines()) for cell in self._cells]
-            task(self._batch)
+            task(batch)
         steps = [cosines for cell in recorded for cosines in cell]
         if not steps:  # the replay of a CUDA graph runs no Python
             raise OptionError("callbacks.cosines: model.backend=graph records none; allowed: reference, fused, compile")
@@ -632,7 +635,7 @@ class Cosines(Callback):
         self._file.log_metrics({f"{centre:.3g}": share for centre, share in shares}, trainer.global_step - 1)
 
 
-class Norms(Callback):
+class Norms(AfterValidation):
     """Logs the norms of figure 6 of Dangovski et al. (TACL 2019), of any model.
 
     With each logged step: `train/gradient_norm`, of the loss's gradient before clipping, and `train/hidden_norm`, the
@@ -650,7 +653,7 @@ class Norms(Callback):
     FILE = "step_gradients.csv"
 
     def __init__(self) -> None:
-        self._batch: Batch | None = None
+        super().__init__()
         self._cells: dict[str, RecurrentCell] = {}
         self._hidden: list[Tensor] = []
         self._figures: dict[str, float] = {}
@@ -692,18 +695,10 @@ class Norms(Callback):
             task.log_row(self._figures, trainer.global_step - 1)
             self._figures = {}
 
-    def on_validation_batch_start(
-        self, trainer: Trainer, task: Any, batch: Any, index: int, dataloader_idx: int = 0
-    ) -> None:
-        if index == 0:
-            self._batch = batch
-
-    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
-        if trainer.state.fn != "fit" or self._batch is None:
-            return
+    def look(self, trainer: Trainer, task: Any, batch: Any) -> None:
         # what was made in inference mode cannot be differentiated
         with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
-            batch = tree_map_only(Tensor, torch.clone, self._batch)
+            batch = tree_map_only(Tensor, torch.clone, batch)
             recorded = {name: stack.enter_context(cell.record_states()) for name, cell in self._cells.items()}
             loss = task.loss(task(batch), batch)
             hidden = {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from src import rouge, runs
+from src import rouge, runs, webpage
 from src.data.articles import Words
 from src.data.summary_files import joined
 
@@ -46,6 +46,7 @@ def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
+            file.write(webpage.start(title, STYLE))
             file.write(HEAD.substitute(title=html.escape(title)))
             for summary in shown:
                 file.write(_section(summary))
@@ -94,24 +95,12 @@ def _word(word: str, strength: float, more: str = "") -> str:
     return f'<span style="--a:{strength:.2f}"{more}>{html.escape(word)}</span>'
 
 
-HEAD = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --page: #ffffff; --ink: #1b1b1f; --faint: #5c5f66; --line: #d5d7db;
-  --look: 255 170 40; --copy: 60 150 230 }
-@media (prefers-color-scheme: dark) { :root { --page: #16171b; --ink: #e6e6e9; --faint: #a3a6ad; --line: #3a3c43;
-  --look: 190 100 0; --copy: 20 95 170 } }
-body { margin: 0 auto; max-width: 80rem; padding: 0.75rem 1.25rem; background: var(--page); color: var(--ink);
-  font: 16px/1.6 system-ui, sans-serif }
-h1 { margin: 0.5rem 0 0; font-size: 1.4rem; overflow-wrap: anywhere }
+STYLE = """\
+:root { --look: 255 170 40; --copy: 60 150 230 }
+@media (prefers-color-scheme: dark) { :root { --look: 190 100 0; --copy: 20 95 170 } }
+body { margin: 0 auto; max-width: 80rem; padding: 0.75rem 1.25rem; line-height: 1.6 }
 h2 { margin: 0; font-size: 1.05rem }
 h3 { margin: 1rem 0 0; font-size: 0.9rem; color: var(--faint) }
-p { margin: 0.25rem 0 }
 .faint { color: var(--faint); font-variant-numeric: tabular-nums }
 section { border-top: 1px solid var(--line); margin-top: 1.25rem; padding-top: 0.75rem }
 .beside { display: grid; grid-template-columns: 3fr 2fr; gap: 0 2rem }
@@ -121,9 +110,9 @@ span { border-radius: 3px; padding: 0.05em 0.1em }
 .summary span { background: rgb(var(--copy) / var(--a)); cursor: pointer }
 .summary span:hover, .summary span:focus { outline: 2px solid var(--ink) }
 .key span { padding: 0 0.5em; color: var(--ink) }
-</style>
-</head>
-<body>
+"""
+
+HEAD = Template("""\
 <header>
 <h1>$title</h1>
 <p class="faint key"><span style="background: rgb(var(--copy) / 0.8)">copied</span> a word of a summary, by the share

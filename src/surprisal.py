@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from src import runs
+from src import runs, webpage
 from src.data.vocabulary import END_OF_LINE, Decoder
 
 UNITS = {"char": "character", "word": "word", "byte": "byte"}
@@ -164,11 +164,8 @@ def write_page(path: Path, readings: Iterable[Reading], level: str, title: str) 
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(
-                HEAD.substitute(
-                    title=html.escape(title), unit="word" if level == "word" else "character", style=_style()
-                )
-            )
+            file.write(webpage.start(f"Surprisal of {title}", STYLE + _style()))
+            file.write(HEAD.substitute(title=html.escape(title), unit="word" if level == "word" else "character"))
             for cell in cells(mean.count(readings), level):
                 shown = html.escape(cell.gap) + _mark(cell, level)
                 file.write(shown + "\n" if cell.text.endswith("\n") else shown)
@@ -249,30 +246,18 @@ def _style() -> str:
     return f"{rules(LIGHT)}\n@media (prefers-color-scheme: dark) {{ {rules(DARK)} }}"
 
 
-HEAD = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Surprisal of $title</title>
-<style>
-:root { color-scheme: light dark; --page: #ffffff; --ink: #1b1b1f; --faint: #5c5f66; --line: #d5d7db }
-@media (prefers-color-scheme: dark) { :root { --page: #16171b; --ink: #e6e6e9; --faint: #a3a6ad; --line: #3a3c43 } }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif }
+STYLE = """\
 header, main, footer { max-width: 60rem; margin: 0 auto; padding: 0.75rem 1.25rem }
-h1 { margin: 0.5rem 0 0; font-size: 1.4rem }
-p { margin: 0.25rem 0; color: var(--faint) }
+p { color: var(--faint) }
 pre { margin: 0; font: 1rem/1.7 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre-wrap;
   overflow-wrap: anywhere; tab-size: 4 }
 pre span { border-radius: 2px; cursor: default }
 pre span:hover { outline: 2px solid var(--ink) }
 footer { position: sticky; bottom: 0; background: var(--page); border-top: 1px solid var(--line) }
 footer span { display: inline-block; padding: 0 0.6rem; font-variant-numeric: tabular-nums }
-$style
-</style>
-</head>
-<body>
+"""
+
+HEAD = Template("""\
 <header>
 <h1>Surprisal of $title</h1>
 <p>Each $unit is coloured by −log₂ p, its bits, where p is the model’s probability of it given all before it.
