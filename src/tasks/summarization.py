@@ -1,4 +1,9 @@
-"""Abstractive summarization: read an article, write a summary of it."""
+"""Abstractive summarization: read an article, write a summary of it, in words of the vocabulary and of the article.
+
+    input       zully broussard decided to give one of her kidneys to a stranger . it resulted in six …
+    target      zully broussard decided to give a kidney to a stranger . a new computer program …
+    prediction  zully broussard decided to give a kidney to a stranger .
+"""
 
 import json
 import logging
