@@ -1,8 +1,10 @@
-"""Abstractive summarization: read an article, write a summary of it, in words of the vocabulary and of the article.
+"""Abstractive summarization: read an article, write a summary of it.
 
     input       zully broussard decided to give one of her kidneys to a stranger . it resulted in six …
     target      zully broussard decided to give a kidney to a stranger . a new computer program …
     prediction  zully broussard decided to give a kidney to a stranger .
+
+The words are those of a vocabulary, and those of the article that it lacks.
 """
 
 import json
