@@ -27,6 +27,17 @@ class Batch(NamedTuple):
     answers: Tensor
 
 
+BatchType = TypeVar("BatchType", covariant=True)
+
+
+class Indexed(Protocol[BatchType]):
+    """Batches that have numbers, from 0."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> BatchType: ...
+
+
 class Batches:
     """The rows in order, once; the last batch may be smaller."""
 
@@ -41,6 +52,36 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         for rows in self.rows.split(self.batch_size):
             yield self.assemble(rows)
+
+
+class RepeatedBatches(Generic[BatchType]):
+    """A stream of batches in their order, pass after pass, with a position that outlives its iterators.
+
+    Args:
+        batches: of one pass, at least one.
+        length: number of batches in the stream.
+    """
+
+    def __init__(self, batches: Indexed[BatchType], length: int) -> None:
+        self.batches = batches
+        self.length = length
+        self.position = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[BatchType]:
+        while self.position < self.length:
+            self.position += 1
+            yield self.batches[(self.position - 1) % len(self.batches)]
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the position: how many batches were served."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on at a saved position."""
+        self.position = state["position"]
 
 
 class ShuffledBatches:
@@ -97,9 +138,6 @@ class ShuffledBatches:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on at a saved position."""
         self.position = state["position"]
-
-
-BatchType = TypeVar("BatchType", covariant=True)
 
 
 class Examples(Protocol[BatchType]):

@@ -70,33 +70,3 @@ class Windows:
 
     def __iter__(self) -> Iterator[Window]:
         return (self[index] for index in range(len(self)))
-
-
-class WindowStream:
-    """Windows of a text, pass after pass, with a position that outlives its iterators.
-
-    Args:
-        windows: of one pass.
-        length: number of windows in the stream.
-    """
-
-    def __init__(self, windows: Windows, length: int) -> None:
-        self.windows = windows
-        self.length = length
-        self.position = 0
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[Window]:
-        while self.position < self.length:
-            self.position += 1
-            yield self.windows[(self.position - 1) % len(self.windows)]
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position: how many windows were served."""
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a saved position."""
-        self.position = state["position"]

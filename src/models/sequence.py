@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from src.cells.base import RecurrentCell
-from src.checks import OptionError, check_boolean, check_integer, check_real
+from src.checks import OptionError, check_boolean, check_choice, check_integer, check_real
 from src.models.attention import ReadoutFactory
 from src.models.recurrent import Recurrent
 from src.ops.noise import SequenceDropout, dropout_mask
@@ -28,6 +28,7 @@ class SequenceModel(nn.Module):
             is called as `src.models.attention.LastStep` is. None for the linear head.
         embedding_size: width of a trained embedding; None for one-hot inputs.
         tied: the head's weights are the embedding's (Press and Wolf 2017).
+        pooling: what a step of several tokens has of their vectors, "mean" or "sum".
         embedding_dropout: probability, in [0, 1), that a token's vector is zero in training, wherever the token stands
             in the batch (Gal and Ghahramani 2016).
         input_dropout, output_dropout: probabilities, in [0, 1), on what enters the recurrent stack and the head.
@@ -47,6 +48,7 @@ class SequenceModel(nn.Module):
         readout: ReadoutFactory | None = None,
         embedding_size: int | None = None,
         tied: bool = False,
+        pooling: str = "mean",
         embedding_dropout: float = 0.0,
         input_dropout: float = 0.0,
         num_layers: int = 1,
@@ -63,6 +65,7 @@ class SequenceModel(nn.Module):
         self.embedding: nn.Embedding | None = None
         if embedding_size is not None:
             self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))
+        self.pooling = check_choice("pooling", pooling, ("mean", "sum"))
         self.embedding_dropout = check_real("embedding_dropout", embedding_dropout, minimum=0, below=1)
         check_real("input_dropout", input_dropout, minimum=0, below=1)
         check_real("output_dropout", output_dropout, minimum=0, below=1)
@@ -103,7 +106,7 @@ class SequenceModel(nn.Module):
         """Return logits, (B, T, output_size) or as the readout makes them, and the state after the last step.
 
         Args:
-            tokens: (B, T) integers; or (B, T, W), steps of up to W tokens filled up with 0, whose vectors are averaged.
+            tokens: (B, T) integers; or (B, T, W), steps of up to W tokens filled up with 0.
             state, lengths: of `src.models.recurrent.Recurrent.forward`.
         """
         outputs, inputs, state = self.run(tokens, state, lengths)
@@ -120,7 +123,7 @@ class SequenceModel(nn.Module):
         return outputs, inputs, state
 
     def _vectors(self, tokens: Tensor) -> Tensor:
-        """Return the vectors (T, B, X) of tokens (T, B), or their means over those of tokens (T, B, W)."""
+        """Return the vectors (T, B, X) of tokens (T, B), or those of tokens (T, B, W), pooled over W."""
         dropping = self.training and self.embedding_dropout > 0
         weight = next(self.parameters()) if self.embedding is None else self.embedding.weight
         kept = dropout_mask(weight.new_empty(self.vocabulary_size, 1), self.embedding_dropout) if dropping else None
@@ -134,8 +137,8 @@ class SequenceModel(nn.Module):
             weight = torch.eye(self.vocabulary_size, dtype=weight.dtype, device=weight.device)
         if kept is not None:
             weight = weight * kept
-        means = F.embedding_bag(tokens.flatten(0, 1), weight, mode="mean", padding_idx=PADDING)
-        return means.view(*tokens.shape[:2], -1)
+        pooled = F.embedding_bag(tokens.flatten(0, 1), weight, mode=self.pooling, padding_idx=PADDING)
+        return pooled.view(*tokens.shape[:2], -1)
 
     @torch.no_grad()
     def state_size(self) -> int:

@@ -5,7 +5,8 @@ A question of task 2 with its story, as the network reads it: a step is a senten
     input       john got the milk there . | mary moved to the attic . | john went to the hallway . | where is the milk ?
     target      hallway
 
-At the level of words each word is a step; at that of sentences the mean of its words' embeddings.
+At the level of words each word is a step; at that of sentences the mean, or sum, of its words'
+embeddings.
 """
 
 import logging
@@ -76,7 +77,7 @@ class BabiData(SplitData):
         """Return the questions of a split, the shortest first, for evaluation."""
         return SortedBatches(self.encoded(check_choice("split", split, SPLITS)), self.eval_batch_size)
 
-    def train_dataloader(self) -> BucketedBatches:
+    def stream(self) -> BucketedBatches:
         """Return the training stream: each pass over the questions in a new order."""
         seed = mix_seed(self.data_seed, "order")
         return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
@@ -128,12 +129,12 @@ class BabiTask(SequenceTask[BabiData]):
         model: makes the model from the task's sizes and the readout that `attention` asks for.
         qa: the task, 1 to 20, or "all", one model for all of them.
         size: training questions a task, with those for validation: "1k" or "10k".
-        level: what a step is: "sentence", the mean of its words' embeddings, or "word".
+        level: what a step is: "sentence", its words' embeddings pooled by the model, or "word".
         attention: over the states of the story: False, True (`src.models.attention.Attention`), or "rotational".
         validation, stand_in, path, data_dir: of `src.data.babi.load`.
         generated: take generated stories, of tasks 1 and 2, in any case; False: only where `data_dir` has no release.
         batch_size, eval_batch_size, data_seed: of `BabiData`; generated stories are drawn from `data_seed`, too.
-        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode.
+        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
         OptionError: an option out of its bounds; data that is missing or not the published one.

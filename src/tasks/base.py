@@ -13,8 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from src.checks import OptionError, check_choice, check_integer
-from src.data.batching import IGNORED, Batch, Batches, ShuffledBatches, mix_seed
+from src.checks import OptionError, check_boolean, check_choice, check_integer
+from src.data.batching import IGNORED, Batch, Batches, RepeatedBatches, ShuffledBatches, mix_seed
 from src.models.attention import ReadoutFactory
 from src.models.sequence import SequenceModel
 from src.processes import count, gather, rank, rows_of
@@ -31,20 +31,30 @@ class ModelFactory(Protocol):
 
 
 class SplitData(LightningDataModule, ABC):
-    """Data in three splits: a stream of batches for training, the others in order."""
+    """Data in three splits: a stream of batches for training, the others in order.
+
+    Attributes:
+        overfit: train on the first batch of the stream alone.
+    """
+
+    overfit = False
 
     @abstractmethod
     def loader(self, split: str) -> Iterable[Any]:
         """Return the batches of a split in order, once, for evaluation."""
 
     @abstractmethod
-    def train_dataloader(self) -> Iterable[Any]:
+    def stream(self) -> Iterable[Any]:
         """Return the training stream, `steps()` batches long, whose position is part of its state_dict."""
 
     def steps(self) -> int:
         """Number of batches that the trainer's steps take."""
         assert self.trainer is not None, "the training stream is as long as a trainer's max_steps"
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+
+    def train_dataloader(self) -> Iterable[Any]:
+        stream = self.stream()
+        return RepeatedBatches([next(iter(stream))], self.steps()) if self.overfit else stream
 
     def val_dataloader(self) -> Iterable[Any]:
         return self.loader("val")
@@ -99,7 +109,7 @@ class GeneratedData(SplitData):
         """Return the rows of a split in order, for evaluation."""
         return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
 
-    def train_dataloader(self) -> ShuffledBatches:
+    def stream(self) -> ShuffledBatches:
         """Return the training stream: each pass over the rows in a new order."""
         seed = mix_seed(self.data_seed, "order")
         return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=self.steps())
@@ -162,6 +172,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         optimizer, scheduler: make an optimizer from parameters, a schedule (stepped every step; on a plateau: every
             validation) from the optimizer. None: `configure_optimizers` must not be called; no schedule.
         monitor, mode: the metric that decides which checkpoint is best, and "min" or "max".
+        overfit: train on the first batch alone, which any working model learns by heart.
         metrics: what is measured; `SequenceMetrics` if None.
 
     Attributes:
@@ -188,10 +199,12 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         scheduler: Callable[..., LRScheduler] | None = None,
         monitor: str = "val/loss",
         mode: str = "min",
+        overfit: bool = False,
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__()
         self.data = data
+        self.data.overfit = check_boolean("overfit", overfit)
         self.baseline = baseline
         self.model: Any = model(vocabulary_size=vocabulary_size, output_size=output_size)
         self.metrics = SequenceMetrics(output_size) if metrics is None else metrics

@@ -60,7 +60,7 @@ class CopyTask(SequenceTask[CopyData]):
         symbols: size of the alphabet, from 2 to 200.
         recalled: data symbols to remember, ≥ 1.
         batch_size, train_size, val_size, test_size, data_seed: of `src.tasks.base.GeneratedData`.
-        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode.
+        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
         OptionError: an option out of its bounds.

@@ -63,7 +63,7 @@ class RecallTask(SequenceTask[RecallData]):
         model: makes the model from the task's sizes.
         length: T, characters in the pairs, even, from 2 to 400; the paper has 30 and 50.
         batch_size, train_size, val_size, test_size, data_seed: of `src.tasks.base.GeneratedData`.
-        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode.
+        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
         OptionError: an option out of its bounds.

@@ -83,7 +83,7 @@ class SummaryData(SplitData):
         """Return the pairs of a split, those with the shortest articles first, for evaluation."""
         return SortedBatches(self.encoded(split), self.eval_batch_size)
 
-    def train_dataloader(self) -> BucketedBatches:
+    def stream(self) -> BucketedBatches:
         """Return the training stream: each pass over the pairs in a new order."""
         seed = mix_seed(self.data_seed, "order")
         return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
@@ -135,7 +135,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         batch_size, eval_batch_size, data_seed: of `SummaryData`.
         coverage_weight: λ of the coverage loss, ≥ 0.
         decoded: so many of a split's pairs, the first ones, are decoded in a test; None: all.
-        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode.
+        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
         OptionError: an option out of its bounds.

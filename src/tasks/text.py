@@ -25,10 +25,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torchmetrics import Metric
 
 from src.checks import OptionError, check_choice, check_integer, check_real
-from src.data.batching import IGNORED
+from src.data.batching import IGNORED, RepeatedBatches
 from src.data.corpora import Corpus
 from src.data.vocabulary import END_OF_LINE, Decoder, Symbols, Vocabulary
-from src.data.windows import Window, Windows, WindowStream
+from src.data.windows import Window, Windows
 from src.models.prediction import read, sample
 from src.models.recurrent import detach
 from src.processes import count, gather, rank, rows_of
@@ -112,9 +112,9 @@ class TextData(SplitData):
         rows, window = min(self.eval_batch_size, predictions), min(self.window, predictions)
         return Windows(tokens, rows, window, self.warm_up)
 
-    def train_dataloader(self) -> WindowStream:
+    def stream(self) -> RepeatedBatches[Window]:
         log.info("%s: %d steps are one pass over the training text", self.corpus.name, len(self.train))
-        return WindowStream(self.train, self.steps())
+        return RepeatedBatches(self.train, self.steps())
 
 
 class TextTask(SequenceTask[TextData]):
@@ -128,7 +128,7 @@ class TextTask(SequenceTask[TextData]):
         model: makes the model from the task's sizes.
         corpus: what is read.
         batch_size, window, eval_batch_size, warm_up: of `TextData`.
-        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode.
+        **options: of `src.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
         OptionError: an option out of its bounds, or more than the corpus allows.

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from src.checks import OptionError
-from src.data.batching import IGNORED
-from src.data.windows import Window, Windows, WindowStream
+from src.data.batching import IGNORED, RepeatedBatches
+from src.data.windows import Window, Windows
 
 SIZES = [
     (n, rows, window, warm_up)
@@ -83,12 +83,12 @@ def same(one: Window, other: Window) -> bool:
 @pytest.mark.parametrize("stopped_after", [1, 3, 4, 9])
 def test_a_stream_goes_round_and_resumes_at_the_next_window(stopped_after: int) -> None:
     windows = Windows(text(30), 3, 3)
-    whole = list(WindowStream(windows, 10))
+    whole = list(RepeatedBatches(windows, 10))
     assert len(whole) == 10
     assert all(same(window, windows[index % len(windows)]) for index, window in enumerate(whole))
-    stopped = WindowStream(windows, 10)
+    stopped = RepeatedBatches(windows, 10)
     assert all(map(same, itertools.islice(stopped, stopped_after), whole))
-    resumed = WindowStream(windows, 10)
+    resumed = RepeatedBatches(windows, 10)
     resumed.load_state_dict(stopped.state_dict())
     rest = list(resumed)
     assert len(rest) == 10 - stopped_after

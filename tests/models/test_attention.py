@@ -144,12 +144,13 @@ def test_a_model_has_one_prediction_a_sequence(readout: Any, options: dict[str, 
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize(("pooling", "count"), [("mean", 3), ("sum", 1)])
 @pytest.mark.parametrize("embedding_size", [None, 4])
-def test_a_step_of_several_tokens_is_the_mean_of_their_vectors(embedding_size: int | None) -> None:
-    model = SequenceModel(gru, 9, OUT, embedding_size=embedding_size).double()
+def test_a_step_of_several_tokens_pools_their_vectors(embedding_size: int | None, pooling: str, count: int) -> None:
+    model = SequenceModel(gru, 9, OUT, embedding_size=embedding_size, pooling=pooling).double()
     tokens = torch.tensor([[[3, 5, 5, 0], [7, 0, 0, 0], [0, 0, 0, 0]]])
     vectors = torch.eye(9).double() if model.embedding is None else model.embedding.weight
-    expected = torch.stack([(vectors[3] + 2 * vectors[5]) / 3, vectors[7], torch.zeros_like(vectors[0])])
+    expected = torch.stack([(vectors[3] + 2 * vectors[5]) / count, vectors[7], torch.zeros_like(vectors[0])])
     _, inputs, _ = model.run(tokens)
     torch.testing.assert_close(inputs[:, 0], expected, rtol=0, atol=1e-14)
     model(tokens)[0].sum().backward()

@@ -181,6 +181,7 @@ BAD_ARGUMENTS: list[tuple[str, Any]] = [
     ("num_layers", 0),
     ("bidirectional", "yes"),
     ("dropout", 1.0),
+    ("pooling", "max"),
     ("embedding_dropout", -0.1),
     ("input_dropout", 1.0),
     ("output_dropout", "half"),

@@ -108,7 +108,7 @@ def small(task: str, short: bool = True, **options: Any) -> SequenceTask:
     config = compose_config(f"task={task}", *model_for(task, "gru", 4))
     keep_small(config, **SIZES)
     for name, value in options.items():
-        OmegaConf.update(config.task, name, value)
+        OmegaConf.update(config.task, name, value, force_add=True)  # overfit is in no YAML
     if short:
         shorten(config, **EXCERPT)
     return build_or_skip(config)
@@ -249,6 +249,12 @@ def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int
     resumed = stream(small(task), 20)
     resumed.load_state_dict(stopped.state_dict())
     assert_equal_batches(resumed, whole[stopped_after:])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_overfitting_serves_the_first_batch_again_and_again(task: str) -> None:
+    first = next(iter(stream(small(task))))
+    assert_equal_batches(stream(small(task, overfit=True)), [first] * 9)
 
 
 @pytest.mark.parametrize("task", STEPWISE)
