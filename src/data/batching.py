@@ -1,6 +1,7 @@
 """Batches: of rows held in memory or of examples of different lengths; seeded, and resumable at the next batch."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -54,26 +55,25 @@ class Batches:
             yield self.assemble(rows)
 
 
-class RepeatedBatches(Generic[BatchType]):
-    """A stream of batches in their order, pass after pass, with a position that outlives its iterators.
+class Stream(ABC, Generic[BatchType]):
+    """Training batches with a position that outlives its iterators: it goes on where it stopped, or a saved one stood.
 
     Args:
-        batches: of one pass, at least one.
-        length: number of batches in the stream.
+        length: number of batches.
+
+    Attributes:
+        position: how many were served.
     """
 
-    def __init__(self, batches: Indexed[BatchType], length: int) -> None:
-        self.batches = batches
+    def __init__(self, length: int) -> None:
         self.length = length
         self.position = 0
 
     def __len__(self) -> int:
         return self.length
 
-    def __iter__(self) -> Iterator[BatchType]:
-        while self.position < self.length:
-            self.position += 1
-            yield self.batches[(self.position - 1) % len(self.batches)]
+    @abstractmethod
+    def __iter__(self) -> Iterator[BatchType]: ...
 
     def state_dict(self) -> dict[str, int]:
         """Return the position: how many batches were served."""
@@ -84,10 +84,27 @@ class RepeatedBatches(Generic[BatchType]):
         self.position = state["position"]
 
 
-class ShuffledBatches:
-    """A stream of full batches, each pass over the rows in a new order; the order depends on the seed alone.
+class RepeatedBatches(Stream[BatchType]):
+    """Batches in their order, pass after pass.
 
-    The stream has a position that outlives its iterators: it goes on where it stopped, and where a saved one stood.
+    Args:
+        batches: of one pass, at least one.
+        length: number of batches in the stream.
+    """
+
+    def __init__(self, batches: Indexed[BatchType], length: int) -> None:
+        super().__init__(length)
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[BatchType]:
+        while self.position < self.length:
+            self.position += 1
+            yield self.batches[(self.position - 1) % len(self.batches)]
+
+
+class ShuffledBatches(Stream[Batch]):
+    """Full batches, each pass over the rows in a new order; the order depends on the seed alone.
+
     What is left at the end of a pass, less than a batch, is left out of that pass. Batches are assembled some at a time
     and are views of what that gave.
 
@@ -107,15 +124,11 @@ class ShuffledBatches:
     ) -> None:
         if len(rows) < batch_size:
             raise OptionError(f"batch_size={batch_size}: must be at most the number of training examples, {len(rows)}")
+        super().__init__(length)
         self.rows = rows
         self.batch_size = batch_size
         self.assemble = assemble
         self.seed = seed
-        self.length = length
-        self.position = 0
-
-    def __len__(self) -> int:
-        return self.length
 
     def __iter__(self) -> Iterator[Batch]:
         batches_a_pass = len(self.rows) // self.batch_size
@@ -130,14 +143,6 @@ class ShuffledBatches:
             for parts in zip(*(tensor.split(self.batch_size) for tensor in block), strict=True):
                 self.position += 1
                 yield Batch(*parts)
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position: how many batches were served."""
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a saved position."""
-        self.position = state["position"]
 
 
 class Examples(Protocol[BatchType]):
@@ -173,12 +178,11 @@ class SortedBatches(Generic[BatchType]):
             yield self.examples.batch(self.order[start : start + self.batch_size])
 
 
-class BucketedBatches(Generic[BatchType]):
-    """A stream of batches of similar length, each pass over the examples in a new order.
+class BucketedBatches(Stream[BatchType]):
+    """Batches of similar length, each pass over the examples in a new order.
 
     A pass has every example once. It is shuffled, sorted by length in pools of `POOL` batches, cut into batches, of
-    which one may be smaller, and these are shuffled. The order depends on the seed and the pass alone. The stream has a
-    position that outlives its iterators: it goes on where it stopped, and where a saved one stood.
+    which one may be smaller, and these are shuffled. The order depends on the seed and the pass alone.
 
     Args:
         examples: at least one.
@@ -191,14 +195,10 @@ class BucketedBatches(Generic[BatchType]):
     """
 
     def __init__(self, examples: Examples[BatchType], batch_size: int, *, seed: int, length: int) -> None:
+        super().__init__(length)
         self.examples = examples
         self.batch_size = check_integer("batch_size", batch_size)
         self.seed = seed
-        self.length = length
-        self.position = 0
-
-    def __len__(self) -> int:
-        return self.length
 
     def __iter__(self) -> Iterator[BatchType]:
         batches_a_pass = -(-len(self.examples) // self.batch_size)
@@ -223,14 +223,6 @@ class BucketedBatches(Generic[BatchType]):
             )
         )
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position: how many batches were served."""
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a saved position."""
-        self.position = state["position"]
 
 
 def mix_seed(seed: int, purpose: str) -> int:

@@ -14,7 +14,7 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from src.checks import OptionError, check_boolean, check_choice, check_integer
-from src.data.batching import IGNORED, Batch, Batches, RepeatedBatches, ShuffledBatches, mix_seed
+from src.data.batching import IGNORED, Batch, Batches, RepeatedBatches, ShuffledBatches, Stream, mix_seed
 from src.models.attention import ReadoutFactory
 from src.models.sequence import SequenceModel
 from src.processes import count, gather, rank, rows_of
@@ -44,15 +44,15 @@ class SplitData(LightningDataModule, ABC):
         """Return the batches of a split in order, once, for evaluation."""
 
     @abstractmethod
-    def stream(self) -> Iterable[Any]:
-        """Return the training stream, `steps()` batches long, whose position is part of its state_dict."""
+    def stream(self) -> Stream[Any]:
+        """Return the training stream, `steps()` batches long."""
 
     def steps(self) -> int:
         """Number of batches that the trainer's steps take."""
         assert self.trainer is not None, "the training stream is as long as a trainer's max_steps"
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
 
-    def train_dataloader(self) -> Iterable[Any]:
+    def train_dataloader(self) -> Stream[Any]:
         stream = self.stream()
         return RepeatedBatches([next(iter(stream))], self.steps()) if self.overfit else stream
 
