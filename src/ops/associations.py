@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from src.ops.differentiation import first_derivative
+
 
 class Associations:
     """The memory of one sequence: vectors are appended, and what was appended so far is read.
@@ -91,8 +93,8 @@ class _Append(torch.autograd.Function):
         return vector.view_as(vector)
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        _refuse_second_derivative()
         return gradient + ctx.store.gradients()[:, ctx.index], None, None, None
 
 
@@ -108,16 +110,11 @@ class _Read(torch.autograd.Function):
         return torch.bmm(likeness.unsqueeze(1), vectors).squeeze(1)
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        _refuse_second_derivative()
         query, likeness, weights = ctx.saved_tensors
         vectors, gradients = (t[:, : len(weights)] for t in (ctx.store.vectors, ctx.store.gradients()))
         along = torch.bmm(vectors, gradient.unsqueeze(-1)).squeeze(-1) * weights
         # of every vector: w (h·q) g + w (h·g) q
         gradients.baddbmm_(torch.stack((likeness, along), dim=-1), torch.stack((gradient, query), dim=1))
         return torch.bmm(along.unsqueeze(1), vectors).squeeze(1), None, None, None
-
-
-def _refuse_second_derivative() -> None:
-    if torch.is_grad_enabled():  # create_graph=True
-        raise RuntimeError("the fused path has no second derivative; backend=reference has")

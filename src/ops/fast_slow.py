@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from src.ops import buffers, kernels, recurrence, rum
+from src.ops.differentiation import first_derivative
 
 MODULES = {"cpu": "src.ops.kernels.fast_slow_cpu"}
 
@@ -212,9 +213,8 @@ class _Run(torch.autograd.Function):
         return problem.outputs[-1], *(leaf for state in solution.final for leaf in state), *solution.scalars
 
     @staticmethod
+    @first_derivative
     def backward(ctx, grad_outputs, *grads):
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("the fused path has no second derivative; backend=reference has")
         order = ctx.constants[0]
         last_outputs, *saved = ctx.saved_tensors
         tensors = _Tensors.of(order, saved)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from src.ops import buffers, kernels
+from src.ops.differentiation import first_derivative
 
 MODULES = {"cpu": "src.ops.kernels.recurrence_cpu"}
 
@@ -151,9 +152,8 @@ class _Run(torch.autograd.Function):
         return solution[:3]
 
     @staticmethod
+    @first_derivative
     def backward(ctx, grad_outputs, grad_hidden, grad_cell):
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("the fused path has no second derivative; backend=reference has")
         outputs, final_hidden, final_cell, *tensors = ctx.saved_tensors
         # an earlier backward over the same graph has consumed it
         (parts, *saved), ctx.work = ctx.work or (None,), None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from src.ops import buffers, kernels
+from src.ops.differentiation import first_derivative
 
 MODULES = {"cpu": "src.ops.kernels.rum_cpu", "cuda": "src.ops.kernels.rum_triton"}  # imported when wanted
 
@@ -198,9 +199,8 @@ class _Scan(torch.autograd.Function):
         return solution.outputs, solution.hidden, solution.memory, solution.cosines
 
     @staticmethod
+    @first_derivative
     def backward(ctx, grad_outputs, grad_hidden, grad_memory, _):
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("the fused path of RUM has no second derivative; backend=reference has")
         mask, lengths, outputs, final_hidden, final_memory, *tensors = ctx.saved_tensors
         keep, products = ctx.probability if mask is None else mask, ctx.products
         # an earlier backward over the same graph has consumed it

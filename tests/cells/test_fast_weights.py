@@ -205,8 +205,9 @@ def test_a_second_derivative_of_the_fused_path_is_refused() -> None:
         differentiate_twice()
 
 
+@pytest.mark.parametrize("inside", [False, True])
 @every_backend
-def test_trains_under_autocast(backend: str) -> None:
+def test_trains_under_autocast(backend: str, inside: bool) -> None:
     cell = FastWeightsCell(X, N)
     inputs = torch.randn(STEPS, BATCH, X)
     gradients = []
@@ -214,7 +215,8 @@ def test_trains_under_autocast(backend: str) -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             outputs, _ = run(cell, backend, inputs)
         loss = outputs.float().square().sum()
-        gradients.append(torch.autograd.grad(loss, list(cell.parameters())))
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled and inside):
+            gradients.append(torch.autograd.grad(loss, list(cell.parameters())))
     exact, rounded = (torch.cat([gradient.flatten() for gradient in all_of]) for all_of in gradients)
     assert rounded.isfinite().all()
     assert torch.nn.functional.cosine_similarity(exact, rounded, dim=0) > 0.98

@@ -426,8 +426,9 @@ def test_frozen_parameters_and_inputs_get_no_gradient() -> None:
     assert all(parameter.grad is None for parameter in cell.parameters() if parameter is not cell.slow.weight_hh)
 
 
+@pytest.mark.parametrize("inside", [False, True])
 @every_slow
-def test_autocast_leaves_the_state_in_the_type_of_the_parameters(slow: str) -> None:
+def test_autocast_leaves_the_state_in_the_type_of_the_parameters(slow: str, inside: bool) -> None:
     cell = small(slow)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs = torch.randn(6, 4, 3).bfloat16()
@@ -439,7 +440,9 @@ def test_autocast_leaves_the_state_in_the_type_of_the_parameters(slow: str) -> N
             outputs, (final,) = model(x, carried)
         assert outputs.dtype == torch.float32
         assert all(leaf.dtype == torch.float32 for leaf in tree_leaves(final))
-        found.append([outputs, *torch.autograd.grad(outputs.sum(), [x, *cell.parameters()], materialize_grads=True)])
+        with torch.autocast("cpu", torch.bfloat16, enabled=half and inside):
+            gradients = torch.autograd.grad(outputs.sum(), [x, *cell.parameters()], materialize_grads=True)
+        found.append([outputs, *gradients])
     assert found[0][1].dtype == torch.bfloat16
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other.to(one.dtype))

@@ -232,8 +232,9 @@ def test_tensors_may_lie_in_memory_in_any_way(lambd: float) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
-def test_autocast_rounds_the_inputs_alone(lambd: float) -> None:
+def test_autocast_rounds_the_inputs_alone(lambd: float, inside: bool) -> None:
     """The kernels of the CPU have no half precision: what comes in it is taken as it is; the state stays float32."""
     cell = RUMCell(3, 5, lambd=lambd)
     model = Recurrent(lambda _: cell, 3, backend="fused")
@@ -244,7 +245,9 @@ def test_autocast_rounds_the_inputs_alone(lambd: float) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             outputs, (final,) = model(x)
         assert outputs.dtype == final.hidden.dtype == torch.float32
-        found.append([outputs, *torch.autograd.grad(outputs.sum(), [x, *cell.parameters()])])
+        with torch.autocast("cpu", torch.bfloat16, enabled=half and inside):
+            gradients = torch.autograd.grad(outputs.sum(), [x, *cell.parameters()])
+        found.append([outputs, *gradients])
     assert found[0][1].dtype == torch.bfloat16
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other.to(one.dtype))
