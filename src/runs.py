@@ -175,7 +175,7 @@ def open_run(config: DictConfig) -> Iterator[Run]:
             (directory / FAILED).unlink(missing_ok=True)
         try:
             yield run
-        except Exception:
+        except Exception:  # whatever ended the run, so that a report can tell; it goes on to who called
             (directory / FAILED).write_text(traceback.format_exc())
             raise
 

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def run_child(point: tuple[str, int] | None, arguments: list[str], log: Path) ->
             cli.main(train.train, "train")
         except SystemExit as end:
             status = int(end.code or 0)
-        except BaseException:
+        except BaseException:  # nothing may leave the child: it would go on with the parent's work
+            traceback.print_exc()
             status = 99
         sys.stdout.flush()
         sys.stderr.flush()

@@ -172,7 +172,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         optimizer, scheduler: make an optimizer from parameters, a schedule (stepped every step; on a plateau: every
             validation) from the optimizer. None: `configure_optimizers` must not be called; no schedule.
         monitor, mode: the metric that decides which checkpoint is best, and "min" or "max".
-        overfit: train on the first batch alone, which any working model learns by heart.
+        overfit: train on the first batch alone, whose loss a working model brings near zero in time.
         metrics: what is measured; `SequenceMetrics` if None.
 
     Attributes:

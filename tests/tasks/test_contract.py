@@ -29,6 +29,7 @@ from src.tasks.base import SPLITS, GeneratedData, SequenceTask
 from src.tasks.summarization import SummaryTask
 from src.tasks.text import TextTask
 from tests.running import (
+    CONF,
     SMALL_SUMMARIES,
     build_or_skip,
     build_task,
@@ -253,8 +254,9 @@ def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int
 
 @pytest.mark.parametrize("task", TASKS)
 def test_overfitting_serves_the_first_batch_again_and_again(task: str) -> None:
-    first = next(iter(stream(small(task))))
-    assert_equal_batches(stream(small(task, overfit=True)), [first] * 9)
+    options = OmegaConf.load(CONF / "debug" / "overfit.yaml").task
+    first = next(iter(stream(small(task, batch_size=options.batch_size))))
+    assert_equal_batches(stream(small(task, **options)), [first] * 9)
 
 
 @pytest.mark.parametrize("task", STEPWISE)
