@@ -207,7 +207,10 @@ def test_what_was_stopped_goes_on_and_counts_all_in_the_end(directory: Path, tmp
     outcome = generate(directory, f"input={PAIRS}", f"out={out}", "batch_size=7")
     assert "23 articles" in outcome.err
     assert told[0] in outcome.err
-    assert out.read_bytes() == whole.read_bytes()
+    # the batches differ, and so does the rounding of the scores
+    for made, wanted in zip(lines(out), lines(whole), strict=True):
+        assert made.pop("score") == pytest.approx(wanted.pop("score"), rel=1e-5)
+        assert made == wanted
     assert "0 articles" in generate(directory, f"input={PAIRS}", f"out={out}").err
 
 
