@@ -44,7 +44,7 @@ bench: $(INSTALLED)  ## measure speed and memory of all cells beside torch.nn
 	@$(RUN) -m benchmarks.cells
 
 data: $(INSTALLED)  ## fetch the corpora into data/, or where DATA_DIR says; CORPORA=ptb fetches one
-	@$(RUN) -m src.data.fetch $(CORPORA)
+	@$(RUN) -m gyral.fetch $(CORPORA)
 
 clean:  ## remove .venv and caches; runs and data stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

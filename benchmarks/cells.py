@@ -44,10 +44,11 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from benchmarks import measure
 from benchmarks.equivalence import UNUSABLE, disagreements
-from src import heap
-from src.checks import OptionError, check_choice, check_integer
-from src.cli import choices
-from src.models.recurrent import BACKENDS, Recurrent
+from gyral.config.command_line import choices
+from gyral.core import memory as heap
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import BACKENDS, Recurrent
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = tuple(choices("cell"))
@@ -204,7 +205,7 @@ def candidates(settings: Settings, size: Size) -> dict[Case, measure.Maker]:
     for case in (Case(layer, "torch") for layer in LAYERS):
         makers[case] = partial(build_layer, case, *widths)
     for model in settings.model:
-        obstacle = instantiate(cell_config(model), hidden_size=size.hidden)(size.input).fused_obstacle()
+        obstacle = instantiate(cell_config(model), hidden_size=size.hidden)(size.input).fused_unsupported_reason()
         cases = [Case(model, backend) for backend in settings.backend if backend != "fused" or obstacle is None]
         makers |= {case: partial(build_cell, case, *widths) for case in cases if fits(case, size)}
     return makers

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
-from src.models.recurrent import Recurrent
+from gyral.nn.recurrent import Recurrent
 
 ERROR_FLOOR = 1e-6  # below it an error is rounding, whatever the reference's own luck was
 UNIT_ROUNDOFF = 2.0**-24  # of float32

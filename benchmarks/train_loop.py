@@ -41,10 +41,13 @@ from rich.table import Table
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks import cells
-from src import build, cli, runs
-from src.checks import OptionError, check_choice, check_integer
-from src.data.batching import Batch, ShuffledBatches
-from src.tasks.base import SequenceTask
+from gyral import runs
+from gyral.config import command_line as cli
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError
+from gyral.data.batching import Batch, ShuffledBatches
+from gyral.tasks.base import SequenceTask
+from gyral.training import build
 
 CASES = {
     "recall": ("task=recall", "task.length=50", "task.batch_size=128", "model.cell.hidden_size=50"),

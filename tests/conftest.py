@@ -27,8 +27,8 @@ def seed() -> None:
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """Folder of the reference tensors: $GYRE_GOLDEN, else shared/golden beside the repository."""
-    folder = Path(os.environ.get("GYRE_GOLDEN", ROOT.parent / "shared" / "golden"))
+    """Folder of the reference tensors: $GYRAL_GOLDEN, else shared/golden beside the repository."""
+    folder = Path(os.environ.get("GYRAL_GOLDEN", ROOT.parent / "shared" / "golden"))
     if not folder.is_dir():
-        pytest.skip(f"no golden tensors at {folder} (set GYRE_GOLDEN)")
+        pytest.skip(f"no golden tensors at {folder} (set GYRAL_GOLDEN)")
     return folder

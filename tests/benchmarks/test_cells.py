@@ -9,7 +9,7 @@ from torch import nn
 
 from benchmarks import cells, measure
 from benchmarks.equivalence import UNUSABLE, disagreements
-from src.cells.gru import GRUCell
+from gyral.cells.gru import GRUCell
 
 TINY = ["size=4x6x12", "input=3", "repeat=1", "threads=1"]
 SIZE = cells.Size(batch=4, steps=6, input=3, hidden=12)

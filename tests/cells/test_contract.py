@@ -1,4 +1,4 @@
-"""The contract of `src.cells.base`, for every cell that has a YAML in conf/model: a new file there is tested at once.
+"""The contract of `gyral.cells.base`, for every cell that has a YAML in conf/model: a new file there is tested at once.
 
 Each cell is run as its YAML says, and again with every option changed (`ALTERNATIVES`) and in the combinations of
 `COMBINATIONS`. A new cell needs no edit here unless it has an option whose other values cannot be guessed from its
@@ -26,10 +26,10 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-import src.cells
-from src.cells.base import RecurrentCell, State
-from src.cli import choices
-from src.models.recurrent import Recurrent
+import gyral.cells
+from gyral.cells.base import RecurrentCell, State
+from gyral.config.command_line import choices
+from gyral.nn.recurrent import Recurrent
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 MODELS = choices("cell")
@@ -174,7 +174,7 @@ def make_model(case: Case, backend: str = "reference", dtype: torch.dtype = torc
 
 def backends(case: Case) -> list[str]:
     """Return the backends that the case has in float64, where comparisons can be tight."""
-    return ["reference"] if make_cell(case).fused_obstacle() else ["reference", "fused"]
+    return ["reference"] if make_cell(case).fused_unsupported_reason() else ["reference", "fused"]
 
 
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -214,9 +214,9 @@ def differs(one: Tensor, other: Tensor) -> bool:
 
 
 def concrete_cells() -> set[str]:
-    """Return the import paths of all classes in src.cells that are whole cells."""
+    """Return the import paths of all classes in gyral.cells that are whole cells."""
     paths = set()
-    for module in pkgutil.iter_modules(src.cells.__path__, "src.cells."):
+    for module in pkgutil.iter_modules(gyral.cells.__path__, "gyral.cells."):
         for name, member in vars(importlib.import_module(module.name)).items():
             is_cell = inspect.isclass(member) and issubclass(member, RecurrentCell) and not inspect.isabstract(member)
             if is_cell and member.__module__ == module.name and name.endswith("Cell"):
@@ -320,7 +320,7 @@ def test_forward_is_project_and_step(case: Case) -> None:
     cell = make_cell(case)
     inputs, state = random_inputs(1)[0], random_state(cell)
     with torch.no_grad():
-        assert_same(cell(inputs, state), cell.step(cell.project(inputs), state, cell.context(BATCH)), 0.0)
+        assert_same(cell(inputs, state), cell.step(cell.project(inputs), state, cell.sequence_constants(BATCH)), 0.0)
         assert_same(cell(inputs), cell(inputs, cell.init_state(BATCH)), 0.0)
 
 

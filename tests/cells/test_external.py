@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.cells.base import RecurrentCell
-from src.cells.external import ExternalCell
-from src.cells.gru import GRUCell
-from src.cells.lstm import LSTMCell
-from src.cells.rnn import RNNCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
-from tests.running import build_task
+from gyral.cells.base import RecurrentCell
+from gyral.cells.external import ExternalCell
+from gyral.cells.gru import GRUCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.rnn import RNNCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from tests.helpers.running import build_task
 
 X, N, BATCH, STEPS = 3, 5, 4, 6
 
@@ -127,7 +127,7 @@ def test_zoneout_and_dropout_are_those_of_the_hidden_vector() -> None:
                 torch.testing.assert_close(hidden, 0.3 * state.hidden + 0.7 * new)
         cell = ExternalCell(X, 40, cell="torch.nn.LSTMCell", recurrent_dropout=0.3)
         cell.load_state_dict(plain.state_dict())
-        context = cell.context(50)
+        context = cell.sequence_constants(50)
         dropped, _ = cell.step(inputs, state, context)
         expected, _ = plain(inputs, state._replace(hidden=state.hidden * context.drop.value))
         assert torch.equal(dropped, expected)

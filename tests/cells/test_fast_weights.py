@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from src.cells import fast_weights
-from src.cells.fast_weights import FastWeightsCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
-from src.ops.associations import Associations
+from gyral.cells import fast_weights
+from gyral.cells.fast_weights import FastWeightsCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from gyral.ops.associations import Associations
 
 X, N, BATCH, STEPS = 4, 6, 3, 9  # longer than N
 BACKENDS = ("reference", "fused")
@@ -131,7 +131,7 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(backend: str) -> None:
     cell = randomized(recurrent_dropout=probability).train()
     inputs, state = random_run()
     torch.manual_seed(3)
-    mask = cell.context(STEPS, BATCH).drop.value
+    mask = cell.sequence_constants(STEPS, BATCH).drop.value
     assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
     torch.manual_seed(3)
     with torch.no_grad():

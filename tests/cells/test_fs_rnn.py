@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src import build
-from src.cells.base import HiddenState, Noise, RecurrentCell
-from src.cells.eurnn import EURNNCell
-from src.cells.fs_rnn import FSRNNCell
-from src.cells.goru import GORUCell
-from src.cells.gru import GRUCell
-from src.cells.lstm import LSTMCell
-from src.cells.on_lstm import ONLSTMCell
-from src.cells.rum import RUMCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
-from src.models.sequence import SequenceModel
-from tests.running import SMALL_COPY, compose_config, invoke
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.eurnn import EURNNCell
+from gyral.cells.fs_rnn import FSRNNCell
+from gyral.cells.goru import GORUCell
+from gyral.cells.gru import GRUCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.on_lstm import ONLSTMCell
+from gyral.cells.rum import RUMCell
+from gyral.core.errors import OptionError
+from gyral.models.sequence import SequenceModel
+from gyral.nn.recurrent import Recurrent
+from gyral.training import build
+from tests.helpers.running import SMALL_COPY, compose_config, invoke
 
 X, N, SLOW, BATCH, STEPS = 3, 4, 6, 5, 7
 
@@ -129,7 +129,7 @@ class Echo(RecurrentCell):
     def project(self, inputs: Tensor) -> Tensor:
         return inputs
 
-    def step(self, projected: Tensor, state: HiddenState, context: Noise) -> tuple[Tensor, HiddenState]:
+    def step(self, projected: Tensor, state: HiddenState, context: DropoutMasks) -> tuple[Tensor, HiddenState]:
         self.seen.append(projected)
         return torch.ones_like(state.hidden), HiddenState(state.hidden + 1)
 
@@ -193,8 +193,8 @@ def test_zoneout_of_the_inner_cells_keeps_their_state_in_training(part: str) -> 
 
 def test_zoneout_masks_differ_from_step_to_step_and_from_cell_to_cell() -> None:
     cell = FSRNNCell(X, 50, partial(LSTMCell, zoneout=0.5), partial(LSTMCell, zoneout=0.5))
-    context = cell.context(6, 4)
-    masks = [part.noise.keep for part in (*context.fast, context.slow)]
+    context = cell.sequence_constants(6, 4)
+    masks = [part.masks.keep for part in (*context.fast, context.slow)]
     for mask in masks:
         assert mask.shape == (6, 4, 50)
         assert len(set(map(tuple, mask.flatten(1).tolist()))) == 6

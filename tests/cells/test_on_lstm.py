@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.cells.on_lstm import ONLSTMCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
+from gyral.cells.on_lstm import ONLSTMCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
 
 X, BATCH = 3, 4
 
@@ -61,8 +61,8 @@ def expected_step(cell: ONLSTMCell, x: np.ndarray, h: np.ndarray, c: np.ndarray)
 @pytest.mark.parametrize(("size", "chunk"), [(6, 1), (6, 2), (6, 3), (7, 3), (7, 5), (10, 4), (2, 1), (9, 8)])
 def test_steps_are_the_papers_equations(size: int, chunk: int, backend: str) -> None:
     cell = ONLSTMCell(X, size, chunk_size=chunk).double()
-    if backend == "fused" and cell.fused_obstacle():
-        pytest.skip(str(cell.fused_obstacle()))
+    if backend == "fused" and cell.fused_unsupported_reason():
+        pytest.skip(str(cell.fused_unsupported_reason()))
     with torch.no_grad():
         for parameter in cell.parameters():
             parameter.normal_()
@@ -92,9 +92,9 @@ def gates_seen(cell: ONLSTMCell, scale: float) -> tuple[Tensor, Tensor]:
     zero, one = torch.zeros(batch, size).double(), torch.ones(batch, size).double()
     with torch.no_grad():
         cell.weight_hh.zero_()
-        _, kept = cell.step(projected, cell.State(zero, one), cell.context(batch))
+        _, kept = cell.step(projected, cell.State(zero, one), cell.sequence_constants(batch))
         projected[:, -size:] = 1e3
-        _, written = cell.step(projected, cell.State(zero, zero), cell.context(batch))
+        _, written = cell.step(projected, cell.State(zero, zero), cell.sequence_constants(batch))
     master = projected[:, : 2 * chunks].unflatten(1, (2, chunks)).softmax(-1).cumsum(-1)
     owner = torch.arange(size) // cell.chunk_size
     forget, past = master[:, 0, owner], master[:, 1, owner]
@@ -150,7 +150,7 @@ def test_layer_norm_normalizes_the_gates_but_not_the_master_gates() -> None:
     state = cell.State(torch.randn(BATCH, size).double(), torch.randn(BATCH, size).double())
     chunks = cell.chunks
     with torch.no_grad():
-        hidden, new = cell.step(projected, state, cell.context(BATCH))
+        hidden, new = cell.step(projected, state, cell.sequence_constants(BATCH))
         z = projected + state.hidden @ cell.weight_hh.T
         parts = z[:, 2 * chunks :].unflatten(1, (4, size))
         centered = parts - parts.mean(-1, keepdim=True)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from src.cells.base import HiddenState
-from src.cells.rum import AssociativeState, RUMCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
-from src.ops import rotation
+from gyral.cells.base import HiddenState
+from gyral.cells.rum import AssociativeState, RUMCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from gyral.ops import rotation
 
 X, N, BATCH, STEPS = 4, 6, 3, 7
 
@@ -45,8 +45,8 @@ def test_agrees_with_the_public_implementation(golden: Path, name: str, backend:
     eta = given["eta"].item()
     size = given["h0"].shape[1]
     cell = RUMCell(given["x"].shape[2], size, lambd=given["lam"].item(), eta=None if math.isnan(eta) else eta).double()
-    if backend == "fused" and cell.fused_obstacle():
-        pytest.skip(cell.fused_obstacle())
+    if backend == "fused" and cell.fused_unsupported_reason():
+        pytest.skip(cell.fused_unsupported_reason())
     cell.load_state_dict({parameter: stacked(pattern) for parameter, pattern in ROWS.items()})
     model = Recurrent(lambda _: cell, cell.input_size, batch_first=True, backend=backend)
 
@@ -303,7 +303,7 @@ def test_zoneout_keeps_units_in_training_and_mixes_at_test() -> None:
 
 def test_zoneout_draws_anew_at_every_step() -> None:
     cell = RUMCell(X, N, zoneout=0.5).train()
-    keep = cell.context(40, BATCH).keep
+    keep = cell.sequence_constants(40, BATCH).keep
     assert keep.shape == (40, BATCH, N)
     assert all(not torch.equal(keep[time], keep[time + 1]) for time in range(39))
 

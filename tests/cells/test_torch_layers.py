@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.cells.base import LayerCell
-from src.cells.gru import GRUCell
-from src.cells.lstm import LSTMCell
-from src.cells.rnn import RNNCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
+from gyral.cells.base import LayerCell
+from gyral.cells.gru import GRUCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.rnn import RNNCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
 
 X, N, BATCH, STEPS = 5, 7, 4, 9
 TOLERANCE = 1e-6
@@ -263,12 +263,12 @@ def test_the_lstms_hidden_vector_is_that_of_the_new_cell_vector(training: bool, 
 
 def test_zoneout_masks_differ_from_step_to_step() -> None:
     cell = LSTMCell(X, N, zoneout=0.5, zoneout_cell=0.5)
-    noise, keep_cell = cell.context(STEPS, 20)
+    noise, keep_cell = cell.sequence_constants(STEPS, 20)
     for mask in (noise.keep, keep_cell):
         assert mask.shape == (STEPS, 20, N)
         assert len(set(map(tuple, mask.flatten(1).tolist()))) == STEPS
     assert not torch.equal(noise.keep, keep_cell)
-    assert cell.eval().context(STEPS, 20).keep_cell is None
+    assert cell.eval().sequence_constants(STEPS, 20).keep_cell is None
 
 
 @pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
@@ -303,7 +303,7 @@ def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[LayerCel
     recur = made.recur
 
     def watch(hidden: Tensor, noise: Any) -> Tensor:
-        entered.append((hidden, made.drop(hidden, noise)))
+        entered.append((hidden, made.apply_recurrent_dropout(hidden, noise)))
         return recur(hidden, noise)
 
     made.recur = watch
@@ -330,12 +330,12 @@ def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[Lay
     """With all units dropped, weights see zeros, but what carries the state on, (1 − z) or c, sees it whole."""
     made = cell(X, N, recurrent_dropout=0.5).double()
     state = type(made.init_state(BATCH))(*(torch.randn(BATCH, N).double() for _ in made.init_state(BATCH)))
-    context = made.context(BATCH)
-    noise = context if cell is GRUCell else context.noise
+    context = made.sequence_constants(BATCH)
+    noise = context if cell is GRUCell else context.masks
     none = noise._replace(drop=noise.drop._replace(value=torch.zeros(BATCH, N).double()))
     x = torch.randn(BATCH, X).double()
     with torch.no_grad():
-        dropped, _ = made.step(made.project(x), state, none if cell is GRUCell else context._replace(noise=none))
+        dropped, _ = made.step(made.project(x), state, none if cell is GRUCell else context._replace(masks=none))
         made.layer.weight_hh_l0.zero_()
         expected, _ = made.eval()(x, state)
     torch.testing.assert_close(dropped, expected, rtol=1e-12, atol=1e-12)
@@ -351,9 +351,9 @@ def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[Lay
     ids=str,
 )  # fmt: skip
 def test_options_that_torch_does_not_have_are_named(cell: type[LayerCell], options: dict[str, Any]) -> None:
-    assert cell(X, N).fused_obstacle() is None
+    assert cell(X, N).fused_unsupported_reason() is None
     layer = cell.__name__.removesuffix("Cell")
-    assert cell(X, N, **options).fused_obstacle() == f"torch.nn.{layer} has no {', '.join(options)}"
+    assert cell(X, N, **options).fused_unsupported_reason() == f"torch.nn.{layer} has no {', '.join(options)}"
     assert Recurrent(lambda width: cell(width, N, **options), X).backend == "reference"
     with pytest.raises(OptionError, match=rf"^backend=fused: torch\.nn\.{layer} has no .*; allowed here: "):
         Recurrent(lambda width: cell(width, N, **options), X, backend="fused")
@@ -384,11 +384,11 @@ def test_the_lstm_runs_on_own_kernels_where_torchs_layer_lacks_an_option(
     value = True if option == "layer_norm" else 0.1
     cell = LSTMCell(X, N, **{option: value})
     said = "there are no kernels for meta"
-    assert LSTMCell(X, N).to("meta").fused_obstacle() is None
-    assert cell.to("meta").fused_obstacle() == f"torch.nn.LSTM has no {option}, and {said}"
-    monkeypatch.setattr("src.ops.recurrence.obstacle", lambda tensor: said)
+    assert LSTMCell(X, N).to("meta").fused_unsupported_reason() is None
+    assert cell.to("meta").fused_unsupported_reason() == f"torch.nn.LSTM has no {option}, and {said}"
+    monkeypatch.setattr("gyral.ops.gated.unsupported_reason", lambda tensor: said)
     assert Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X).backend == "reference"
     with pytest.raises(OptionError, match=rf"^backend=fused: torch\.nn\.LSTM has no {option}, and .*; allowed here: "):
         Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X, backend="fused")
-    monkeypatch.setattr("src.ops.recurrence.obstacle", lambda tensor: None)
+    monkeypatch.setattr("gyral.ops.gated.unsupported_reason", lambda tensor: None)
     assert Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X).backend == "fused"

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.cells.base import HiddenState, RecurrentCell
-from src.cells.eurnn import EURNNCell
-from src.cells.full_urnn import FullURNNCell
-from src.cells.goru import GORUCell
-from src.cells.unitary import EUNN, UnitaryCell, turn
-from src.cells.urnn import URNNCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
-from src.ops import unitary
+from gyral.cells.base import HiddenState, RecurrentCell
+from gyral.cells.eurnn import EURNNCell
+from gyral.cells.full_urnn import FullURNNCell
+from gyral.cells.goru import GORUCell
+from gyral.cells.unitary import EUNN, UnitaryCell, turn
+from gyral.cells.urnn import URNNCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from gyral.ops import unitary
 from tests.ops.test_unitary import (
     dense_dft,
     dense_exponential,
@@ -178,7 +178,7 @@ def test_equals_the_formula(kind: Kind) -> None:
         expected = written_out(kind, cell, inputs, hidden)
         with torch.no_grad():
             np.testing.assert_allclose(run(cell, inputs, hidden), expected, rtol=0, atol=1e-12)
-            if cell.fused_obstacle() is None:
+            if cell.fused_unsupported_reason() is None:
                 np.testing.assert_allclose(run(cell, inputs, hidden, "fused"), expected, rtol=0, atol=1e-12)
 
 
@@ -357,7 +357,7 @@ def test_phases_are_angles(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", COMPLEX, ids=str)
 def test_noise_takes_complex_units_as_one(kind: Kind) -> None:
     cell = kind.make(zoneout=0.4, recurrent_dropout=0.3).train()
-    noise = cell.context(6, BATCH).noise
+    noise = cell.sequence_constants(6, BATCH).masks
     assert noise.keep.shape == (6, BATCH, 2 * N)
     assert noise.drop.value.shape == (BATCH, 2 * N)
     for mask in (noise.keep, noise.drop.value):
@@ -387,8 +387,8 @@ def test_zoneout_keeps_whole_units(kind: Kind) -> None:
 @every_kind
 def test_zoneout_of_the_fused_path_is_the_references(kind: Kind) -> None:
     cell = randomized(kind.make(zoneout=0.4)).train()
-    if cell.fused_obstacle():
-        pytest.skip(cell.fused_obstacle())
+    if cell.fused_unsupported_reason():
+        pytest.skip(cell.fused_unsupported_reason())
     inputs, hidden = random_run(cell)
     results = []
     for backend in ("reference", "fused"):
@@ -405,7 +405,7 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(kind: Kind) -> None:
     cell = randomized(kind.make(recurrent_dropout=probability)).train()
     inputs, hidden = random_run(cell)
     torch.manual_seed(3)
-    mask = cell.context(STEPS, BATCH).noise.drop.value
+    mask = cell.sequence_constants(STEPS, BATCH).masks.drop.value
     assert mask.shape == hidden.shape
     assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
     torch.manual_seed(3)
@@ -413,7 +413,7 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(kind: Kind) -> None:
         outputs = run(cell, inputs, hidden)
     np.testing.assert_allclose(outputs, written_out(kind, cell, inputs, hidden, mask), rtol=0, atol=1e-12)
     # none at test
-    assert cell.eval().context(STEPS, BATCH).noise.drop is None
+    assert cell.eval().sequence_constants(STEPS, BATCH).masks.drop is None
 
 
 # ---------------------------------------------------------------- unitary, whatever the optimizer does

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.cells.weinet import WeiNetCell
-from src.checks import OptionError
-from src.models.recurrent import Recurrent
+from gyral.cells.weinet import WeiNetCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
 
 X, N, BATCH, STEPS = 4, 6, 3, 7
 with_and_without_norm = pytest.mark.parametrize("layer_norm", [True, False], ids=["norm", "plain"])
@@ -39,7 +39,7 @@ def run(
 
 
 def backends(cell: WeiNetCell) -> list[str]:
-    return ["reference"] if cell.fused_obstacle() else ["reference", "fused"]
+    return ["reference"] if cell.fused_unsupported_reason() else ["reference", "fused"]
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ def test_recurrent_dropout_is_of_the_gates_and_the_same_at_all_steps() -> None:
     cell = randomized(recurrent_dropout=probability).train()
     inputs, state = random_run()
     torch.manual_seed(3)
-    mask = cell.context(STEPS, BATCH).drop.value
+    mask = cell.sequence_constants(STEPS, BATCH).drop.value
     assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
     torch.manual_seed(3)
     with torch.no_grad():
@@ -112,8 +112,8 @@ def test_recurrent_dropout_is_of_the_gates_and_the_same_at_all_steps() -> None:
 @with_and_without_norm
 def test_zoneout_of_the_fused_path_is_the_references(layer_norm: bool) -> None:
     cell = randomized(layer_norm=layer_norm, zoneout=0.4).train()
-    if cell.fused_obstacle():
-        pytest.skip(cell.fused_obstacle())
+    if cell.fused_unsupported_reason():
+        pytest.skip(cell.fused_unsupported_reason())
     inputs, state = random_run()
     leaves = [leaf.requires_grad_() for leaf in (inputs, *state)]
     results = []

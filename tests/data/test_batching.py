@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.checks import OptionError
-from src.data.batching import BLOCK, Batch, Batches, ShuffledBatches, mix_seed
+from gyral.core.errors import OptionError
+from gyral.data.batching import BLOCK, Batch, Batches, ShuffledBatches, mix_seed
 
 
 def assemble(rows: Tensor) -> Batch:

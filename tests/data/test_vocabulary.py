@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from src.checks import OptionError
-from src.data import vocabulary as module
-from src.data.vocabulary import END_OF_LINE, UNKNOWN, Decoder, Vocabulary, split_words
+from gyral.core.errors import OptionError
+from gyral.data import vocabulary as module
+from gyral.data.vocabulary import END_OF_LINE, UNKNOWN, Decoder, Vocabulary, split_words
 
 
 def test_characters_are_in_the_order_of_their_code_points() -> None:

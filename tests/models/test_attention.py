@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.cells.gru import GRUCell
-from src.checks import OptionError
-from src.models.attention import Attention, LastStep, RotationalAttention
-from src.models.sequence import SequenceModel
-from src.ops.rotation import matrix
+from gyral.cells.gru import GRUCell
+from gyral.core.errors import OptionError
+from gyral.models.attention import Attention, LastStep, RotationalAttention
+from gyral.models.sequence import SequenceModel
+from gyral.ops.rotation import matrix
 
 READOUTS = [LastStep, Attention, RotationalAttention]
 ATTENTIONS = [Attention, RotationalAttention]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.checks import OptionError
-from src.models.beam import BeamSearch
-from src.models.recurrent import reorder
+from gyral.core.errors import OptionError
+from gyral.models.beam import BeamSearch
+from gyral.nn.recurrent import reorder
 
 WORDS, START, STOP = 7, 1, 2
 

@@ -12,16 +12,16 @@ from hydra import compose, initialize_config_dir
 from torch import Tensor
 from torch.nn import functional as F
 
-from src.cells.gru import GRUCell
-from src.cells.lstm import LSTMCell
-from src.cells.rum import RUMCell
-from src.checks import OptionError
-from src.cli import choices
-from src.data.batching import IGNORED
-from src.data.summary_batches import PADDING_ID, START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
-from src.models.beam import BeamSearch
-from src.models.pointer_generator import PointerGenerator, extend, mix, repetition, summary_mean
-from src.models.recurrent import reorder
+from gyral.cells.gru import GRUCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.rum import RUMCell
+from gyral.config.command_line import choices
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED
+from gyral.data.summaries.batches import PADDING_ID, START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
+from gyral.models.beam import BeamSearch
+from gyral.models.pointer_generator import PointerGenerator, extend, mix, repetition, summary_mean
+from gyral.nn.recurrent import reorder
 from tests.models.test_beam import plain
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

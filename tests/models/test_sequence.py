@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from src.cells.eurnn import EURNNCell
-from src.cells.gru import GRUCell
-from src.cells.lstm import LSTMCell
-from src.cells.rnn import RNNCell
-from src.cells.rum import RUMCell
-from src.checks import OptionError
-from src.models.sequence import SequenceModel
+from gyral.cells.eurnn import EURNNCell
+from gyral.cells.gru import GRUCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.rnn import RNNCell
+from gyral.cells.rum import RUMCell
+from gyral.core.errors import OptionError
+from gyral.models.sequence import SequenceModel
 
 V, N, OUT, BATCH, STEPS = 11, 6, 5, 4, 8
 gru = functools.partial(GRUCell, hidden_size=N)

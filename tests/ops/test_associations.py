@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from src.ops.associations import Associations
+from gyral.ops.associations import Associations
 
 BATCH, SIZE = 3, 4
 CONSTANTS = [(0.95, 0.5), (1.0, 1.0), (0.3, 2.5), (0.0, 0.7), (0.9, 0.0)]

@@ -2,7 +2,7 @@
 
 import torch
 
-from src.ops import buffers
+from gyral.ops import buffers
 
 
 def test_what_inference_leaves_is_written_to_in_training() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from src.ops import rotation
+from gyral.ops import rotation
 
 SIZES = (2, 3, 50, 500, 4096)
 FROM_ZERO = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.5, 1.0, math.pi / 2 - 1e-3, math.pi / 2)
@@ -34,7 +34,7 @@ def at_angle(first: Tensor, second: Tensor, angle: float) -> tuple[Tensor, Tenso
 
 
 def textbook(first: Tensor, second: Tensor, angle: float | Tensor, x: Tensor) -> Tensor:
-    """Turn x by `angle` in the plane of an orthonormal pair: the part outside stays, the 2-D coordinates turn."""
+    """SubCell x by `angle` in the plane of an orthonormal pair: the part outside stays, the 2-D coordinates turn."""
     along, across = (first * x).sum(-1, keepdim=True), (second * x).sum(-1, keepdim=True)
     angle = torch.as_tensor(angle, dtype=x.dtype)
     cosine, sine = angle.cos(), angle.sin()

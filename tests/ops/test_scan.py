@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.ops.scan import Fixed, is_fixed, scan
+from gyral.ops.scan import Shared, is_shared, scan
 
 STEPS, BATCH = 5, 3
 
@@ -34,10 +34,10 @@ def test_a_step_gets_the_structure_of_the_sequence() -> None:
     class Projected(NamedTuple):
         gates: Tensor
         absent: None
-        shared: Fixed
+        shared: Shared
 
     shared = {"matrix": torch.randn(2, 2), "name": "any object"}
-    sequence = (Projected(torch.randn(STEPS, BATCH, 4), None, Fixed(shared)), [torch.randn(STEPS, BATCH), None])
+    sequence = (Projected(torch.randn(STEPS, BATCH, 4), None, Shared(shared)), [torch.randn(STEPS, BATCH), None])
     seen: list[Any] = []
 
     def step(at_a_time: Any, state: Any) -> tuple[Tensor, Any]:
@@ -50,7 +50,7 @@ def test_a_step_gets_the_structure_of_the_sequence() -> None:
         assert type(projected) is Projected
         assert torch.equal(projected.gates, sequence[0].gates[time])
         assert projected.absent is None
-        assert type(projected.shared) is Fixed
+        assert type(projected.shared) is Shared
         assert projected.shared.value is shared, "what is fixed is handed on as it is"
         assert isinstance(others, list)
         assert torch.equal(others[0], sequence[1][0][time])
@@ -68,10 +68,10 @@ def test_a_fixed_tensor_is_not_taken_apart() -> None:
         state = state @ fixed.value + now
         return state, state
 
-    outputs, _ = scan(step, (Fixed(matrix), inputs), torch.zeros(BATCH, 2))
+    outputs, _ = scan(step, (Shared(matrix), inputs), torch.zeros(BATCH, 2))
     assert outputs.shape == (STEPS, BATCH, 2)
-    assert is_fixed(Fixed(matrix))
-    assert not is_fixed((matrix,))
+    assert is_shared(Shared(matrix))
+    assert not is_shared((matrix,))
 
 
 def test_the_gradient_of_what_is_fixed_is_that_of_all_steps() -> None:
@@ -84,7 +84,7 @@ def test_the_gradient_of_what_is_fixed_is_that_of_all_steps() -> None:
         return state, state
 
     def run(matrix: Tensor, inputs: Tensor) -> Tensor:
-        outputs, final = scan(step, (inputs, Fixed(matrix)), torch.zeros(BATCH, 2, dtype=torch.float64))
+        outputs, final = scan(step, (inputs, Shared(matrix)), torch.zeros(BATCH, 2, dtype=torch.float64))
         return outputs.sum() + final.sin().sum()
 
     assert torch.autograd.gradcheck(run, (matrix, inputs))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from src.ops import unitary
+from gyral.ops import unitary
 
 SIZES = (1, 2, 3, 5, 8, 13)
 every_size = pytest.mark.parametrize("size", SIZES)

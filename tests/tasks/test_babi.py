@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.data.batching import IGNORED
-from src.data.question_batches import LEVELS, QuestionBatch
-from src.data.stories import Question, questions, write
-from src.models.attention import Attention, LastStep, RotationalAttention
-from tests.data.test_stories import oracle
-from tests.running import SMALL_BABI, build_task, invoke
+from gyral.data.babi.batches import LEVELS, QuestionBatch
+from gyral.data.babi.stories import Question, questions, write
+from gyral.data.batching import IGNORED
+from gyral.models.attention import Attention, LastStep, RotationalAttention
+from tests.data.babi.test_stories import oracle
+from tests.helpers.running import SMALL_BABI, build_task, invoke
 
 
 def made(*overrides: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The contract of `src.tasks.base`, for every task that has a YAML in conf/task: a new file there is tested at once.
+"""The contract of `gyral.tasks.base`, for every task that has a YAML in conf/task: a new file there is tested at once.
 
 A new task needs no edit here unless it has an option whose other values cannot be guessed from its type, or a metric
 whose best value is not known; the failure then says what to add. What only data drawn from a seed can promise is asked
@@ -20,15 +20,15 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn import functional as F
 
-from src import runs
-from src.callbacks import Checkpoints
-from src.checks import OptionError
-from src.data.batching import IGNORED, Batch
-from src.models.pointer_generator import Predictions
-from src.tasks.base import SPLITS, GeneratedData, SequenceTask
-from src.tasks.summarization import SummaryTask
-from src.tasks.text import TextTask
-from tests.running import (
+from gyral import runs
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED, Batch
+from gyral.models.pointer_generator import Predictions
+from gyral.tasks.base import SPLITS, GeneratedData, SequenceTask
+from gyral.tasks.summarization import SummaryTask
+from gyral.tasks.text import TextTask
+from gyral.training.callbacks import Checkpoints
+from tests.helpers.running import (
     CONF,
     SMALL_SUMMARIES,
     build_or_skip,

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from src.checks import OptionError
-from src.tasks.copy import CopyData
-from tests.running import build_task
+from gyral.core.errors import OptionError
+from gyral.tasks.copy import CopyData
+from tests.helpers.running import build_task
 
 
 def data(**options: int) -> CopyData:

@@ -6,10 +6,10 @@ import time
 import pytest
 import torch
 
-from src.checks import OptionError
-from src.data.batching import IGNORED
-from src.tasks.recall import RecallData
-from tests.running import build_task
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED
+from gyral.tasks.recall import RecallData
+from tests.helpers.running import build_task
 
 
 def data(**options: int) -> RecallData:

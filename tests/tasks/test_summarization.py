@@ -14,12 +14,14 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from src import build, rouge, runs
-from src.data.batching import IGNORED
-from src.data.summary_batches import STOP_ID
-from src.models.pointer_generator import Predictions
-from src.tasks.summarization import SummaryTask, frequency_loss
-from tests.running import PARTS, SUMMARIES, Outcome, build_task, invoke, load_last
+from gyral import runs
+from gyral.data.batching import IGNORED
+from gyral.data.summaries.batches import STOP_ID
+from gyral.models.pointer_generator import Predictions
+from gyral.tasks import rouge
+from gyral.tasks.summarization import SummaryTask, frequency_loss
+from gyral.training import build
+from tests.helpers.running import PARTS, SUMMARIES, Outcome, build_task, invoke, load_last
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 
@@ -88,7 +90,7 @@ def test_tokens_are_those_of_articles_and_summaries() -> None:
 
 
 def test_a_model_of_sequences_is_refused_and_so_is_this_one_elsewhere() -> None:
-    told = "model._target_=src.models.{}: must be a {} for {}"
+    told = "model._target_=gyral.models.{}: must be a {} for {}"
     options = [word for word in SUMMARIES if not word.startswith("model")]
     error = invoke(*options, "model=gru").error
     assert error == told.format("sequence.SequenceModel", "PointerGenerator", "SummaryTask")

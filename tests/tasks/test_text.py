@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from src import build
-from src.data import ngrams
-from src.data.batching import IGNORED
-from src.data.corpora import SPLITS, Corpus
-from src.data.vocabulary import Vocabulary
-from src.data.windows import Windows
-from src.models.recurrent import detach
-from src.tasks.text import TextData, TextMetrics, unigram_loss
-from tests.running import (
+from gyral.data.batching import IGNORED
+from gyral.data.text import ngrams
+from gyral.data.text.corpora import SPLITS, Corpus
+from gyral.data.text.windows import Windows
+from gyral.data.vocabulary import Vocabulary
+from gyral.nn.recurrent import detach
+from gyral.tasks.text import TextData, TextMetrics, unigram_loss
+from gyral.training import build
+from tests.helpers.running import (
     SMALL_TEXT,
     assert_same,
     build_task,

@@ -1,1 +1,0 @@
-"""Gyre: recurrent memory experiments. Any cell, any task, any optimizer, one command line."""

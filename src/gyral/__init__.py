@@ -1,0 +1,1 @@
+"""Gyral: recurrent memory experiments. Any cell, any task, any optimizer, one command line."""

@@ -1,0 +1,117 @@
+"""Fast weights."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.ops.associations import Associations
+from gyral.ops.scan import scan
+
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+class FastWeightsCell(RecurrentCell):
+    """FW-LN (Ba et al., "Using fast weights to attend to the recent past", NIPS 2016):
+
+    A_t = λ A_{t−1} + η h_t h_tᵀ                        fast weights, A_0 = 0
+    h_{t+1}^{(0)} = f(W h_t + C x_t)
+    h_{t+1}^{(s+1)} = f(LN(W h_t + C x_t + A_t h_{t+1}^{(s)}))       S times     (their equations 1, 2 and 6)
+
+    The state is (h, A) with A (B, N, N). The reference builds A at each step. The fused path never does: it reads
+    A_t h = λ^t A_0 h + η Σ_τ λ^{t−τ} h_τ (h_τ · h) from the hidden vectors of the sequence so far, and builds A once,
+    at the end of the sequence, for the state that is handed on.
+
+    Parameters: `weight_ih` C (N, X), Xavier-uniform; `bias` (N,), zero; `weight_hh` W (N, N), the identity times
+    `recurrent_scale`; `norm`.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        decay: λ, in [0, 1].
+        rate: η ≥ 0.
+        inner_steps: S ≥ 1.
+        activation: f, "relu" or "tanh".
+        recurrent_scale: of the initial W; the paper's is 0.05.
+        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; the dropout is that of h in W h.
+
+    Raises:
+        OptionError: an option out of its bounds or of another type.
+    """
+
+    class State(NamedTuple):
+        """Hidden vector (B, N) and fast weights (B, N, N), without the hidden vector's own share."""
+
+        hidden: Tensor
+        memory: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        decay: float = 0.95,
+        rate: float = 0.5,
+        inner_steps: int = 1,
+        activation: str = "relu",
+        recurrent_scale: float = 0.05,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        self.decay = check_real("decay", decay, minimum=0, maximum=1)
+        self.rate = check_real("rate", rate, minimum=0)
+        self.inner_steps = check_integer("inner_steps", inner_steps)
+        self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
+        scale = check_real("recurrent_scale", recurrent_scale)
+        self.weight_ih = nn.Parameter(nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)))
+        self.bias = nn.Parameter(torch.zeros(hidden_size))
+        self.weight_hh = nn.Parameter(scale * torch.eye(hidden_size))
+        self.norm = nn.LayerNorm(hidden_size)
+
+    def init_state(self, batch_size: int) -> State:
+        size = self.hidden_size
+        return self.State(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
+
+    def project(self, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.weight_ih, self.bias)
+
+    def step(self, projected: Tensor, state: State, constants: DropoutMasks) -> tuple[Tensor, State]:
+        old = state.hidden
+        memory = torch.baddbmm(state.memory, old.unsqueeze(-1), old.unsqueeze(-2), beta=self.decay, alpha=self.rate)
+
+        def read(vector: Tensor) -> Tensor:
+            return torch.bmm(memory, vector.unsqueeze(-1)).squeeze(-1)
+
+        hidden = self.settle(projected, old, constants, read)
+        return hidden, self.State(hidden, memory)
+
+    def settle(
+        self, projected: Tensor, old: Tensor, constants: DropoutMasks, read: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Return the next hidden vector (B, N), where `read` reads the fast weights."""
+        activation = ACTIVATIONS[self.activation]
+        drive = torch.addmm(projected, self.apply_recurrent_dropout(old, constants), self.weight_hh.T)
+        hidden = activation(drive)
+        for _ in range(self.inner_steps):
+            hidden = activation(self.norm(drive + read(hidden)))
+        return self.apply_zoneout(hidden, old, constants)
+
+    def fused_unsupported_reason(self) -> None:
+        return None
+
+    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        memory = Associations(inputs.shape[0], state.memory, self.decay, self.rate)
+
+        def step(at_a_time: tuple[Tensor, DropoutMasks], state: HiddenState) -> tuple[Tensor, HiddenState]:
+            projected, constants = at_a_time
+            hidden = self.settle(projected, memory.append(state.hidden), constants, memory.read)
+            return hidden, HiddenState(hidden)
+
+        sequence = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
+        outputs, final = scan(step, sequence, HiddenState(state.hidden), lengths)
+        return outputs, self.State(final.hidden, memory.matrix(lengths))

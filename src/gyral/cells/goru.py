@@ -1,0 +1,112 @@
+"""Gated orthogonal recurrent unit."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import DropoutMasks, HiddenState, LayerNorms, RecurrentCell
+from gyral.cells.unitary import EUNN, turn
+from gyral.core.checks import check_boolean
+from gyral.ops import gated, unitary
+from gyral.ops.scan import Shared
+
+
+class Constants(NamedTuple):
+    """Random masks, and U as its `Turns`."""
+
+    masks: DropoutMasks
+    operator: Shared
+
+
+class GORUCell(RecurrentCell):
+    """GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
+
+    r = σ(W_r h + U_r x + b_r)                          reset gate
+    g = σ(W_g h + U_g x + b_g)                          update gate
+    c = modReLU(r ⊙ (U h) + U_c x; b_c)                 candidate, U real orthogonal
+    h' = g ⊙ h + (1 − g) ⊙ c
+
+    with modReLU(z; b) = sign(z) ReLU(|z| + b). U = F_L ⋯ F_1 are plane rotations, applied in O(L N) on the reference
+    backend; the fused path builds U once a sequence and has one product of matrices a step.
+
+    Parameters: `weight_ih` (3N, X), rows [U_r; U_g; U_c], and `weight_hh` (2N, N), rows [W_r; W_g], uniform in ±0.01;
+    `bias` (3N,), b_r = 2, b_g = 0, b_c = 2; `eunn.theta` of `gyral.cells.unitary.EUNN`.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        capacity: of U: L, from 1 to N, layers that pair neighbours; "fft": ⌈log₂ N⌉ layers that pair i with i + 2^k.
+        layer_norm: normalize (Ba et al. 2016, with gain and bias) r and g before their sigmoids.
+        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+
+    Raises:
+        OptionError: an option out of its bounds or of another type.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        capacity: int | str = 2,
+        layer_norm: bool = False,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        self.eunn = EUNN(hidden_size, capacity, is_complex=False)
+        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size).uniform_(-0.01, 0.01))
+        self.weight_hh = nn.Parameter(torch.empty(2 * hidden_size, hidden_size).uniform_(-0.01, 0.01))
+        self.bias = nn.Parameter(torch.tensor([2.0, 0.0, 2.0]).repeat_interleave(hidden_size))
+        normalized = check_boolean("layer_norm", layer_norm)
+        self.norm_gates = LayerNorms(2, hidden_size) if normalized else nn.Identity()
+
+    def init_state(self, batch_size: int) -> HiddenState:
+        return HiddenState(self.zeros(batch_size, self.hidden_size))
+
+    def project(self, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.weight_ih, self._gate_bias())
+
+    def _gate_bias(self) -> Tensor:
+        """Return the bias (3N,) without b_c, which belongs to modReLU."""
+        return F.pad(self.bias[: 2 * self.hidden_size], (0, self.hidden_size))
+
+    def sequence_constants(self, *shape: int) -> Constants:
+        return Constants(self.draw_masks(*shape), Shared(self.eunn()))
+
+    def step(self, projected: Tensor, state: HiddenState, constants: Constants) -> tuple[Tensor, HiddenState]:
+        gates = 2 * self.hidden_size
+        old = self.apply_recurrent_dropout(state.hidden, constants.masks)
+        recurrent, turned = F.linear(old, self.weight_hh), turn(constants.operator.value, old)
+        input_gates, input_candidate = projected.split((gates, self.hidden_size), dim=-1)
+        reset, update = torch.sigmoid(self.norm_gates(input_gates + recurrent)).chunk(2, dim=-1)
+        candidate = unitary.modrelu(torch.addcmul(input_candidate, reset, turned), self.bias[gates:])
+        hidden = self.apply_zoneout(candidate + update * (state.hidden - candidate), state.hidden, constants.masks)
+        return hidden, HiddenState(hidden)
+
+    def fused_unsupported_reason(self) -> str | None:
+        if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
+            return "recurrent_dropout and layer_norm have no fused path"
+        return gated.unsupported_reason(self.bias)
+
+    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
+        turns = self.eunn()
+        matrix = unitary.rows(lambda vectors: turn(turns, vectors), self.hidden_size, self.bias).T
+        outputs, hidden, _ = gated.run(
+            "goru",
+            inputs,
+            self.weight_ih,
+            self._gate_bias(),
+            torch.cat((self.weight_hh, matrix)),
+            self.bias[2 * self.hidden_size :],
+            state.hidden,
+            keep=self.fused_keep(*inputs.shape[:2]),
+            lengths=lengths,
+            units=self.hidden_size,
+        )
+        return outputs, HiddenState(hidden)
+
+    def phases(self) -> list[Tensor]:
+        return self.eunn.phases()

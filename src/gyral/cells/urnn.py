@@ -1,0 +1,60 @@
+"""Unitary evolution recurrent network."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gyral.cells.unitary import UnitaryCell
+from gyral.ops import unitary
+
+
+class Operator(NamedTuple):
+    """Angles ω of D1, D2, D3 (3, N) and complex axes v of R1, R2 (2, N)."""
+
+    angles: Tensor
+    axes: Tensor
+
+
+class URNNCell(UnitaryCell):
+    """uRNN (Arjovsky, Shah and Bengio, ICML 2016): z_t = modReLU(W z_{t−1} + V x_t; b), N complex units, with
+
+    W = D3 R2 F⁻¹ D2 Π R1 F D1                          (their equation 6)
+
+    where D = diag(e^{iω}), R = I − 2 v v*/‖v‖², F is the unitary Fourier transform and Π a permutation, drawn once and
+    kept with the weights. A step costs O(N log N) on the reference backend, and W has 7N parameters.
+
+    Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v, uniform in ±1; the
+    others are those of `gyral.cells.unitary.UnitaryCell`.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1 complex units; outputs are 2N wide.
+        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+
+    Raises:
+        OptionError: an option out of its bounds or of another type.
+    """
+
+    permutation: Tensor
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, zoneout: float = 0.0, recurrent_dropout: float = 0.0
+    ) -> None:
+        super().__init__(input_size, hidden_size, is_complex=True, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        self.angles = nn.Parameter(torch.empty(3, hidden_size).uniform_(-math.pi, math.pi))
+        self.axes = nn.Parameter(torch.empty(2, 2, hidden_size).uniform_(-1, 1))
+        self.register_buffer("permutation", torch.randperm(hidden_size))
+
+    def operator(self) -> Operator:
+        return Operator(self.angles, torch.complex(self.axes[:, 0], self.axes[:, 1]))
+
+    def apply_operator(self, operator: Operator, vectors: Tensor) -> Tensor:
+        angles, axes = operator
+        vectors = unitary.reflect(unitary.dft(unitary.phase(vectors, angles[0])), axes[0])
+        vectors = unitary.phase(unitary.permute(vectors, self.permutation), angles[1])
+        return unitary.phase(unitary.reflect(unitary.inverse_dft(vectors), axes[1]), angles[2])
+
+    def phases(self) -> list[Tensor]:
+        return [self.angles]

@@ -1,0 +1,114 @@
+"""A recurrent network whose weights are a memory."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import DropoutMasks, RecurrentCell
+from gyral.core.checks import check_boolean
+from gyral.ops import gated
+
+
+class WeiNetCell(RecurrentCell):
+    """WeiNet: recurrent weights that learned gates update from the current input (after Zhang and Zhou 2017).
+
+    The papers that cite WeiNet give no equations, so these are ours, made to the description and to its about 22
+    thousand parameters at N = 50 in the recall table of Dangovski et al. (TACL 2019):
+
+    f, f', i, i' = σ(W x_t + U h_{t−1} + b)             gates of rows and columns, each (N,)
+    v = W_v x_t + b_v,   k = W_k x_t + b_k              value and key
+    A_t = (f f'ᵀ) ⊙ A_{t−1} + (i ⊙ v)(i' ⊙ k)ᵀ          the memory, A_0 = 0
+    h_t = tanh(LN(A_t h_{t−1} + C x_t + b_c))
+
+    The state is (h, A) with A (B, N, N); a step costs O(N²) a sample, and keeps A for backward.
+
+    Parameters: `weight_ih` (7N, X) and `bias` (7N,), rows [f; f'; i; i'; v; k; c], `weight_hh` (4N, N), rows of the
+    gates, and `norm`; kernels Xavier-uniform, biases zero but for 1 in the rows of f and f'.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        layer_norm: whether there is LN (Ba et al. 2016, with gain and bias).
+        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; the dropout is that of h in the gates.
+
+    Raises:
+        OptionError: an option out of its bounds or of another type.
+    """
+
+    fused_keeps_states = True
+
+    class State(NamedTuple):
+        """Hidden vector (B, N) and memory (B, N, N)."""
+
+        hidden: Tensor
+        memory: Tensor
+
+    class Projected(NamedTuple):
+        """Inputs of the gates (…, B, 4N), value, key and candidate (…, B, N)."""
+
+        gates: Tensor
+        value: Tensor
+        key: Tensor
+        candidate: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        layer_norm: bool = True,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        kernels = [nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)) for _ in range(7)]
+        recurrent = [nn.init.xavier_uniform_(torch.empty(hidden_size, hidden_size)) for _ in range(4)]
+        self.weight_ih = nn.Parameter(torch.cat(kernels))
+        self.weight_hh = nn.Parameter(torch.cat(recurrent))
+        self.bias = nn.Parameter(torch.zeros(7 * hidden_size).index_fill_(0, torch.arange(2 * hidden_size), 1.0))
+        self.norm = nn.LayerNorm(hidden_size) if check_boolean("layer_norm", layer_norm) else nn.Identity()
+
+    def init_state(self, batch_size: int) -> State:
+        size = self.hidden_size
+        return self.State(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
+
+    def project(self, inputs: Tensor) -> Projected:
+        size = self.hidden_size
+        return self.Projected(*F.linear(inputs, self.weight_ih, self.bias).split((4 * size, size, size, size), dim=-1))
+
+    def step(self, projected: Projected, state: State, constants: DropoutMasks) -> tuple[Tensor, State]:
+        old = state.hidden
+        gates = torch.addmm(projected.gates, self.apply_recurrent_dropout(old, constants), self.weight_hh.T).sigmoid()
+        forget_row, forget_column, write_row, write_column = gates.chunk(4, dim=-1)
+        memory = state.memory * (forget_row.unsqueeze(-1) * forget_column.unsqueeze(-2))
+        value, key = write_row * projected.value, write_column * projected.key
+        memory = torch.baddbmm(memory, value.unsqueeze(-1), key.unsqueeze(-2))
+        read = torch.bmm(memory, old.unsqueeze(-1)).squeeze(-1)
+        hidden = torch.tanh(self.norm(projected.candidate + read))
+        hidden = self.apply_zoneout(hidden, old, constants)
+        return hidden, self.State(hidden, memory)
+
+    def fused_unsupported_reason(self) -> str | None:
+        if self.recurrent_dropout > 0:
+            return "recurrent_dropout has no fused path"
+        return gated.unsupported_reason(self.bias)
+
+    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        norm = self.norm
+        outputs, hidden, memory = gated.run(
+            "weinet",
+            inputs,
+            self.weight_ih,
+            self.bias,
+            self.weight_hh,
+            torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None,
+            state.hidden,
+            state.memory.flatten(1),
+            keep=self.fused_keep(*inputs.shape[:2]),
+            lengths=lengths,
+            units=self.hidden_size,
+        )
+        assert memory is not None
+        return outputs, self.State(hidden, memory.view_as(state.memory))

@@ -1,0 +1,1 @@
+"""What every other subpackage builds on: no Hydra, no Lightning."""

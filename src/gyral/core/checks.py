@@ -1,0 +1,53 @@
+"""Checks of option values; each failure is one line that names the option, its value and what is allowed."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gyral.core.errors import OptionError
+
+
+def check_integer(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
+    """Return `value` if it is an integer in [minimum, maximum], else raise `OptionError`."""
+    allowed = f"an integer ≥ {minimum}" if maximum is None else f"an integer from {minimum} to {maximum}"
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise OptionError(name, value, f"must be {allowed}")
+    if maximum is not None and value > maximum:
+        raise OptionError(name, value, f"must be {allowed}")
+    return value
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    minimum: float = -math.inf,
+    above: float = -math.inf,
+    maximum: float = math.inf,
+    below: float = math.inf,
+) -> float:
+    """Return `value` as a float if it is a finite number within the bounds, else raise `OptionError`."""
+    bounds = [
+        f"{sign} {bound:g}"
+        for sign, bound in (("≥", minimum), (">", above), ("≤", maximum), ("<", below))
+        if math.isfinite(bound)
+    ]
+    allowed = " ".join(["a finite number", " and ".join(bounds)]).strip()
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and minimum <= value <= maximum and above < value < below):
+        raise OptionError(name, value, f"must be {allowed}")
+    return float(value)
+
+
+def check_boolean(name: str, value: Any) -> bool:
+    """Return `value` if it is true or false, else raise `OptionError`."""
+    if not isinstance(value, bool):
+        raise OptionError(name, value, f"must be true or false")
+    return value
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return `value` if it is one of `choices`, else raise `OptionError`."""
+    if value not in choices:
+        raise OptionError(name, value, f"must be one of {', '.join(choices)}")
+    return str(value)

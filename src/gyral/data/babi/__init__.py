@@ -1,0 +1,1 @@
+"""The bAbI question answering tasks."""

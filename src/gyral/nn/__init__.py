@@ -1,0 +1,1 @@
+"""Cells run over time."""

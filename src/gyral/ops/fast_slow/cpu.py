@@ -1,0 +1,123 @@
+"""The kernels of `gyral.ops.fast_slow.sequence` on the CPU: fast_slow.cpp, called through ctypes."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.ops import rum
+from gyral.ops.fast_slow.sequence import Gradients, Problem, Solution, State
+from gyral.ops.gated import cpu as recurrence_cpu
+from gyral.ops.native import library
+from gyral.ops.rum import cpu as rum_cpu
+
+DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+
+LIBRARY = library.Recurrence(
+    Path(__file__).with_name("fast_slow.cpp"),
+    ("steps", "batch", "count", "threads"),
+    (),
+    ("turns", "grad_outputs", "workspace"),
+)
+
+
+def prepare(device: torch.device) -> None:
+    """Compile the kernels unless that was done before; see `gyral.ops.fast_slow.sequence`.
+
+    Raises:
+        KernelUnavailableError: they cannot be compiled or loaded here.
+    """
+    LIBRARY.prepare()
+    recurrence_cpu.LIBRARY.prepare()
+    rum_cpu.LIBRARY.prepare()
+
+
+def forward(problem: Problem) -> Solution:
+    """Run all steps; see `gyral.ops.fast_slow.sequence`."""
+    final: dict[int, State] = {}
+    scalars: list[Tensor | None] = []
+    further: list[dict[str, Tensor | None]] = []
+    for turn, own in enumerate(problem.turns):
+        steps, batch, *_ = own.parts.shape
+        is_rum = isinstance(own, rum.Problem)
+        scalars.append(own.parts.new_empty(steps, batch, rum_cpu.LIBRARY.function("scalars")()) if is_rum else None)
+        further.append({})
+        if problem.order.is_last(turn):
+            cell = None if isinstance(own, rum.Problem) or own.cell is None else torch.empty_like(own.cell)
+            final[problem.order.states[turn]] = torch.empty_like(own.hidden), cell
+            further[-1] = {"final_hidden": final[problem.order.states[turn]][0]}
+            if not is_rum:
+                further[-1]["final_cell"] = cell
+    _run(problem, scalars, further, backward=False)
+    return Solution(tuple(final[state] for state in sorted(final)), tuple(scalars))
+
+
+def backward(
+    problem: Problem, scalars: tuple[Tensor | None, ...], grad_outputs: Tensor, grad_states: tuple[State, ...]
+) -> Gradients:
+    """Return the gradients; see `gyral.ops.fast_slow.sequence`."""
+    # the kernel works in these
+    states = tuple(
+        (
+            grad_hidden.clone(memory_format=torch.contiguous_format),
+            None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format),
+        )
+        for grad_hidden, grad_cell in grad_states
+    )
+    extra: list[Tensor | None] = []
+    further: list[dict[str, Tensor | None]] = []
+    for turn, own in enumerate(problem.turns):
+        grad_hidden, grad_cell = states[problem.order.states[turn]] if problem.order.is_last(turn) else (None, None)
+        if isinstance(own, rum.Problem):
+            grad_bias, grad_extra = rum_cpu.new_sums(own)
+            further.append({"grad_hidden": grad_hidden, "grad_bias": grad_bias, "grad_norms": grad_extra})
+        else:
+            grad_extra = recurrence_cpu.new_grad_extra(own)
+            further.append({"grad_hidden": grad_hidden, "grad_cell": grad_cell, "grad_extra": grad_extra})
+        extra.append(grad_extra)
+    _run(problem, scalars, further, backward=True, grad_outputs=grad_outputs.contiguous())
+    # of each block of rows one sum, of RUM two
+    sums = [
+        None if sum is None or own_extra is None else sum.view(-1, *own_extra.shape).sum(0)
+        for sum, own_extra in zip(extra, map(_extra, problem.turns), strict=True)
+    ]
+    return Gradients(states, tuple(sums))
+
+
+def _extra(own: Any) -> Tensor | None:
+    found: Tensor | None = own.norms if isinstance(own, rum.Problem) else own.extra
+    return found
+
+
+def _run(
+    problem: Problem,
+    scalars: Any,
+    further: list[dict[str, Tensor | None]],
+    *,
+    backward: bool,
+    grad_outputs: Tensor | None = None,
+) -> None:
+    """Call the library, each turn with further tensors by the names of their fields."""
+    order = problem.order
+    steps, batch, *_ = problem.turns[0].parts.shape
+    structures, table = [], []  # the structures must live until the call is over
+    for turn, own in enumerate(problem.turns):
+        left_by, lag = order.before(turn)
+        tensors = {"outputs": problem.outputs[turn], "past": problem.outputs[left_by], **further[turn]}
+        if isinstance(own, rum.Problem):
+            tensors["scalars"] = scalars[turn]
+            arguments = rum_cpu.LIBRARY.fill(batch, *rum_cpu.fields(own, lag=lag, **tensors))
+        else:
+            tensors |= {"cells": problem.cells[turn], "past_cells": problem.cells[left_by]}
+            arguments = recurrence_cpu.LIBRARY.fill(batch, *recurrence_cpu.fields(own, lag=lag, **tensors))
+        structures.append(arguments)
+        given = problem.weights_ih[turn], problem.biases[turn], order.masks[turn]
+        assert all(tensor is None or tensor.is_contiguous() for tensor in given)
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
+        flags = [isinstance(own, rum.Problem), order.sources[turn], order.states[turn], turn == 0]
+        table.append([*flags, ctypes.addressof(arguments), *addresses])
+    numbers = {"steps": steps, "batch": batch, "count": len(table)}
+    turns = torch.tensor(table, dtype=torch.int64)
+    LIBRARY.run(backward, batch, problem.outputs[-1], numbers, {"turns": turns, "grad_outputs": grad_outputs})

@@ -1,0 +1,646 @@
+// Recurrences whose step is one product with a matrix and passes over a row: see `gyral.ops.gated`.
+//
+// Backward writes gradients over what it consumes. A cell is a class with `forward` and `backward` of one row and one step; H is the width of the hidden
+// vector, C that of what else the state has (0: none), G that of the parts, R that of the product, which the parts begin
+// with, K that of what is kept of it beside them.
+
+#pragma once
+
+#include "native/run.hpp"
+
+namespace gated {
+
+// Mirrored field by field in gated_cpu.py. Pointers are to Real unless said otherwise; null where absent.
+struct Arguments {
+    Index steps, batch, hidden_size, cell_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind, lag,
+        threads;
+    double keep_mean;       // zoneout at test; 0: none
+    double keep_cell_mean;  // that of the cell vector, for cells whose backward does not read it
+    void* parts;         // (T, B, G); forward leaves what backward needs, backward the gradient
+    void* weight;        // (R, H)
+    void* extra;         // further parameters of the cell
+    void* hidden;        // (B, H) before the first step
+    void* cell;          // (B, C)
+    void* keep;          // (T, B, H)
+    void* keep_cell;     // (T, B, C)
+    void* drop;          // (B, H): what the hidden vector is multiplied with where it enters the product
+    void* lengths;       // Index (B)
+    void* outputs;       // (T, B, H)
+    void* cells;         // (T, B, C)
+    void* past;          // (T, B, H): the hidden vector before step t is its row t - lag, or `hidden`; alone: outputs, 1
+    void* past_cells;    // (T, B, C), likewise
+    void* kept;          // (T, B, K); backward: the gradient of that part of the product
+    void* final_hidden;  // (B, H)
+    void* final_cell;    // (B, C)
+    void* workspace;     // gated_workspace(...) elements
+    void* grad_outputs;  // (T, B, H)
+    void* grad_hidden;   // (B, H): of the final state, and on return of the initial one
+    void* grad_cell;     // (B, C), likewise
+    void* grad_extra;    // (blocks, extra_size) zeros, for each block of rows its sum
+};
+
+namespace {
+
+// What a cell sees of one row at one step. `hidden` and `cell` are those before the step.
+template <class Real> struct Row {
+    Index units, chunk;
+    Real* __restrict parts;
+    Real* __restrict kept;
+    const Real* __restrict extra;
+    const Real* __restrict hidden;
+    const Real* __restrict cell;
+};
+
+template <class Real> inline Real modrelu(Real z, Real bias) {
+    const Real size = std::fabs(z) + bias;
+    const Real positive = size < 0 ? Real(0) : size;
+    return z > 0 ? positive : z < 0 ? -positive : z;  // a NaN stays one
+}
+
+template <class Real> inline Real modrelu_slope(Real z, Real bias) {
+    return std::fabs(z) + bias > 0 && z != 0 ? Real(1) : Real(0);
+}
+
+// h = modReLU(z; b), z = parts + product
+struct RealModRelu {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        Real* __restrict z = row.parts;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < row.units; ++i) {
+            z[i] += product[i];
+            h[i] = modrelu(z[i], bias[i]);
+        }
+    }
+
+    // `g`: of the new hidden vector; on return what reaches the old one past the product. `gc` is of the cell vector.
+    // `scratch` has room for 2 G numbers.
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        Real* __restrict z = row.parts;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < row.units; ++i) {
+            const Real active = g[i] * modrelu_slope(z[i], bias[i]);
+            grad_extra[i] += z[i] > 0 ? active : -active;
+            z[i] = active;
+            g[i] = 0;
+        }
+    }
+};
+
+// h = ReLU(|z| + b) z/|z|, real parts in the first half of a row, imaginary parts in the second
+struct ComplexModRelu {
+    // below it 1/|z|^2 may overflow: z is left as it is
+    template <class Real> static Real smallest() { return std::pow(std::numeric_limits<Real>::min(), Real(0.4)); }
+
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        const Real least = smallest<Real>();
+        Real *__restrict re = row.parts, *__restrict im = row.parts + n;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real x = re[i] + product[i], y = im[i] + product[n + i];
+            re[i] = x;
+            im[i] = y;
+            const Real size = std::sqrt(x * x + y * y);
+            Real scale = size > least ? 1 + bias[i] / size : Real(1);
+            scale = scale < 0 ? Real(0) : scale;
+            h[i] = x * scale;
+            h[n + i] = y * scale;
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        const Index n = row.units;
+        const Real least = smallest<Real>();
+        Real *__restrict re = row.parts, *__restrict im = row.parts + n;
+        const Real* __restrict bias = row.extra;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real x = re[i], y = im[i], gx = g[i], gy = g[n + i];
+            const Real size = std::sqrt(x * x + y * y);
+            const Real inverse = size > least ? 1 / size : Real(0);
+            const Real scale = 1 + bias[i] * inverse;
+            const Real active = scale > 0 ? Real(1) : Real(0);
+            const Real u = x * inverse, v = y * inverse, along = (gx * u + gy * v) * active;
+            grad_extra[i] += along;
+            const Real across = along * bias[i] * inverse;
+            re[i] = active * scale * gx - across * u;
+            im[i] = active * scale * gy - across * v;
+            g[i] = g[n + i] = 0;
+        }
+    }
+};
+
+// r, g = sigmoid; c = modReLU(r * (U h) + input, b); h' = g h + (1 - g) c. Kept: U h.
+struct Goru {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        Real *__restrict reset = row.parts, *__restrict update = row.parts + n, *__restrict z = row.parts + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
+        Real* __restrict turned = row.kept;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            reset[i] = sigmoid(reset[i] + product[i]);
+            update[i] = sigmoid(update[i] + product[n + i]);
+            turned[i] = product[2 * n + i];
+            z[i] += reset[i] * turned[i];
+            h[i] = modrelu(z[i], bias[i]);
+            h[i] += update[i] * (old[i] - h[i]);
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        const Index n = row.units;
+        Real *__restrict reset = row.parts, *__restrict update = row.parts + n, *__restrict z = row.parts + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
+        Real* __restrict turned = row.kept;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real c = modrelu(z[i], bias[i]), r = reset[i], u = update[i];
+            const Real gc = g[i] * (1 - u);
+            const Real active = gc * modrelu_slope(z[i], bias[i]);
+            grad_extra[i] += z[i] > 0 ? active : -active;
+            update[i] = g[i] * (old[i] - c) * u * (1 - u);
+            reset[i] = active * turned[i] * r * (1 - r);
+            z[i] = active;
+            turned[i] = active * r;
+            g[i] *= u;
+        }
+    }
+};
+
+// Parts: D master forget, D master input, then f, i, o, candidate of N units each. After forward: the softmaxes p and q
+// of the master gates, and the values of the gates.
+struct OnLstm {
+    template <class Real> static void softmax(Real* x, Index size) {
+        Real largest = x[0], sum = 0;
+        for (Index i = 1; i < size; ++i) largest = x[i] > largest ? x[i] : largest;
+        for (Index i = 0; i < size; ++i) sum += x[i] = exponential(x[i] - largest);
+        for (Index i = 0; i < size; ++i) x[i] /= sum;
+    }
+
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
+                        Real* __restrict cell) {
+        const Index n = row.units, d = (n + row.chunk - 1) / row.chunk, gates = 2 * d;
+        Real* __restrict parts = row.parts;
+        for (Index i = 0; i < gates; ++i) parts[i] += product[i];
+        softmax(parts, d);
+        softmax(parts + d, d);
+        Real *__restrict forget = parts + gates, *__restrict write = forget + n, *__restrict out = write + n,
+             *__restrict candidate = out + n;
+        const Real *__restrict more = product + gates, *__restrict old = row.cell;
+        Real master = 0, past = 0;
+        for (Index k = 0; k < d; ++k) {
+            master += parts[k];
+            past += parts[d + k];
+            const Real both = master * (1 - past), kept = master - both, fresh = 1 - past - both;
+            const Index last = std::min(n, (k + 1) * row.chunk);
+#pragma omp simd
+            for (Index i = k * row.chunk; i < last; ++i) {
+                forget[i] = sigmoid(forget[i] + more[i]);
+                write[i] = sigmoid(write[i] + more[n + i]);
+                out[i] = sigmoid(out[i] + more[2 * n + i]);
+                candidate[i] = hyperbolic_tangent(candidate[i] + more[3 * n + i]);
+                cell[i] = (forget[i] * both + kept) * old[i] + (write[i] * both + fresh) * candidate[i];
+                h[i] = out[i] * hyperbolic_tangent(cell[i]);
+            }
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real* __restrict cell, Real* __restrict g, Real* __restrict gc,
+                         Real*, Real* __restrict scratch) {
+        const Index n = row.units, d = (n + row.chunk - 1) / row.chunk, gates = 2 * d;
+        Real* __restrict parts = row.parts;
+        Real *__restrict forget = parts + gates, *__restrict write = forget + n, *__restrict out = write + n,
+             *__restrict candidate = out + n;
+        const Real* __restrict old = row.cell;
+        Real master = 0, past = 0;
+        for (Index k = 0; k < d; ++k) {
+            master += parts[k];
+            past += parts[d + k];
+            const Real both = master * (1 - past), kept = master - both, fresh = 1 - past - both;
+            const Index last = std::min(n, (k + 1) * row.chunk);
+            Real grad_both = 0, grad_kept = 0, grad_fresh = 0;
+#pragma omp simd reduction(+ : grad_both, grad_kept, grad_fresh)
+            for (Index i = k * row.chunk; i < last; ++i) {
+                const Real f = forget[i], w = write[i], o = out[i], c = candidate[i];
+                const Real squashed = hyperbolic_tangent(cell[i]);
+                const Real slope = gc[i] + g[i] * o * (1 - squashed * squashed);
+                out[i] = g[i] * squashed * o * (1 - o);
+                const Real to_forget = slope * old[i], to_write = slope * c;
+                grad_both += to_forget * f + to_write * w;
+                grad_kept += to_forget;
+                grad_fresh += to_write;
+                forget[i] = to_forget * both * f * (1 - f);
+                write[i] = to_write * both * w * (1 - w);
+                candidate[i] = slope * (w * both + fresh) * (1 - c * c);
+                gc[i] = slope * (f * both + kept);
+                g[i] = 0;
+            }
+            // both = m (1 - q), kept = m - both, fresh = 1 - q - both
+            const Real direct = grad_both - grad_kept - grad_fresh;
+            scratch[k] = direct * (1 - past) + grad_kept;
+            scratch[d + k] = -direct * master - grad_fresh;
+        }
+        for (Real *probability = parts, *slope = scratch; probability < parts + gates; probability += d, slope += d) {
+            Real along = 0;
+            for (Index k = d - 2; k >= 0; --k) slope[k] += slope[k + 1];  // of the terms of a running sum
+            for (Index k = 0; k < d; ++k) along += probability[k] * slope[k];
+            for (Index k = 0; k < d; ++k) probability[k] *= slope[k] - along;
+        }
+    }
+};
+
+// Parts: gates f, f', i, i', then value, key and candidate, N each; the cell vector is the memory (N, N). `extra` is gain
+// and bias of the normalization, or null. After forward: values of the gates, value, key, and what is normalized.
+struct WeiNet {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
+                        Real* __restrict memory) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict value = gates + 4 * n, *__restrict key = value + n,
+             *__restrict y = key + n;
+        const Real* __restrict old = row.hidden;
+#pragma omp simd
+        for (Index i = 0; i < 4 * n; ++i) gates[i] = sigmoid(gates[i] + product[i]);
+        const Real *__restrict column = gates + n, *__restrict write_row = gates + 2 * n, *__restrict write = gates + 3 * n;
+        for (Index r = 0; r < n; ++r) {
+            const Real forget = gates[r], put = write_row[r] * value[r];
+            const Real* __restrict before = row.cell + r * n;
+            Real* __restrict after = memory + r * n;
+            Real read = 0;
+#pragma omp simd reduction(+ : read)
+            for (Index c = 0; c < n; ++c) {
+                after[c] = forget * column[c] * before[c] + put * (write[c] * key[c]);
+                read += after[c] * old[c];
+            }
+            y[r] += read;
+        }
+        Real mean = 0, rstd = 1;
+        if (row.extra) mean_and_rstd(y, n, mean, rstd);
+        for (Index i = 0; i < n; ++i) h[i] = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
+    }
+
+    template <class Real> static Real normalized(const Row<Real>& row, const Real* y, Index i, Real mean, Real rstd) {
+        return row.extra ? (y[i] - mean) * rstd * row.extra[i] + row.extra[row.units + i] : y[i];
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real* __restrict memory, Real* __restrict g, Real* __restrict gc,
+                         Real* __restrict grad_extra, Real* __restrict scratch) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict value = gates + 4 * n, *__restrict key = value + n,
+             *__restrict y = key + n;
+        const Real* __restrict old = row.hidden;
+        Real *__restrict dy = scratch, *__restrict to_old = scratch + n, *__restrict to_column = scratch + 2 * n,
+             *__restrict to_key = scratch + 3 * n, *__restrict put_column = scratch + 4 * n;
+        Real mean = 0, rstd = 1;
+        if (row.extra) mean_and_rstd(y, n, mean, rstd);
+        for (Index i = 0; i < n; ++i) {
+            const Real squashed = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
+            dy[i] = g[i] * (1 - squashed * squashed);
+        }
+        if (row.extra) {
+            for (Index i = 0; i < n; ++i) y[i] = (y[i] - mean) * rstd;
+            norm_backward(dy, y, row.extra, rstd, n, grad_extra, grad_extra + n);
+        }
+        const Real *__restrict column = gates + n, *__restrict write = gates + 3 * n;
+        for (Index i = 0; i < n; ++i) {
+            to_old[i] = to_column[i] = to_key[i] = 0;
+            put_column[i] = write[i] * key[i];
+        }
+        for (Index r = 0; r < n; ++r) {
+            const Real forget = gates[r], write_row = gates[2 * n + r], put = write_row * value[r], push = dy[r];
+            const Real *__restrict before = row.cell + r * n, *__restrict after = memory + r * n;
+            Real* __restrict slope = gc + r * n;
+            Real to_forget = 0, to_put = 0;
+#pragma omp simd reduction(+ : to_forget, to_put)
+            for (Index c = 0; c < n; ++c) {
+                const Real here = slope[c] + push * old[c], kept = here * before[c];
+                to_old[c] += push * after[c];
+                to_forget += kept * column[c];
+                to_column[c] += kept * forget;
+                to_put += here * put_column[c];
+                to_key[c] += here * put;
+                slope[c] = here * forget * column[c];
+            }
+            gates[r] = to_forget * forget * (1 - forget);
+            gates[2 * n + r] = to_put * value[r] * write_row * (1 - write_row);
+            value[r] = to_put * write_row;
+        }
+        for (Index i = 0; i < n; ++i) {
+            const Real kept = gates[n + i], put = gates[3 * n + i];
+            gates[n + i] = to_column[i] * kept * (1 - kept);
+            gates[3 * n + i] = to_key[i] * key[i] * put * (1 - put);
+            key[i] = to_key[i] * put;
+            y[i] = dy[i];
+            g[i] = to_old[i];
+        }
+    }
+};
+
+// What zoneout makes of the new vector, in its place: a mask, or its mean where there is none.
+template <class Real>
+inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const Real* __restrict keep, Real keep_mean,
+                     Index size) {
+    if (keep)
+        for (Index i = 0; i < size; ++i) fresh[i] += keep[i] * (old[i] - fresh[i]);
+    else if (keep_mean != 0)
+        for (Index i = 0; i < size; ++i) fresh[i] += keep_mean * (old[i] - fresh[i]);
+}
+
+// Splits the gradient of its result: that of the new vector in its place, that of the old one beside it.
+template <class Real>
+inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct, const Real* __restrict keep,
+                              Real keep_mean, Index size) {
+    for (Index i = 0; i < size; ++i) {
+        direct[i] = gradient[i] * (keep ? keep[i] : keep_mean);
+        gradient[i] -= direct[i];
+    }
+}
+
+// Parts: gates i, f, g, o of N units each: c = f c' + i g, h = o tanh(c). After forward: values of the gates.
+// Backward makes c again, since what is kept of it may have gone through zoneout.
+struct Lstm {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
+                        Real* __restrict cell) {
+        const Index n = row.units;
+        Real *__restrict write = row.parts, *__restrict forget = write + n, *__restrict candidate = forget + n,
+             *__restrict out = candidate + n;
+        const Real* __restrict old = row.cell;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            write[i] = sigmoid(write[i] + product[i]);
+            forget[i] = sigmoid(forget[i] + product[n + i]);
+            candidate[i] = hyperbolic_tangent(candidate[i] + product[2 * n + i]);
+            out[i] = sigmoid(out[i] + product[3 * n + i]);
+            cell[i] = forget[i] * old[i] + write[i] * candidate[i];
+            h[i] = out[i] * hyperbolic_tangent(cell[i]);
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real* __restrict gc, Real*, Real*) {
+        const Index n = row.units;
+        Real *__restrict write = row.parts, *__restrict forget = write + n, *__restrict candidate = forget + n,
+             *__restrict out = candidate + n;
+        const Real* __restrict old = row.cell;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real w = write[i], f = forget[i], c = candidate[i], o = out[i];
+            const Real squashed = hyperbolic_tangent(f * old[i] + w * c);
+            const Real slope = gc[i] + g[i] * o * (1 - squashed * squashed);
+            write[i] = slope * c * w * (1 - w);
+            forget[i] = slope * old[i] * f * (1 - f);
+            candidate[i] = slope * w * (1 - c * c);
+            out[i] = g[i] * squashed * o * (1 - o);
+            gc[i] = slope * f;
+            g[i] = 0;
+        }
+    }
+};
+
+// The same with each gate normalized before its function, and c where h takes its tanh. `extra`: gains (4N) and biases
+// (4N) of the gates, gain (N) and bias (N) of c. After forward: the gates before normalization.
+struct NormalizedLstm {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
+                        Real* __restrict cell) {
+        const Index n = row.units;
+        Real* __restrict z = row.parts;
+        const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell;
+        Real mean[5], rstd[5];
+        for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
+        for (Index gate = 0; gate < 4; ++gate) mean_and_rstd(z + gate * n, n, mean[gate], rstd[gate]);
+        const auto normal = [=](Index gate, Index i) {
+            return (z[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + bias[gate * n + i];
+        };
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            cell[i] = sigmoid(normal(1, i)) * old[i] + sigmoid(normal(0, i)) * hyperbolic_tangent(normal(2, i));
+            h[i] = sigmoid(normal(3, i));
+        }
+        mean_and_rstd(cell, n, mean[4], rstd[4]);
+        const Real center = mean[4], scale = rstd[4];
+        gain += 8 * n, bias = gain + n;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) h[i] *= hyperbolic_tangent((cell[i] - center) * scale * gain[i] + bias[i]);
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real* __restrict gc,
+                         Real* __restrict grad_extra, Real* __restrict scratch) {
+        const Index n = row.units;
+        Real* __restrict z = row.parts;
+        const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell;
+        Real *__restrict write = scratch, *__restrict forget = write + n, *__restrict candidate = forget + n,
+             *__restrict out = candidate + n, *__restrict cell = out + n, *__restrict slope = cell + n;
+        Real mean, rstd[5];
+        for (Index gate = 0; gate < 4; ++gate) {
+            mean_and_rstd(z + gate * n, n, mean, rstd[gate]);
+            const Real scale = rstd[gate];
+#pragma omp simd
+            for (Index i = gate * n; i < (gate + 1) * n; ++i) {
+                z[i] = (z[i] - mean) * scale;
+                scratch[i] = z[i] * gain[i] + bias[i];
+            }
+        }
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            write[i] = sigmoid(write[i]);
+            forget[i] = sigmoid(forget[i]);
+            candidate[i] = hyperbolic_tangent(candidate[i]);
+            out[i] = sigmoid(out[i]);
+            cell[i] = forget[i] * old[i] + write[i] * candidate[i];
+        }
+        mean_and_rstd(cell, n, mean, rstd[4]);
+        const Real scale = rstd[4];
+        const Real *__restrict cell_gain = gain + 8 * n, *__restrict cell_bias = cell_gain + n;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            cell[i] = (cell[i] - mean) * scale;
+            const Real squashed = hyperbolic_tangent(cell[i] * cell_gain[i] + cell_bias[i]), o = out[i];
+            slope[i] = g[i] * o * (1 - squashed * squashed);
+            out[i] = g[i] * squashed * o * (1 - o);
+        }
+        norm_backward(slope, cell, cell_gain, scale, n, grad_extra + 8 * n, grad_extra + 9 * n);
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real w = write[i], f = forget[i], c = candidate[i], all = gc[i] + slope[i];
+            write[i] = all * c * w * (1 - w);
+            forget[i] = all * old[i] * f * (1 - f);
+            candidate[i] = all * w * (1 - c * c);
+            gc[i] = all * f;
+            g[i] = 0;
+        }
+        for (Index gate = 0; gate < 4; ++gate)
+            norm_backward(scratch + gate * n, z + gate * n, gain + gate * n, rstd[gate], n, grad_extra + gate * n,
+                          grad_extra + (4 + gate) * n);
+        std::memcpy(z, scratch, 4 * n * sizeof(Real));
+    }
+};
+
+template <class Real, class Cell>
+struct Scan {
+    const Arguments& given;
+    const Index steps, batch, hidden, cell, parts, product, kept;
+    const Index products_row, carry_row;
+    const Index temporaries;  // elements of workspace a thread
+
+    explicit Scan(const Arguments& a)
+        : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
+          product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)), carry_row(padded<Real>(hidden)),
+          temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell) + 2 * parts + hidden + cell) {}
+
+    Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
+    Real* vector(void* base, Index width, Index t, Index row) const { return at(base, (t * batch + row) * width); }
+    const Real* previous(void* first, void* past, Index width, Index t, Index row) const {
+        return t < given.lag ? vector(first, width, 0, row) : vector(past, width, t - given.lag, row);
+    }
+    Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : steps; }
+
+    Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
+    Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
+    Index weight_bytes() const { return product * hidden * Index(sizeof(Real)); }
+    Index rows_together() const { return rows_at_once(weight_bytes(), rows_a_thread()); }
+    Index outputs_width() const { return hidden; }
+    Index parts_width() const { return parts; }
+    Index packed_size() const { return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product)); }
+
+    Row<Real> row_at(Index t, Index row) const {
+        return {given.units, given.chunk, vector(given.parts, parts, t, row), vector(given.kept, kept, t, row),
+                at(given.extra), previous(given.hidden, given.past, hidden, t, row),
+                previous(given.cell, given.past_cells, cell, t, row)};
+    }
+
+    void pack_weight(bool backward, Real* packed) const {
+        const Real* weight = at(given.weight);
+        const Index gates = product - kept;
+        if (backward) {
+            pack(weight, hidden, 1, gates, hidden, packed);
+            if (kept) pack(weight + gates * hidden, hidden, 1, kept, hidden, packed + gates * padded<Real>(hidden));
+        } else {
+            pack(weight, 1, hidden, hidden, product, packed);
+        }
+    }
+
+    void forward_step(Index t, Index first, Index last, const Real* packed, Real* products) const {
+        const Real* entering = previous(given.hidden, given.past, hidden, t, first);
+        if (given.drop) {
+            const Real *__restrict drop = vector(given.drop, hidden, 0, first), *__restrict old = entering;
+            Real* __restrict dropped = products + rows_a_thread() * products_row;
+            for (Index i = 0; i < (last - first) * hidden; ++i) dropped[i] = drop[i] * old[i];
+            entering = dropped;
+        }
+        multiply(last - first, entering, hidden, packed, hidden, product, products, products_row, false);
+        for (Index row = first; row < last; ++row) {
+            Real* out = vector(given.outputs, hidden, t, row);
+            Real* out_cell = vector(given.cells, cell, t, row);
+            if (t >= length(row)) {
+                std::fill_n(out, hidden, Real(0));
+                continue;
+            }
+            const Row<Real> seen = row_at(t, row);
+            Cell::forward(seen, products + (row - first) * products_row, out, out_cell);
+            zone_out(out, seen.hidden, vector(given.keep, hidden, t, row), Real(given.keep_mean), hidden);
+            zone_out(out_cell, seen.cell, vector(given.keep_cell, cell, t, row), Real(given.keep_cell_mean), cell);
+            if (t == length(row) - 1 && given.final_hidden) {
+                std::memcpy(vector(given.final_hidden, hidden, 0, row), out, hidden * sizeof(Real));
+                if (cell) std::memcpy(vector(given.final_cell, cell, 0, row), out_cell, cell * sizeof(Real));
+            }
+        }
+    }
+
+    // The gradient that is carried from step to step is the first thing in a thread's room.
+    void begin_backward(Index first, Index last, Real* room) const {
+        std::fill_n(room, (last - first) * carry_row, Real(0));
+        std::fill_n(room + rows_a_thread() * carry_row, (last - first) * cell, Real(0));
+    }
+
+    // `outer`: gradients of the outputs, a row every `outer_row`, or null.
+    void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
+                       Real* room) const {
+        const Index rows = last - first, gates = product - kept;
+        Real *carry = room, *carry_cell = carry + rows_a_thread() * carry_row;
+        Real *dropped = carry_cell + rows_a_thread() * cell, *scratch = dropped + rows_a_thread() * carry_row;
+        Real *direct = scratch + 2 * parts, *direct_cell = direct + hidden;  // past the step by zoneout
+        for (Index row = first; row < last; ++row) {
+            Real *own = carry + (row - first) * carry_row, *own_cell = carry_cell + (row - first) * cell;
+            if (t >= length(row)) {
+                std::fill_n(vector(given.parts, parts, t, row), parts, Real(0));
+                if (kept) std::fill_n(vector(given.kept, kept, t, row), kept, Real(0));
+                continue;
+            }
+            if (t == length(row) - 1 && given.grad_hidden) {
+                std::memcpy(own, vector(given.grad_hidden, hidden, 0, row), hidden * sizeof(Real));
+                if (cell) std::memcpy(own_cell, vector(given.grad_cell, cell, 0, row), cell * sizeof(Real));
+            }
+            if (outer)
+                for (Index i = 0; i < hidden; ++i) own[i] += outer[(row - first) * outer_row + i];
+            const Real* keep = vector(given.keep, hidden, t, row);
+            const Real* keep_cell = vector(given.keep_cell, cell, t, row);
+            const bool zoned = keep || given.keep_mean != 0, zoned_cell = keep_cell || given.keep_cell_mean != 0;
+            if (zoned) zone_out_backward(own, direct, keep, Real(given.keep_mean), hidden);
+            if (zoned_cell) zone_out_backward(own_cell, direct_cell, keep_cell, Real(given.keep_cell_mean), cell);
+            Cell::backward(row_at(t, row), vector(given.cells, cell, t, row), own, own_cell,
+                           at(given.grad_extra, row / BLOCK * given.extra_size), scratch);
+            if (zoned)
+                for (Index i = 0; i < hidden; ++i) own[i] += direct[i];
+            if (zoned_cell)
+                for (Index i = 0; i < cell; ++i) own_cell[i] += direct_cell[i];
+        }
+        Real* entering = given.drop ? dropped : carry;
+        multiply(rows, vector(given.parts, parts, t, first), parts, packed, gates, hidden, entering, carry_row,
+                 !given.drop);
+        if (kept)
+            multiply(rows, vector(given.kept, kept, t, first), kept, packed + gates * padded<Real>(hidden), kept,
+                     hidden, entering, carry_row, true);
+        if (given.drop)
+            for (Index row = first; row < last; ++row) {
+                const Real* drop = vector(given.drop, hidden, 0, row);
+                const Index offset = (row - first) * carry_row;
+                for (Index i = 0; i < hidden; ++i) carry[offset + i] += drop[i] * dropped[offset + i];
+            }
+    }
+
+    void end_backward(Index first, Index last, const Real* room) const {
+        const Real *carry = room, *carry_cell = carry + rows_a_thread() * carry_row;
+        for (Index row = first; row < last; ++row) {
+            std::memcpy(vector(given.grad_hidden, hidden, 0, row), carry + (row - first) * carry_row,
+                        hidden * sizeof(Real));
+            if (cell)
+                std::memcpy(vector(given.grad_cell, cell, 0, row), carry_cell + (row - first) * cell,
+                            cell * sizeof(Real));
+        }
+    }
+};
+
+template <class Real, class Work>
+auto with_cell(const Arguments& given, Work work) {
+    switch (given.kind) {
+        case 0: return work(Scan<Real, RealModRelu>(given));
+        case 1: return work(Scan<Real, ComplexModRelu>(given));
+        case 2: return work(Scan<Real, Goru>(given));
+        case 3: return work(Scan<Real, OnLstm>(given));
+        case 4: return work(Scan<Real, WeiNet>(given));
+        case 5: return work(Scan<Real, Lstm>(given));
+        default: return work(Scan<Real, NormalizedLstm>(given));
+    }
+}
+
+}  // namespace
+}  // namespace gated

@@ -1,0 +1,589 @@
+// RUM over a whole sequence on the CPU, forward and backward: see `gyral.ops.rum` for what goes in and out.
+//
+// A step of a block of rows is one product with the recurrent weights, packed once a call, and passes over rows that lie
+// in the cache. Backward rebuilds what is cheap to rebuild and writes gradients over what it consumes.
+//
+// T steps, B batch, N size, G parts of a row: [memory target, (update gate,) embedded input]. With u = e/|e| and
+// v = tau/|tau| of embedded input e and target tau, c = u.v, a rotation is I + [u w] C [u w]^T with a 2 by 2 matrix C:
+//   c >= -1/2:  w = v,                           C = [[-s, -s], [2 - s, -s]],          s = 1 / (1 + c)
+//   c < -1/2:   w = (v - c u) / s,               C = [[c - 1, -s], [s, c - 1]],        s = |v - c u|
+// since the first form, which is cheaper, loses its precision towards the angle pi.
+
+#pragma once
+
+#include "native/run.hpp"
+
+namespace rum {
+
+// Mirrored field by field in rum_cpu.py. Pointers are to Real unless said otherwise; null where something is absent.
+struct Arguments {
+    Index steps, batch, size, gated, activation, lag, threads, checkpoint_every;
+    double eta;        // 0: none
+    double keep_mean;  // zoneout at test; 0: none
+    void* parts;       // (T, B, G, N); left by forward: normalized or plain target, normalized or sigmoid gate, embedded
+    void* weight;      // ((G - 1) N, N)
+    void* hidden;      // (B, N) before the first step
+    void* norms;       // (3, 2, N)
+    void* keep;        // (T, B, N)
+    void* lengths;     // Index (B)
+    void* outputs;     // (T, B, N)
+    void* past;        // (T, B, N): h before step t is its row t - lag, or `hidden`; alone: the outputs, and 1
+    void* final_hidden;  // (B, N)
+    void* scalars;       // (T, B, SCALARS)
+    void* candidates;    // (T, B, N), for an associative memory alone: e + R h
+    void* memory;        // (B, N, rum_padded(N)), null without associative memory; forward: updated; backward: run back
+    void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, rum_padded(N))
+    void* workspace;     // rum_workspace(...) elements
+    void* grad_outputs;  // (T, B, N)
+    void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
+    void* grad_memory;   // (B, N, rum_padded(N)), likewise
+    void* grad_bias;     // (blocks, 2, G, N) zeros, for each block of rows two parts of its sum
+    void* grad_norms;    // (blocks, 2, 3, 2, N) zeros, likewise
+};
+
+namespace {
+
+constexpr int SCALARS = 10;
+enum Scalar { INVERSE_E, INVERSE_TAU, COSINE, ALPHA, BETA, INVERSE_H, RSTD_TARGET, RSTD_GATE, MEAN_Z, RSTD_Z };
+enum Norm { TARGET, GATE, CANDIDATE };
+
+// ---------------------------------------------------------------- the rotation
+
+template <class Real>
+struct Turn {
+    Real inverse_e, inverse_tau, cosine;
+    bool careful, opposite;
+    Real sine;  // of the careful form
+    Real c11, c12, c21, c22;
+    const Real* w;  // (N), times `scale`
+    Real scale;
+};
+
+// The smallest coordinate's axis, orthogonalized against u = e * inverse: as src/ops/rotation.py.
+template <class Real>
+void perpendicular(const Real* e, Real inverse, Index size, Real* out) {
+    Index smallest = 0;
+    for (Index i = 1; i < size; ++i)
+        if (std::fabs(e[i]) < std::fabs(e[smallest])) smallest = i;
+    const Real along = e[smallest] * inverse;
+    for (Index i = 0; i < size; ++i) out[i] = (i == smallest) - e[i] * inverse * along;
+}
+
+// The rotation from e to tau, whose norms and cosine are known; `room` is for the careful form's w.
+template <class Real>
+Turn<Real> make_turn(const Real* e, const Real* tau, Index size, Real inverse_e, Real inverse_tau, Real cosine,
+                     Real* room) {
+    Turn<Real> turn{inverse_e, inverse_tau, cosine, cosine < Real(-0.5), false, 0, 0, 0, 0, 0, tau, inverse_tau};
+    if (!turn.careful) {
+        const Real s = 1 / (1 + cosine);
+        turn.c11 = turn.c12 = turn.c22 = -s;
+        turn.c21 = 2 - s;
+        return turn;
+    }
+    for (Index i = 0; i < size; ++i) room[i] = tau[i] * inverse_tau - cosine * (e[i] * inverse_e);
+    const Real rest = dot(e, room, size) * inverse_e;  // what rounding left along u
+    for (Index i = 0; i < size; ++i) room[i] -= rest * (e[i] * inverse_e);
+    const Real smallest_sine = 8 * std::numeric_limits<Real>::epsilon();
+    turn.sine = std::sqrt(dot(room, room, size));
+    turn.opposite = turn.sine < smallest_sine;
+    if (turn.opposite) {
+        turn.sine = smallest_sine;
+        perpendicular(e, inverse_e, size, room);
+    }
+    const Real inverse = 1 / std::sqrt(dot(room, room, size));
+    for (Index i = 0; i < size; ++i) room[i] *= inverse;
+    turn.c11 = turn.c22 = cosine - 1;
+    turn.c12 = -turn.sine;
+    turn.c21 = turn.sine;
+    turn.w = room;
+    turn.scale = 1;
+    return turn;
+}
+
+// ---------------------------------------------------------------- the recurrence
+
+template <class Real, class Activation>
+struct Scan {
+    const Arguments& given;
+    const Index steps, batch, size, gated, parts_count, recurrent;  // recurrent = (G - 1) N columns
+    const Index products_row, carry_row;
+    const Index temporaries;  // elements of workspace a thread
+
+    explicit Scan(const Arguments& a)
+        : given(a), steps(a.steps), batch(a.batch), size(a.size), gated(a.gated), parts_count(2 + a.gated),
+          recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
+          temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
+
+    static constexpr Index TEMPORARIES = 10;  // vectors that a row needs
+
+    template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
+        return base ? static_cast<Pointer*>(base) + offset : nullptr;
+    }
+
+    // with an associative memory few, whatever the weights are: those of all rows would not stay in the cache
+    Index rows_together() const { return given.memory ? BLOCK : rows_at_once(weight_bytes(), rows_a_thread()); }
+    Index weight_bytes() const { return recurrent * size * Index(sizeof(Real)); }
+    Index outputs_width() const { return size; }
+    Index parts_width() const { return parts_count * size; }
+
+    Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
+    Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
+    Index packed_size() const { return std::max(recurrent * padded<Real>(size), size * padded<Real>(recurrent)); }
+
+    Real* parts(Index t, Index row) const { return at(given.parts, (t * batch + row) * parts_count * size); }
+    Real* vector(void* base, Index t, Index row) const { return at(base, (t * batch + row) * size); }
+    Real* scalars(Index t, Index row) const { return at(given.scalars, (t * batch + row) * SCALARS); }
+    Real* matrix(void* base, Index row) const { return at(base, row * size * carry_row); }
+    Real* checkpoint(Index t, Index row) const {  // of the memory after step t, or null
+        const Index every = given.checkpoint_every;
+        if (!given.memory || (t + 1) % every || t + 1 >= steps) return nullptr;
+        return matrix(given.checkpoints, ((t + 1) / every - 1) * batch + row);
+    }
+    const Real* previous(Index t, Index row) const {
+        return t < given.lag ? vector(given.hidden, 0, row) : vector(given.past, t - given.lag, row);
+    }
+    Index length(Index row) const { return given.lengths ? *at<Index>(given.lengths, row) : steps; }
+    const Real* gain(Norm norm) const { return at(given.norms, 2 * norm * size); }
+
+    // ------------------------------------------------------------ forward
+
+    // Rows of R and of its gradient, and the vectors that meet them, end in zeros up to whole vectors: `carry_row`.
+    Real* widened(const Real* x, Real factor, Real* out) const {
+        for (Index i = 0; i < size; ++i) out[i] = x[i] * factor;
+        std::fill_n(out + size, carry_row - size, Real(0));
+        return out;
+    }
+
+    // R (N, N) -> R Rot, and y = (R Rot) h
+    void memory_forward(Real* __restrict memory, const Turn<Real>& turn, const Real* __restrict h,
+                        const Real* __restrict u, const Real* __restrict w, Real* __restrict y, Real along_u,
+                        Real along_w) const {
+        const Real a = turn.c11 * along_u + turn.c12 * along_w, b = turn.c21 * along_u + turn.c22 * along_w;
+        for (Index i = 0; i < size; ++i) {
+            Real* __restrict row = memory + i * carry_row;
+            Real rh = 0, ru = 0, rw = 0;
+#pragma omp simd reduction(+ : rh, ru, rw)
+            for (Index j = 0; j < carry_row; ++j) {
+                rh += row[j] * h[j];
+                ru += row[j] * u[j];
+                rw += row[j] * w[j];
+            }
+            y[i] = rh + a * ru + b * rw;
+            const Real to_u = ru * turn.c11 + rw * turn.c21, to_w = ru * turn.c12 + rw * turn.c22;
+#pragma omp simd
+            for (Index j = 0; j < carry_row; ++j) row[j] += to_u * u[j] + to_w * w[j];
+        }
+    }
+
+    void forward_row(Index t, Index row, const Real* __restrict product, Real* room) const {
+        Real* __restrict target = parts(t, row);
+        Real* __restrict gate = target + size;
+        const Real* __restrict e = target + recurrent;
+        const Real* __restrict h = previous(t, row);
+        Real* __restrict saved = scalars(t, row);
+        Real* __restrict out = vector(given.outputs, t, row);
+        Real *__restrict tau = room, *__restrict z = room + carry_row, *across = room + 2 * carry_row;
+
+        for (Index i = 0; i < size; ++i) target[i] += product[i];
+        if (given.norms) {
+            normalize(target, saved[RSTD_TARGET]);
+            const Real *gains = gain(TARGET), *biases = gains + size;
+            for (Index i = 0; i < size; ++i) tau[i] = target[i] * gains[i] + biases[i];
+        } else {
+            tau = target;
+        }
+
+        Real ee = 0, tt = 0, et = 0, eh = 0, th = 0;
+#pragma omp simd reduction(+ : ee, tt, et, eh, th)
+        for (Index i = 0; i < size; ++i) {
+            ee += e[i] * e[i];
+            tt += tau[i] * tau[i];
+            et += e[i] * tau[i];
+            eh += e[i] * h[i];
+            th += tau[i] * h[i];
+        }
+        Real inverse_e = inverse_norm(ee), inverse_tau = inverse_norm(tt), cosine = et * inverse_e * inverse_tau;
+        if (inverse_e == 0 || inverse_tau == 0) inverse_e = inverse_tau = 0, cosine = 1;
+        const Turn<Real> turn = make_turn(e, tau, size, inverse_e, inverse_tau, cosine, across);
+        const Real alpha = eh * inverse_e, beta = turn.careful ? dot(turn.w, h, size) : th * inverse_tau;
+        saved[INVERSE_E] = inverse_e;
+        saved[INVERSE_TAU] = inverse_tau;
+        saved[COSINE] = cosine;
+        saved[ALPHA] = alpha;
+        saved[BETA] = beta;
+
+        if (given.memory) {
+            z = vector(given.candidates, t, row);
+            const Real* u = widened(e, inverse_e, room + 3 * carry_row);
+            const Real* w = widened(turn.w, turn.scale, room + 4 * carry_row);
+            memory_forward(matrix(given.memory, row), turn, widened(h, 1, room + 5 * carry_row), u, w, z, alpha, beta);
+            for (Index i = 0; i < size; ++i) z[i] += e[i];
+            if (Real* copy = checkpoint(t, row))
+                std::memcpy(copy, matrix(given.memory, row), size * carry_row * sizeof(Real));
+        } else {
+            candidate_input(turn, e, h, alpha, beta, z);
+        }
+
+        const Real *gains = gain(CANDIDATE), *biases = gains + size;
+        Real mean = 0, rstd = 1;
+        if (given.norms) {
+            mean_and_rstd(z, size, mean, rstd);
+            saved[MEAN_Z] = mean;
+            saved[RSTD_Z] = rstd;
+            for (Index i = 0; i < size; ++i)
+                out[i] = Activation::value((z[i] - mean) * rstd * gains[i] + biases[i]);
+        } else {
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) out[i] = Activation::value(z[i]);
+        }
+        if (gated) {
+            const Real* __restrict rest = product + size;
+            if (given.norms) {
+                for (Index i = 0; i < size; ++i) gate[i] += rest[i];
+                normalize(gate, saved[RSTD_GATE]);
+                const Real *gate_gains = gain(GATE), *gate_biases = gate_gains + size;
+#pragma omp simd
+                for (Index i = 0; i < size; ++i)
+                    out[i] += sigmoid(gate[i] * gate_gains[i] + gate_biases[i]) * (h[i] - out[i]);
+            } else {
+#pragma omp simd
+                for (Index i = 0; i < size; ++i) {
+                    gate[i] = sigmoid(gate[i] + rest[i]);
+                    out[i] += gate[i] * (h[i] - out[i]);
+                }
+            }
+        }
+        if (given.eta != 0) {
+            saved[INVERSE_H] = inverse_norm(dot(out, out, size));
+            const Real factor = Real(given.eta) * saved[INVERSE_H];
+            for (Index i = 0; i < size; ++i) out[i] *= factor;
+        }
+        if (given.keep) {
+            const Real* __restrict keep = vector(given.keep, t, row);
+            for (Index i = 0; i < size; ++i) out[i] += keep[i] * (h[i] - out[i]);
+        } else if (given.keep_mean != 0) {
+            for (Index i = 0; i < size; ++i) out[i] += Real(given.keep_mean) * (h[i] - out[i]);
+        }
+    }
+
+    void normalize(Real* x, Real& rstd) const {
+        Real mean;
+        mean_and_rstd(x, size, mean, rstd);
+        for (Index i = 0; i < size; ++i) x[i] = (x[i] - mean) * rstd;
+    }
+
+    // z = e + Rot h, without associative memory
+    void candidate_input(const Turn<Real>& turn, const Real* __restrict e, const Real* __restrict h, Real along_u,
+                         Real along_w, Real* __restrict z) const {
+        const Real to_e = 1 + (turn.c11 * along_u + turn.c12 * along_w) * turn.inverse_e;
+        const Real to_w = (turn.c21 * along_u + turn.c22 * along_w) * turn.scale;
+        const Real* __restrict w = turn.w;
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) z[i] = h[i] + to_e * e[i] + to_w * w[i];
+    }
+
+    void forward_step(Index t, Index first, Index last, const Real* packed, Real* products) const {
+        Real* temporary = products + rows_a_thread() * (products_row + carry_row);
+        multiply(last - first, previous(t, first), size, packed, size, recurrent, products, products_row, false);
+        for (Index row = first; row < last; ++row) {
+            Real* out = vector(given.outputs, t, row);
+            if (t < length(row)) {
+                forward_row(t, row, products + (row - first) * products_row, temporary);
+                if (t == length(row) - 1 && given.final_hidden)
+                    std::memcpy(vector(given.final_hidden, 0, row), out, size * sizeof(Real));
+            } else {
+                std::fill_n(out, size, Real(0));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ backward
+
+    // Given R = R_t and D, the gradient of R_t but for y's part dy h^T: R -> R_{t-1}, D -> gradient of R_{t-1}; returns
+    // R_t^T dy in dh, and the gradients of u and w, with that of C.
+    void memory_backward(Real* __restrict memory, Real* __restrict gradient, const Turn<Real>& turn,
+                         const Real* __restrict dy, const Real* __restrict h, const Real* __restrict u,
+                         const Real* __restrict w, Real* __restrict dh, Real* __restrict du, Real* __restrict dw,
+                         Real* dc) const {
+        const Real hu = dot(h, u, size), hw = dot(h, w, size), uu = dot(u, u, size), uw = dot(u, w, size),
+                   ww = dot(w, w, size);
+        const Real c11 = turn.c11, c12 = turn.c12, c21 = turn.c21, c22 = turn.c22;
+        for (Real* sum : {dh, du, dw}) std::fill_n(sum, carry_row, Real(0));
+        dc[0] = dc[1] = dc[2] = dc[3] = 0;
+        for (Index i = 0; i < size; ++i) {
+            Real* __restrict row = memory + i * carry_row;
+            Real* __restrict slope = gradient + i * carry_row;
+            Real ru = 0, rw = 0, gu = 0, gw = 0;
+#pragma omp simd reduction(+ : ru, rw, gu, gw)
+            for (Index j = 0; j < carry_row; ++j) {
+                ru += row[j] * u[j];
+                rw += row[j] * w[j];
+                gu += slope[j] * u[j];
+                gw += slope[j] * w[j];
+            }
+            gu += dy[i] * hu;
+            gw += dy[i] * hw;
+            // R_{t-1} = R_t + (R_t E) C^T E^T, and what it makes of u and w
+            const Real back_u = c11 * ru + c12 * rw, back_w = c21 * ru + c22 * rw;
+            ru += back_u * uu + back_w * uw;
+            rw += back_u * uw + back_w * ww;
+            dc[0] += ru * gu;
+            dc[1] += ru * gw;
+            dc[2] += rw * gu;
+            dc[3] += rw * gw;
+            const Real slope_u = c11 * gu + c12 * gw, slope_w = c21 * gu + c22 * gw;
+            const Real other_u = c11 * ru + c21 * rw, other_w = c12 * ru + c22 * rw;
+            const Real force = dy[i];
+#pragma omp simd
+            for (Index j = 0; j < carry_row; ++j) {
+                // sums of small terms first: what is added to R and D for thousands of steps is rounded once
+                const Real now = row[j], before = now + (back_u * u[j] + back_w * w[j]), push = force * h[j];
+                dh[j] += force * now;
+                du[j] += slope_u * before + other_u * (slope[j] + push);
+                dw[j] += slope_w * before + other_w * (slope[j] + push);
+                row[j] = before;
+                slope[j] += push + slope_u * u[j] + slope_w * w[j];
+            }
+        }
+    }
+
+    // Gradients of u (`du`), of w (`dw`) and of C (`dc`) -> of tau (in `dtau`) and, added to it, of e.
+    void turn_backward(const Turn<Real>& turn, const Real* __restrict e, const Real* __restrict tau,
+                       Real* __restrict du, Real* __restrict dw, const Real* dc, Real along_u, Real along_v,
+                       Real* __restrict dtau, Real* __restrict de) const {
+        const Real inverse_e = turn.inverse_e, inverse_tau = turn.inverse_tau, cosine = turn.cosine;
+        Real dcosine = 0;
+        if (turn.careful) {
+            // The rotation depends on the angle and on the plane alone: dw and du count out of the plane.
+            const Real* __restrict across = turn.w;
+            const Real dangle = cosine * (dc[2] - dc[1]) - turn.sine * (dc[0] + dc[3]);
+            const Real dw_u = dot(e, dw, size) * inverse_e, dw_w = dot(across, dw, size);
+            const Real du_u = dot(e, du, size) * inverse_e, du_w = dot(across, du, size);
+            for (Index i = 0; i < size; ++i) {
+                const Real u = e[i] * inverse_e, tilt = (dw[i] - dw_u * u - dw_w * across[i]) / turn.sine;
+                if (turn.opposite) {  // w is a constant there
+                    dw[i] = 0;
+                } else {
+                    du[i] -= du_u * u + du_w * across[i] + cosine * tilt + dangle * across[i];
+                    dw[i] = tilt + dangle * (cosine * across[i] - turn.sine * u);
+                }
+            }
+            along_u = dot(e, du, size) * inverse_e;
+            along_v = dot(tau, dw, size) * inverse_tau;
+        } else {
+            dcosine = turn.c11 * turn.c11 * (dc[0] + dc[1] + dc[2] + dc[3]);
+        }
+        const Real u_to_e = (along_u + dcosine * cosine) * inverse_e, v_to_e = dcosine * inverse_tau;
+        const Real v_to_tau = (along_v + dcosine * cosine) * inverse_tau, u_to_tau = dcosine * inverse_e;
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) {
+            const Real one = e[i], other = tau[i];
+            de[i] += inverse_e * (du[i] + v_to_e * other - u_to_e * one);
+            dtau[i] = inverse_tau * (dw[i] + u_to_tau * one - v_to_tau * other);
+        }
+    }
+
+    // `own`: the gradient of the output, or null. In `carry`: that of h_t without it; on return what reaches h_{t-1} past the
+    // product.
+    void backward_row(Index t, Index row, const Real* __restrict own, Real* __restrict carry, Real* grad_bias,
+                      Real* grad_norms, Real* room) const {
+        Real* __restrict target = parts(t, row);
+        Real* __restrict gate = target + size;
+        Real* __restrict embedded = target + recurrent;
+        const Real* __restrict h = previous(t, row);
+        const Real* saved = scalars(t, row);
+        Real* across = room;
+        Real *__restrict tau = room + carry_row, *__restrict e = room + 2 * carry_row;
+        Real *__restrict candidate = room + 3 * carry_row, *__restrict dy = room + 4 * carry_row;
+        Real *__restrict du = room + 5 * carry_row, *__restrict dw = room + 6 * carry_row;
+        Real *__restrict normalized = room + 7 * carry_row;
+        Real *__restrict u = room + 8 * carry_row, *__restrict w = room + 9 * carry_row;
+
+        // what forward had
+        std::memcpy(e, embedded, size * sizeof(Real));
+        if (given.norms) {
+            const Real *gains = gain(TARGET), *biases = gains + size;
+            for (Index i = 0; i < size; ++i) tau[i] = target[i] * gains[i] + biases[i];
+        } else {
+            std::memcpy(tau, target, size * sizeof(Real));
+        }
+        const Turn<Real> turn = make_turn(e, tau, size, saved[INVERSE_E], saved[INVERSE_TAU], saved[COSINE], across);
+        const Real alpha = saved[ALPHA], beta = saved[BETA];
+        if (given.memory)
+            std::memcpy(candidate, vector(given.candidates, t, row), size * sizeof(Real));
+        else
+            candidate_input(turn, e, h, alpha, beta, candidate);
+        if (given.norms) {
+            const Real *gains = gain(CANDIDATE), *biases = gains + size;
+            for (Index i = 0; i < size; ++i) {
+                normalized[i] = (candidate[i] - saved[MEAN_Z]) * saved[RSTD_Z];
+                candidate[i] = normalized[i] * gains[i] + biases[i];
+            }
+        }
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) candidate[i] = Activation::value(candidate[i]);
+        const Real* update = gate;
+        if (gated && given.norms) {
+            const Real *gains = gain(GATE), *biases = gains + size;
+            update = u;
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) u[i] = sigmoid(gate[i] * gains[i] + biases[i]);
+        }
+
+        // through zoneout and normalization: dy is the gradient of h', carry what goes straight to h_{t-1}
+        if (own)
+            for (Index i = 0; i < size; ++i) carry[i] += own[i];
+        const Real* __restrict keep = given.keep ? vector(given.keep, t, row) : nullptr;
+        const Real keep_mean = Real(given.keep_mean);
+        if (keep || keep_mean != 0) {
+            for (Index i = 0; i < size; ++i) {
+                const Real all = carry[i], kept = keep ? keep[i] : keep_mean;
+                carry[i] = kept * all;
+                dy[i] = all - carry[i];
+            }
+        } else {
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) dy[i] = carry[i], carry[i] = 0;
+        }
+        if (given.eta != 0) {
+            Real along = 0;
+            for (Index i = 0; i < size; ++i) {
+                w[i] = (gated ? candidate[i] + update[i] * (h[i] - candidate[i]) : candidate[i]) * saved[INVERSE_H];
+                along += w[i] * dy[i];
+            }
+            const Real factor = Real(given.eta) * saved[INVERSE_H];
+            for (Index i = 0; i < size; ++i) dy[i] = factor * (dy[i] - along * w[i]);
+        }
+        if (gated) {
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) {
+                const Real g = update[i], d = dy[i];
+                carry[i] += g * d;
+                dy[i] = d - g * d;
+                w[i] = d * (h[i] - candidate[i]) * g * (1 - g);
+            }
+            if (given.norms)
+                norm_backward(w, gate, gain(GATE), saved[RSTD_GATE], size, grad_norms + 2 * GATE * size,
+                              grad_norms + (2 * GATE + 1) * size);
+            Real* __restrict sum = grad_bias + size;
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) gate[i] = w[i], sum[i] += w[i];
+        }
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) dy[i] *= Activation::slope(candidate[i]);
+        if (given.norms)
+            norm_backward(dy, normalized, gain(CANDIDATE), saved[RSTD_Z], size, grad_norms + 2 * CANDIDATE * size,
+                          grad_norms + (2 * CANDIDATE + 1) * size);
+
+        // through the rotation; dy is now the gradient of e + R h
+        Real along_u, along_v, dc[4];
+        std::memcpy(embedded, dy, size * sizeof(Real));
+        if (given.memory) {
+            Real* memory = matrix(given.memory, row);
+            if (Real* copy = checkpoint(t, row)) std::memcpy(memory, copy, size * carry_row * sizeof(Real));
+            widened(e, turn.inverse_e, u);
+            widened(turn.w, turn.scale, w);
+            Real* dh = normalized;
+            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, widened(h, 1, candidate), u, w, dh, du,
+                            dw, dc);
+            for (Index i = 0; i < size; ++i) carry[i] += dh[i];
+            along_u = dot(u, du, size);
+            along_v = dot(w, dw, size);
+        } else {
+            Real p = 0, q = 0;
+            const Real* __restrict other = turn.w;
+#pragma omp simd reduction(+ : p, q)
+            for (Index i = 0; i < size; ++i) p += e[i] * dy[i], q += other[i] * dy[i];
+            p *= turn.inverse_e;
+            q *= turn.scale;
+            const Real a = turn.c11 * alpha + turn.c12 * beta, b = turn.c21 * alpha + turn.c22 * beta;
+            const Real dalpha = turn.c11 * p + turn.c21 * q, dbeta = turn.c12 * p + turn.c22 * q;
+            dc[0] = alpha * p, dc[1] = beta * p, dc[2] = alpha * q, dc[3] = beta * q;
+            along_u = a * p + dalpha * alpha;
+            along_v = b * q + dbeta * beta;
+            const Real to_e = dalpha * turn.inverse_e, to_w = dbeta * turn.scale;
+#pragma omp simd
+            for (Index i = 0; i < size; ++i) {
+                carry[i] += dy[i] + to_e * e[i] + to_w * other[i];
+                du[i] = a * dy[i] + dalpha * h[i];
+                dw[i] = b * dy[i] + dbeta * h[i];
+            }
+        }
+        turn_backward(turn, e, tau, du, dw, dc, along_u, along_v, dy, embedded);
+        if (given.norms)
+            norm_backward(dy, target, gain(TARGET), saved[RSTD_TARGET], size, grad_norms + 2 * TARGET * size,
+                          grad_norms + (2 * TARGET + 1) * size);
+        Real *__restrict sum_target = grad_bias, *__restrict sum_embedded = grad_bias + recurrent;
+#pragma omp simd
+        for (Index i = 0; i < size; ++i) {
+            target[i] = dy[i];
+            sum_target[i] += dy[i];
+            sum_embedded[i] += embedded[i];
+        }
+    }
+
+    // A sum over time has two parts, since a long one loses digits: that of the last few steps, and before it the rest.
+    static constexpr Index RECENT = 8;
+
+    Real* recent(void* sums, Index row, Index count) const { return at(sums, (row / BLOCK * 2 + 1) * count); }
+
+    static void flush(Real* sum, Index count) {
+        for (Index i = 0; i < count; ++i) sum[i - count] += sum[i];
+        std::fill_n(sum, count, Real(0));
+    }
+
+    // The gradient that is carried from step to step is the first thing in a thread's room.
+    void begin_backward(Index first, Index last, Real* room) const {
+        std::fill_n(room, (last - first) * carry_row, Real(0));
+    }
+
+    // `outer`: gradients of the outputs, a row every `outer_row`, or null.
+    void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
+                       Real* room) const {
+        Real* carry = room;
+        Real* temporary = room + rows_a_thread() * (products_row + carry_row);
+        for (Index row = first; row < last; ++row) {
+            Real* own = carry + (row - first) * carry_row;
+            if (t >= length(row)) {
+                std::fill_n(parts(t, row), parts_count * size, Real(0));
+                continue;
+            }
+            if (t == length(row) - 1 && given.grad_hidden)
+                std::memcpy(own, vector(given.grad_hidden, 0, row), size * sizeof(Real));
+            backward_row(t, row, outer ? outer + (row - first) * outer_row : nullptr, own,
+                         recent(given.grad_bias, row, parts_count * size), recent(given.grad_norms, row, 6 * size),
+                         temporary);
+        }
+        if (t % RECENT == 0)
+            for (Index row = first; row < last; row += BLOCK) {
+                flush(recent(given.grad_bias, row, parts_count * size), parts_count * size);
+                if (given.norms) flush(recent(given.grad_norms, row, 6 * size), 6 * size);
+            }
+        multiply(last - first, parts(t, first), parts_count * size, packed, recurrent, size, carry, carry_row, true);
+    }
+
+    void end_backward(Index first, Index last, const Real* carry) const {
+        for (Index row = first; row < last; ++row)
+            std::memcpy(vector(given.grad_hidden, 0, row), carry + (row - first) * carry_row, size * sizeof(Real));
+    }
+
+    void pack_weight(bool backward, Real* packed) const {
+        if (backward)
+            pack(at(given.weight), size, 1, recurrent, size, packed);
+        else
+            pack(at(given.weight), 1, size, size, recurrent, packed);
+    }
+};
+
+template <class Real, class Work>
+auto with_activation(const Arguments& given, Work work) {
+    switch (given.activation) {
+        case 0: return work(Scan<Real, Relu>(given));
+        case 1: return work(Scan<Real, Tanh>(given));
+        case 2: return work(Scan<Real, Sigmoid>(given));
+        default: return work(Scan<Real, Softsign>(given));
+    }
+}
+
+}  // namespace
+}  // namespace rum

@@ -1,0 +1,110 @@
+"""Copying memory: repeat symbols after a long delay.
+
+With 3 symbols to remember out of an alphabet of 8 and a delay of 5, · for blank and ? for the marker:
+
+    input       3 1 7 · · · · ? · · ·
+    target      · · · · · · · · 3 1 7
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.core.checks import check_integer
+from gyral.data.batching import Batch
+from gyral.tasks.base import GeneratedData, ModelFactory, SequenceTask
+
+BLANK = 0
+
+
+class CopyData(GeneratedData):
+    """Inputs: `recalled` data symbols, delay − 1 blanks, the marker, `recalled` blanks. Targets: blanks, then the data.
+
+    Tokens: 0 blank, 1 … `symbols` data, `symbols` + 1 marker. Length delay + 2 · recalled.
+    """
+
+    def __init__(self, *, delay: int, symbols: int, recalled: int, **sizes: int) -> None:
+        super().__init__(**sizes)
+        self.delay = check_integer("delay", delay)
+        self.symbols = check_integer("symbols", symbols, minimum=2, maximum=200)
+        self.recalled = check_integer("recalled", recalled)
+        self.marker = symbols + 1
+        self.length = delay + 2 * recalled
+
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """Draw the data symbols (size, recalled)."""
+        return torch.randint(1, self.symbols + 1, (size, self.recalled), generator=generator, dtype=torch.uint8)
+
+    def assemble(self, rows: Tensor) -> Batch:
+        inputs = torch.zeros(len(rows), self.length, dtype=torch.long)
+        inputs[:, : self.recalled] = rows
+        inputs[:, self.recalled + self.delay - 1] = self.marker
+        targets = torch.zeros_like(inputs)
+        targets[:, -self.recalled :] = rows
+        answers = torch.zeros_like(inputs, dtype=torch.bool)
+        answers[:, -self.recalled :] = True
+        return Batch(inputs, targets, answers)
+
+
+class CopyTask(SequenceTask[CopyData]):
+    """The copying memory task (Hochreiter and Schmidhuber 1997; protocol of Dangovski et al., TACL 2019, section 4.1).
+
+    The loss is averaged over all delay + 2 · recalled positions. A predictor without memory is sure of the blanks and
+    guesses the data: its loss is recalled · ln(symbols) / length.
+
+    Args:
+        model: makes the model from the task's sizes.
+        delay: T ≥ 1, steps from the last data symbol to the first answer; the paper's is 500.
+        symbols: size of the alphabet, from 2 to 200.
+        recalled: data symbols to remember, ≥ 1.
+        batch_size, train_size, val_size, test_size, data_seed: of `gyral.tasks.base.GeneratedData`.
+        **options: of `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option out of its bounds.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        delay: int = 500,
+        symbols: int = 8,
+        recalled: int = 10,
+        batch_size: int = 128,
+        train_size: int = 50_000,
+        val_size: int = 500,
+        test_size: int = 500,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = CopyData(
+            delay=delay,
+            symbols=symbols,
+            recalled=recalled,
+            batch_size=batch_size,
+            train_size=train_size,
+            val_size=val_size,
+            test_size=test_size,
+            data_seed=data_seed,
+        )
+        baseline = recalled * math.log(symbols) / data.length
+        super().__init__(
+            model, data, vocabulary_size=symbols + 2, output_size=symbols + 1, baseline=baseline, **options
+        )
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        marker = self.data.marker
+        show = {BLANK: "·", marker: "?"}
+        # the middle of a long delay says nothing: it is left out of the picture
+        head, tail = self.data.recalled + 2, self.data.recalled + 2
+        width = len(str(self.data.symbols))
+        lines = []
+        for name, tokens in (("input", batch.inputs), ("target", batch.targets), ("prediction", predicted)):
+            words = [show.get(token, str(token)).rjust(width) for token in tokens[row].tolist()]
+            if len(words) > head + tail + 1:
+                words = [*words[:head], f"…{len(words) - head - tail}…", *words[-tail:]]
+            lines.append(f"{name:<11} {' '.join(words)}")
+        return "\n".join(lines)

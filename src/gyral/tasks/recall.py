@@ -1,0 +1,118 @@
+"""Associative recall: remember which digit came with which letter, and answer for one letter.
+
+With length 8 (four pairs):
+
+    input       c 9 a 2 d 0 b 9 ? ? a
+    target                          2
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.core.checks import check_integer
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED, Batch
+from gyral.tasks.base import GeneratedData, ModelFactory, SequenceTask
+
+DIGITS = 10
+
+
+class RecallData(GeneratedData):
+    """Inputs: length/2 pairs of a letter, none twice, and a digit; two question marks; one of the letters.
+
+    Tokens: 0 … length/2 − 1 letters, then 10 digits, then the question mark. Sequences have length + 3 tokens; the
+    target, at the last step alone, is the digit (0 … 9) of the letter asked for.
+    """
+
+    def __init__(self, *, length: int, **sizes: int) -> None:
+        super().__init__(**sizes)
+        self.length = check_integer("length", length, minimum=2, maximum=400)
+        if length % 2:
+            raise OptionError(f"length={length}: must be even, since letters and digits come in pairs")
+        self.pairs = length // 2
+        self.question = self.pairs + DIGITS
+
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """Draw whole input sequences and, in a last column, the answer: (size, length + 4)."""
+        letters = torch.rand(size, self.pairs, generator=generator).argsort(dim=1)
+        digits = torch.randint(DIGITS, (size, self.pairs), generator=generator)
+        asked = torch.randint(self.pairs, (size, 1), generator=generator)
+        rows = torch.empty(size, self.length + 4, dtype=torch.uint8)
+        rows[:, 0 : self.length : 2] = letters
+        rows[:, 1 : self.length : 2] = self.pairs + digits
+        rows[:, self.length : self.length + 2] = self.question
+        rows[:, -2:-1] = letters.gather(1, asked)
+        rows[:, -1:] = digits.gather(1, asked)
+        return rows
+
+    def assemble(self, rows: Tensor) -> Batch:
+        inputs = rows[:, :-1].long()
+        targets = torch.full_like(inputs, IGNORED)
+        targets[:, -1] = rows[:, -1]
+        return Batch(inputs, targets, targets != IGNORED)
+
+
+class RecallTask(SequenceTask[RecallData]):
+    """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.2).
+
+    A predictor without memory guesses the digit: its loss is ln 10, its accuracy a tenth.
+
+    Args:
+        model: makes the model from the task's sizes.
+        length: T, characters in the pairs, even, from 2 to 400; the paper has 30 and 50.
+        batch_size, train_size, val_size, test_size, data_seed: of `gyral.tasks.base.GeneratedData`.
+        **options: of `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option out of its bounds.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        length: int = 30,
+        batch_size: int = 128,
+        train_size: int = 100_000,
+        val_size: int = 10_000,
+        test_size: int = 20_000,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = RecallData(
+            length=length,
+            batch_size=batch_size,
+            train_size=train_size,
+            val_size=val_size,
+            test_size=test_size,
+            data_seed=data_seed,
+        )
+        super().__init__(
+            model,
+            data,
+            vocabulary_size=data.question + 1,
+            output_size=DIGITS,
+            baseline=math.log(DIGITS),
+            **options,
+        )
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        tokens = [self._name(token) for token in batch.inputs[row].tolist()]
+        gap = " " * (sum(map(len, tokens)) + len(tokens) - 1 - len(tokens[-1]))
+        return "\n".join(
+            (
+                f"input       {' '.join(tokens)}",
+                f"target      {gap}{batch.targets[row, -1].item()}",
+                f"prediction  {gap}{predicted[row, -1].item()}",
+            )
+        )
+
+    def _name(self, token: int) -> str:
+        if token == self.data.question:
+            return "?"
+        if token >= self.data.pairs:
+            return str(token - self.data.pairs)
+        return chr(ord("a") + token) if self.data.pairs <= 26 else f"x{token}"

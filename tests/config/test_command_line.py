@@ -1,0 +1,249 @@
+"""The command line: help without torch, and one line for what is wrong."""
+
+import json
+import os
+import re
+import shlex
+import textwrap
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from gyral.config import command_line as cli
+from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
+
+CHEAP = (*SMALL_RECALL, "model=rnn")
+
+
+def test_help_and_cfg_need_no_torch_and_little_time() -> None:
+    script = textwrap.dedent(
+        """
+        import contextlib, io, json, sys, time
+        report = {}
+        from gyral import train
+        from gyral.config import command_line as cli
+        for option in (["--help"], ["--cfg", "job"], ["--info", "defaults"]):
+            sys.argv = ["src/train.py", *option]
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                try:
+                    cli.main(train.train, "train")
+                except SystemExit as end:
+                    assert not end.code, end
+            report[option[0]] = out.getvalue()
+            if option[0] == "--help":
+                report["seconds"] = time.process_time()  # unlike the clock's, not those of other processes
+        heavy = ("torch", "pytorch_lightning", "wandb", "numpy", "matplotlib")
+        report["loaded"] = [name for name in heavy if name in sys.modules]
+        print(json.dumps(report))
+        """
+    )
+    outcome = spawn("-c", script)
+    assert outcome.status == 0, outcome.err
+    report = json.loads(outcome.out)
+    assert report["loaded"] == []
+    assert report["seconds"] < 3
+    for group in ("model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks", "experiment"):
+        assert re.search(rf"^{group}(/\S+)?: ", report["--help"], re.MULTILINE), group
+    assert "python -m src.train model=rum task=copy" in report["--help"]
+    for key in ("max_steps: ", "hidden_size: ", "lr: ", "delay: ", "seed: 1"):
+        assert key in report["--help"]
+        assert key in report["--cfg"]
+    assert not outcome.err.strip()
+
+
+def test_the_command_itself_tells_an_error_in_one_line() -> None:
+    outcome = spawn("-m", "src.train", "model=foo", HYDRA_FULL_ERROR=None)
+    assert outcome.status == 1
+    assert outcome.out == ""
+    assert outcome.err == f"error: model=foo: must be one of {', '.join(choices('model'))}\n"
+
+
+@pytest.mark.parametrize("group", ["model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks"])
+def test_unknown_choices_are_refused_with_those_there_are(group: str) -> None:
+    assert invoke(f"{group}=nothing").error == f"{group}=nothing: must be one of {', '.join(choices(group))}"
+
+
+def test_unknown_experiments_are_refused() -> None:
+    assert invoke("experiment=rum_paper/fig4/gru_1000").error.startswith("experiment=rum_paper/fig4/gru_1000: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "allowed"),
+    [
+        ("model.cell.hiden_size=3", "model.cell.hiden_size", ["hidden_size", "lambd"]),
+        ("model.layers=3", "model.layers", ["num_layers", "cell"]),
+        ("task.length=30", "task.length", ["delay", "recalled"]),
+        ("optimizer.momentun=0.5", "optimizer.momentun", ["momentum", "lr"]),
+        ("trainer.steps=3", "trainer.steps", ["max_steps"]),
+        ("sede=3", "sede", ["seed", "task", "model"]),
+    ],
+)
+def test_unknown_keys_are_refused_with_those_there_are(override: str, key: str, allowed: list[str]) -> None:
+    error = invoke("model=rum", "task=copy", override).error
+    assert error.startswith(f"{key}")
+    said = error.partition("allowed: ")[2].split(", ")
+    assert set(allowed) <= set(said)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("+model.cell.speed=3", "model.cell"),
+        ("+task.speed=3", "task"),
+        ("+optimizer.speed=3", "optimizer"),
+        ("+trainer.speed=3", "trainer"),
+        ("+callbacks.checkpoints.speed=3", "callbacks.checkpoints"),
+    ],
+)
+def test_options_that_nothing_takes_are_refused(override: str, key: str, tmp_path: Path) -> None:
+    error = invoke(*CHEAP, override, f"hydra.run.dir={tmp_path}").error
+    assert "speed" in error
+    assert error.startswith(key)
+    assert not (tmp_path / "DONE").exists()
+
+
+@pytest.mark.parametrize("arguments", [["model.cell.hidden_size"], ["model.cell={"], ["--nothing"]])
+def test_arguments_that_are_no_overrides_are_refused(arguments: list[str]) -> None:
+    outcome = invoke(*arguments)
+    assert outcome.status != 0
+    assert "Traceback" not in outcome.err
+    assert arguments[0] in outcome.err
+
+
+def test_traceback_is_shown_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(Exception, match="nothing"):
+        invoke("model=nothing")
+
+
+def test_no_permission_to_write_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    error = invoke(*CHEAP, f"hydra.run.dir={tmp_path}/file/run").error
+    assert str(tmp_path / "file") in error
+    assert "Not a directory" in error
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    error = invoke(*CHEAP, f"hydra.run.dir={tmp_path}/closed/run").error
+    assert "Permission denied" in error
+
+
+@pytest.mark.parametrize(
+    ("entry", "arguments", "expected"),
+    [
+        ("train", ["resume={}"], "resume={}: must be a run directory, one that holds config.yaml"),
+        ("evaluate", ["run={}"], "run={}: must be a run directory, one that holds config.yaml"),
+        ("evaluate", [], "run=<nothing>: must be a run directory"),
+        ("evaluate", ["run={}", "split=all"], "split=all: must be one of train, val, test"),
+        ("evaluate", ["run={}", "runs=3"], "runs: no such option; allowed: run, split, checkpoint"),
+    ],
+)
+def test_missing_runs_are_refused(entry: str, arguments: list[str], expected: str, tmp_path: Path) -> None:
+    for directory in (tmp_path / "nothing", tmp_path):
+        error = invoke(*(argument.format(directory) for argument in arguments), entry=entry).error
+        assert error == expected.format(directory)
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("axis", ["seed=", "model=", "task=copy,", "task=,copy", "model=rum,,gru", "seed=1,"])
+def test_empty_sweep_axes_are_refused(axis: str, tmp_path: Path) -> None:
+    outcome = invoke("-m", *CHEAP, axis, f"hydra.sweep.dir={tmp_path}/sweep")
+    assert outcome.status == 1
+    assert f"error: {axis.partition('=')[0]}=" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not list(tmp_path.rglob("DONE"))
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+@pytest.mark.parametrize("override", ["seed=null", "model=", "task=", "model.cell.hidden_size=", "task.delay=null"])
+def test_empty_values_are_refused(override: str, tmp_path: Path) -> None:
+    outcome = invoke(*SMALL_COPY, override, f"hydra.run.dir={tmp_path}")
+    assert override.partition("=")[0] in outcome.error
+    assert not (tmp_path / "DONE").exists()
+
+
+def test_a_run_directory_holds_what_it_takes_to_run_again(tmp_path: Path) -> None:
+    outcome = invoke(*CHEAP, "optimizer.lr=0.02", f"hydra.run.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    expected = {"config.yaml", "overrides.yaml", "provenance.json", "metrics.csv", "train.log", "DONE", "examples.txt"}
+    assert names >= expected | {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "loss.png"}
+    assert "optimizer.lr=0.02" in (tmp_path / "overrides.yaml").read_text()
+    config = (tmp_path / "config.yaml").read_text()
+    assert "lr: 0.02" in config
+    assert "${" not in config
+    provenance = json.loads((tmp_path / "provenance.json").read_text())
+    assert len(provenance["id"]) == 12
+    assert provenance["packages"]["torch"]
+    assert {"started", "command", "git_commit", "host", "platform", "processor", "cores", "python"} <= set(provenance)
+    results = json.loads((tmp_path / "DONE").read_text())
+    assert results["steps"] == 24
+    for line in (
+        "test loss",
+        "test accuracy",
+        "memoryless baseline",
+        "baseline beaten",
+        "parameters",
+        "seconds a step",
+    ):
+        assert line in outcome.out
+    assert "Traceback" not in outcome.err
+
+
+def test_two_runs_started_at_once_have_directories_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert invoke(*CHEAP, "trainer.max_steps=1", "trainer.log_every_n_steps=1").status == 0
+    directories = list((tmp_path / "outputs" / "recall" / "rnn").iterdir())
+    assert len(directories) == 2
+    assert all((directory / "DONE").exists() for directory in directories)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path: Path) -> None:
+    for name, seed in (("one", 5), ("same", 5), ("other", 6)):
+        assert invoke(*CHEAP, f"seed={seed}", f"hydra.run.dir={tmp_path / name}").status == 0
+    one, same, other = (json.loads((tmp_path / name / "DONE").read_text()) for name in ("one", "same", "other"))
+    assert one["test/loss"] == same["test/loss"] != other["test/loss"]
+
+
+def test_the_data_directory_is_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_DIR", "/somewhere/else")
+    assert "data_dir: /somewhere/else" in invoke("--cfg", "job", "--resolve").out
+    monkeypatch.delenv("DATA_DIR")
+    assert "data_dir: data\n" in invoke("--cfg", "job", "--resolve").out
+
+
+@pytest.mark.parametrize(
+    ("override", "shown"),
+    [
+        ("resume=outputs/copy/rum/2026-01-01_10-00-00-123456", "resume=outputs/copy/rum/2026-01-01_10-00-00-123456"),
+        ("resume=outputs/sweep/seed=1,lr=2", "\"resume='outputs/sweep/seed=1,lr=2'\""),
+        ("resume=my runs/it's", "\"resume='my runs/it\\'s'\""),
+    ],
+)
+def test_a_command_that_is_shown_is_what_one_types(override: str, shown: str) -> None:
+    if "\\" not in shown:
+        assert cli.typed([cli.plain(override)]) == shown
+    [word] = shlex.split(cli.typed([cli.plain(override)]))
+    parsed = OverridesParser.create().parse_override(word)
+    assert str(parsed.value()) == override.partition("=")[2]
+
+
+@pytest.mark.parametrize("cell", choices("cell"))
+def test_each_side_of_a_network_of_two_takes_any_models_cell_with_its_options(cell: str) -> None:
+    sides = compose_config("model=lead", f"cell@model.decoder={cell}").model
+    assert sides.decoder == OmegaConf.merge(compose_config(f"model={cell}").model.cell, {"hidden_size": 256})
+    assert sides.encoder._target_ == "gyral.cells.lstm.LSTMCell"
+
+
+def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
+    error = invoke("model=lead", "cell@model.decoder=nope", "task=copy").error
+    assert error == f"cell=nope: must be one of {', '.join(choices('cell'))}"

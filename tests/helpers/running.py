@@ -1,0 +1,322 @@
+"""Helpers of the tests that compose configurations and run the programs, in this process or in another one."""
+
+import contextlib
+import copy
+import csv
+import functools
+import io
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from gyral import dashboard, evaluate, generate, report, train
+from gyral.config import command_line as cli
+from gyral.config.command_line import choices as choices
+from gyral.core.errors import OptionError
+from gyral.data.summaries.corpus import SummaryCorpus
+from gyral.data.text.corpora import Corpus, own_text
+from gyral.models.pointer_generator import PointerGenerator
+from gyral.tasks.base import SequenceTask
+from gyral.training import build
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = {"train": ":40", "val": "40:50", "test": "50:"}  # of the tests' own articles
+CONF = ROOT / "conf"
+
+# Data and steps of a run that takes about a second. Checkpoints, validations and log lines fall on the same steps and
+# on different ones.
+SMALL = (
+    "logger=none",
+    "threads=1",
+    "trainer.accelerator=cpu",
+    "callbacks.checkpoints.every=3",
+    "~callbacks.progress_bar",
+    "trainer.max_steps=24",
+    "trainer.val_check_interval=8",
+    "trainer.log_every_n_steps=2",
+    "model.cell.hidden_size=8",
+    "task.batch_size=8",
+    "task.train_size=64",
+    "task.val_size=16",
+    "task.test_size=16",
+)
+SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
+SMALL_BABI = (
+    *(option for option in SMALL if option.split("=")[0] not in ("task.train_size", "task.val_size", "task.test_size")),
+    "task=babi",
+    "task.generated=true",
+    "task.size=1k",
+)
+SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
+# Our own text or, with task.corpus.path, any: two windows an evaluation of 100 to 300 tokens.
+SMALL_TEXT = (
+    *(item for item in SMALL if "_size=" not in item or item.startswith(("model.", "task.batch_size"))),
+    "task=text_file",
+    "task.window=40",
+    "task.eval_batch_size=4",
+    "task.warm_up=10",
+)
+
+
+def small_text(folder: Path, size: int = 3000) -> tuple[str, ...]:
+    """Return what makes a run of a second on a text in a file, our own's beginning, whose cache lies beside it.
+
+    With 3000 characters a pass is 9 steps.
+    """
+    (folder / "text.txt").write_text(own_text()[:size])
+    return (*SMALL_TEXT, f"task.corpus.path={folder / 'text.txt'}", f"paths.data_dir={folder}")
+
+
+# Columns of metrics.csv that no two runs share.
+MEASURED = (
+    "train/seconds_a_step",
+    "train/tokens_a_second",
+    "train/peak_memory_mb",
+    "train/share_outside_step",
+    "train/share_outside_recurrence",
+)
+
+
+def compose_config(*overrides: str, name: str = "train", hydra_too: bool = False) -> DictConfig:
+    """Return the configuration that these overrides give, resolved but for Hydra's own section."""
+    return copy.deepcopy(_compose(overrides, name, hydra_too))
+
+
+@functools.cache
+def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(name, list(overrides), return_hydra_config=hydra_too)
+    if not hydra_too:
+        OmegaConf.resolve(config)
+    return config
+
+
+def model_for(task: str, cell: str, size: int) -> tuple[str, ...]:
+    """Return the overrides of a small model, of a kind that a task takes, with a cell of conf/model."""
+    if get_object(compose_config(f"task={task}").task._target_).model_type is PointerGenerator:
+        sides = [(f"cell@model.{side}={cell}", f"model.{side}.hidden_size={size}") for side in ("encoder", "decoder")]
+        return ("model=lead", "model.coverage=true", f"model.embedding_size={size}", *sides[0], *sides[1])
+    return f"model={cell}", f"model.cell.hidden_size={size}"
+
+
+def classes_of(task: SequenceTask) -> int:
+    """Return how many classes a task's model predicts, of words those of its vocabulary."""
+    if isinstance(task.model, PointerGenerator):
+        return task.model.vocabulary_size
+    return (task.model.head or task.model.readout.dense).out_features
+
+
+def build_task(*overrides: str, **options: Any) -> Any:
+    """Return the task that these overrides and then these options of the section `task` give, by dotted names."""
+    config = compose_config(*overrides)
+    for name, value in options.items():  # much faster than composing again for each of their values
+        OmegaConf.update(config.task, name, value)
+    return build_or_skip(config)
+
+
+def build_or_skip(config: DictConfig) -> Any:
+    """Return the task of a configuration; skip the test, with the message, where its corpus is not there."""
+    try:
+        return build.build_task(config)
+    except OptionError as error:
+        absent = r"name=\w+: \S+ is not there; `make data` fetches it|cnn_dailymail/\S+: no such file"
+        if re.search(absent, str(error)):
+            pytest.skip(str(error).replace(".of.", "."))
+        raise
+
+
+def excerpt(of: DictConfig, lengths: dict[str, int]) -> Corpus | SummaryCorpus:
+    """Return the beginnings of a corpus's splits, with its whole vocabulary; stands in for it in configurations."""
+    corpus = _load_corpus(OmegaConf.to_yaml(of))
+    if isinstance(corpus, SummaryCorpus):
+        return replace(corpus, bounds={name: corpus.bounds[name][: 2 * size + 1] for name, size in lengths.items()})
+    return Corpus(corpus.name, corpus.vocabulary, {name: corpus.splits[name][:size] for name, size in lengths.items()})
+
+
+@functools.cache
+def _load_corpus(node: str) -> Any:
+    try:
+        return instantiate(OmegaConf.create(node))
+    except InstantiationException as error:
+        raise error.__cause__ or error from None
+
+
+def keep_small(config: DictConfig, **options: Any) -> None:
+    """Set those of the given options, by dotted names, that a configuration's task has."""
+    for name, value in options.items():
+        if OmegaConf.select(config.task, name, default=config) is not config:
+            OmegaConf.update(config.task, name, value)
+
+
+def shorten(config: DictConfig, **lengths: int) -> None:
+    """Replace the corpus of a task, if it has one, by the beginnings of its splits."""
+    if "corpus" in config.task:
+        excerpted = {"_target_": "tests.helpers.running.excerpt", "_recursive_": False, "lengths": lengths}
+        with open_dict(config):
+            config.task.corpus = {**excerpted, "of": config.task.corpus}
+
+
+class Outcome(NamedTuple):
+    """How a command ended: its exit status and what it printed."""
+
+    status: int
+    out: str
+    err: str
+    handlers_put_back: bool = True
+
+    @property
+    def error(self) -> str:
+        """The one line that tells the error; checks that there is exactly one and no traceback."""
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert self.status == 1, (self.status, self.out, self.err)
+        assert len(lines) == 1, self.err
+        assert self.err.rstrip().splitlines()[-1] == lines[0], "the error is not the last line"
+        assert "Traceback" not in self.err + self.out
+        return lines[0].removeprefix("error: ")
+
+
+# Options of summarization that keep it small; what of them a task has no use for is left out.
+SMALL_SUMMARIES: dict[str, Any] = {
+    "corpus.part": "excerpt",
+    **{f"corpus.{split}": f"{ROOT}/tests/tasks/pairs.jsonl[{taken}]" for split, taken in PARTS.items()},
+    "corpus.size": 60,
+    "article_length": 12,
+    "summary_length": 8,
+    "decoding.beam": 2,
+    "decoding.min_length": 2,
+    "decoding.max_length": 6,
+}
+
+SUMMARIES = (
+    *(option for option in SMALL if not re.match(r"model\.|task\.(train|val|test)_size", option)),
+    "model=dec_rum",
+    "model.embedding_size=4",
+    "model.encoder.hidden_size=5",
+    "model.decoder.hidden_size=5",
+    "optimizer=adam",
+    "task=summarization_jsonl",
+    "task.decoded=3",
+    # in quotes for Hydra, whose grammar has brackets
+    *(f"task.{name}={value!r}" for name, value in SMALL_SUMMARIES.items() if name != "corpus.part"),
+)
+
+ENTRIES: dict[str, tuple[Any, ...]] = {
+    "train": (train.train, "train"),
+    "evaluate": (evaluate.evaluate, "evaluate"),
+    "generate": (generate.generate, "generate", generate.LITERAL),
+    "report": (report.report, "_report/report"),
+    "dashboard": (dashboard.dashboard, "_report/dashboard"),
+}
+
+
+@contextlib.contextmanager
+def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, …"""
+    argv, environment = sys.argv, dict(os.environ)
+    singletons, root = Singleton.get_state(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    loggers = [logging.getLogger(name) for name in list(logging.Logger.manager.loggerDict)]
+    levels = [(logger, logger.level) for logger in loggers]
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        GlobalHydra.instance().clear()
+        sys.argv = arguments
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield out, err
+    finally:
+        sys.argv = argv
+        os.environ.clear()
+        os.environ.update(environment)
+        for handler in set(root.handlers) - set(handlers):
+            handler.close()
+        root.handlers[:], root.level = handlers, level
+        for logger, old in levels:
+            logger.setLevel(old)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
+        Singleton.set_state(singletons)
+        torch.set_num_threads(1)
+        torch.use_deterministic_algorithms(False)
+
+
+def invoke(*arguments: str, entry: str = "train") -> Outcome:
+    """Run `python -m src.<entry> <arguments>` in this process, which saves the seconds that importing torch takes."""
+    status, handler = 0, signal.getsignal(signal.SIGINT)
+    with as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err):
+        try:
+            cli.main(*ENTRIES[entry])
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        handlers_put_back = signal.getsignal(signal.SIGINT) is handler
+    return Outcome(status, out.getvalue(), err.getvalue(), handlers_put_back)
+
+
+def spawn(*arguments: str, **environment: str | None) -> Outcome:
+    """Run `python <arguments>` as a process of its own, without terminal; None removes a variable."""
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    completed = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={name: value for name, value in variables.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return Outcome(completed.returncode, completed.stdout, completed.stderr)
+
+
+def load_last(directory: Path) -> dict[str, Any]:
+    """Return the last checkpoint of a run."""
+    return torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)
+
+
+def read_rows(directory: Path) -> list[dict[str, str]]:
+    """Return the rows of metrics.csv without the columns that are measured."""
+    with (directory / "metrics.csv").open(newline="") as file:
+        return [{key: value for key, value in row.items() if key not in MEASURED} for row in csv.DictReader(file)]
+
+
+def assert_same(first: Any, second: Any, where: str = "") -> None:
+    """Check that two structures of containers, numbers and tensors are equal to the bit."""
+    assert type(first) is type(second), where
+    if isinstance(first, dict):
+        assert list(first) == list(second), where
+        for key in first:
+            assert_same(first[key], second[key], f"{where}.{key}")
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second), where
+        for index, pair in enumerate(zip(first, second, strict=True)):
+            assert_same(*pair, f"{where}[{index}]")
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    else:
+        assert first == second, where
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    """Check that two runs ended alike: weights, optimizer, schedule, random state, carried state, metrics, results."""
+    left, right = load_last(first), load_last(second)
+    for key in ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "losses_since_logged"):
+        assert_same(left[key], right[key], key)
+    for key in ("plateau", "carried"):  # the state carried on in a text
+        assert_same(left.get(key), right.get(key), key)
+    assert read_rows(first) == read_rows(second)

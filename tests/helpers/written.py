@@ -1,0 +1,73 @@
+"""Run directories as a report finds them, written without training."""
+
+import json
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+RESULTS = {
+    "test/loss": 0.02,
+    "test/accuracy": 0.875,
+    "test/sequence_accuracy": 0.5,
+    "test/baseline": 0.04,
+    "monitor": 0.02,
+    "parameters": 13_710,
+    "seconds_a_step": 0.0123456,
+}
+
+
+TABLE1, TABLE2, FIG4 = "rum_paper/table1", "rum_paper/table2", "rum_paper/fig4"
+PROVENANCE = {
+    "id": "0f22b828c43a",
+    "started": "2026-11-21T03:31:59+00:00",
+    "command": ["/usr/bin/python", "/home/gyral/src/train.py", "-m", "seed=1,2", "~callbacks.progress_bar"],
+    "git_commit": "ac466c4a7639e50dd91bd177ceb493ec96c6c0c5",
+    "host": "laptop",
+}
+LOSSES = "step,train/loss,train/baseline\n" + "".join(f"{5 * n - 1},{1 / n},0.8\n" for n in range(1, 9))
+
+
+def write_run(
+    directory: Path,
+    experiment: str,
+    *overrides: str,
+    seed: int = 1,
+    length: int | None = None,
+    accuracy: float | None = None,
+    steps: int = 100_000,
+    losses: str = LOSSES,
+) -> Path:
+    """Write the files of a run that a report reads; it is DONE if it has an accuracy. Returns its directory."""
+    run = directory / f"{experiment}-{length}-{seed}-{'-'.join(overrides)}"
+    run.mkdir(parents=True)
+    axes = [f"experiment={experiment}", f"seed={seed}", "logger=none", "~callbacks.progress_bar"]
+    if length is None:
+        length = 30
+    else:
+        axes.append(f"task.length={length}")
+    (run / "overrides.yaml").write_text(OmegaConf.to_yaml([*axes, *overrides]))
+    (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"length": length}}))
+    metrics(run, losses)
+    (run / "provenance.json").write_text(json.dumps(PROVENANCE))
+    if accuracy is not None:
+        done = {**RESULTS, "test/accuracy": accuracy, "parameters": 12_000 + length, "steps": steps}
+        (run / "DONE").write_text(json.dumps(done))
+    return run
+
+
+def metrics(directory: Path, text: str) -> Path:
+    (directory / "metrics.csv").write_text(text)
+    return directory
+
+
+def write_answers(
+    directory: Path, row: str, qa: int | str, accuracy: float | None, seed: int = 1, **more: float
+) -> Path:
+    """Write a run of a task of bAbI."""
+    run = write_run(directory, f"{TABLE2}/{row}", f"task.qa={qa}", seed=seed, accuracy=accuracy, steps=300)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"qa": qa}}))
+    if accuracy is not None:
+        results = {**json.loads((run / "DONE").read_text()), "test/majority": 0.5, "parameters": 60_000.0}
+        results |= {f"test/{name}": value for name, value in more.items()}
+        (run / "DONE").write_text(json.dumps(results))
+    return run

@@ -1,0 +1,653 @@
+"""The kernels of `gyral.ops.gated.sequence` on the CPU against the loop over each cell's step."""
+
+import copy
+import ctypes
+import functools
+import gc
+import logging
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from gyral.cells.base import RecurrentCell
+from gyral.cells.eurnn import EURNNCell
+from gyral.cells.full_urnn import FullURNNCell
+from gyral.cells.goru import GORUCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.on_lstm import ONLSTMCell
+from gyral.cells.urnn import URNNCell
+from gyral.cells.weinet import WeiNetCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from gyral.ops import buffers, gated
+from gyral.ops.gated import cpu as recurrence_cpu
+from gyral.ops.gated.sequence import KINDS, Problem
+from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.native import library
+
+try:
+    recurrence_cpu.LIBRARY.prepare()
+except KernelUnavailableError as error:
+    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+
+FEW, MANY = 30, 500  # random cases of the property test in `make test` and in `make test-all`
+
+LSTMS = ("lstm", "normalized_lstm")
+DROPS_NOTHING = 1e-12  # of recurrent_dropout: an option that torch's layer has not, without an effect
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **options: Any) -> RecurrentCell:
+    """Return a cell that runs on a kind of kernel, with its own options drawn."""
+    if kind == "on_lstm":
+        return ONLSTMCell(inputs, hidden, chunk_size=options.pop("chunk", pick.randint(1, hidden - 1)), **options)
+    if kind == "weinet":
+        return WeiNetCell(inputs, hidden, **{"layer_norm": pick.random() < 0.5, **options})
+    if kind in LSTMS:
+        drawn = {
+            "bias": pick.random() < 0.7,
+            "layer_norm": kind == "normalized_lstm",
+            "zoneout_cell": pick.choice([0.0, 0.3]),
+            "recurrent_dropout": pick.choice([DROPS_NOTHING, 0.4]),
+        }
+        return LSTMCell(inputs, hidden, **(drawn | options))
+    capacity = pick.choice(["fft", 1, hidden, max(1, hidden // 2)]) if hidden < 40 else 2
+    if kind == "goru":
+        return GORUCell(inputs, hidden, capacity=capacity, **options)
+    if kind == "modrelu":
+        return EURNNCell(inputs, hidden, capacity=capacity, is_complex=False, **options)
+    others = [URNNCell, FullURNNCell] if hidden < 40 else []
+    made = pick.choice([functools.partial(EURNNCell, capacity=capacity), *others])
+    return made(inputs, hidden, **options)
+
+
+def undisturbed(kind: str) -> dict[str, Any]:
+    """Return the options of a kind under which nothing is random, besides zoneout."""
+    chunk = {"chunk": 2} if kind == "on_lstm" else {}
+    return {"zoneout_cell": 0.0, "recurrent_dropout": DROPS_NOTHING} if kind in LSTMS else chunk
+
+
+class Case:
+    """Random sizes and options of a kind, with weights, inputs, state and cotangents drawn in float64."""
+
+    def __init__(self, kind: str, seed: int, **fixed: Any) -> None:
+        pick = random.Random(f"{kind} {seed}")
+        sizes = {
+            "steps": pick.choice([1, 2, 3, 5, 9]),
+            "batch": pick.choice([1, 2, 7, 8, 9, 16, 17]),
+            "inputs": pick.choice([1, 2, 5, 11]),
+            "hidden": pick.choice([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33]),
+        }
+        zoneout, ragged, training = pick.choice([0.0, 0.2, 0.7]), pick.random() < 0.4, pick.random() < 0.5
+        self.sizes = {key: fixed.pop(key, value) for key, value in sizes.items()}
+        if kind == "on_lstm":
+            self.sizes["hidden"] = max(2, self.sizes["hidden"])  # an ON-LSTM has two chunks at least
+        self.zoneout = fixed.pop("zoneout", zoneout)
+        self.training = fixed.pop("training", training)
+        ragged = fixed.pop("ragged", ragged)
+        self.kind = kind
+        generator = torch.Generator().manual_seed(seed)
+        self.draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
+        steps, batch, width, hidden = self.sizes.values()
+        self.lengths = torch.randint(1, steps + 1, (batch,), generator=generator) if ragged else None
+        torch.manual_seed(seed)
+        self.cell = make_cell(kind, width, hidden, pick, zoneout=self.zoneout, **fixed).double()
+        for parameter in self.cell.parameters():  # biases that close units of modReLU and others that open them
+            parameter.data += 0.3 * self.draw(parameter.shape)
+        self.inputs = self.draw(steps, batch, width)
+        self.state = tree_map(lambda leaf: self.draw(leaf.shape), self.cell.init_state(batch))
+        shapes = [(steps, batch, self.cell.output_size), *(leaf.shape for leaf in self.state)]
+        self.cotangents = [self.draw(shape) for shape in shapes]
+
+    def __str__(self) -> str:
+        names = ("chunk_size", "zoneout_cell", "recurrent_dropout")
+        options = {name: getattr(self.cell, name) for name in names if hasattr(self.cell, name)}
+        ragged = self.lengths is not None
+        return f"{self.cell} {self.sizes} {options} zoneout={self.zoneout} training={self.training} ragged={ragged}"
+
+    @property
+    def draws(self) -> bool:
+        """Whether random masks are drawn, which float32 and float64 do differently."""
+        return self.training and any(
+            getattr(self.cell, name, 0) > DROPS_NOTHING for name in ("zoneout", "zoneout_cell", "recurrent_dropout")
+        )
+
+    def results(self, backend: str, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return outputs, final state and every gradient, in float64."""
+        cell = copy.deepcopy(self.cell).to(dtype)
+        model = Recurrent(lambda _: cell, 1, backend=backend).train(self.training)
+        inputs = self.inputs.to(dtype, copy=True).requires_grad_()
+        state = tree_map(lambda leaf: leaf.to(dtype, copy=True).requires_grad_(), self.state)
+        torch.manual_seed(7)  # of the zoneout masks
+        outputs, (final,) = model(inputs, (state,), self.lengths)
+        values = [outputs, *final]
+        leaves = {"inputs": inputs, **{f"initial {name}": leaf for name, leaf in state._asdict().items()}}
+        leaves |= dict(cell.named_parameters())
+        cotangents = [cotangent.to(dtype) for cotangent in self.cotangents]
+        gradients = torch.autograd.grad(values, list(leaves.values()), cotangents, materialize_grads=True)
+        found = dict(zip(["outputs", *(f"final {name}" for name in state._fields)], values, strict=True))
+        found |= {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)}
+        return {name: tensor.detach().double() for name, tensor in found.items()}
+
+
+def error(result: Tensor, truth: Tensor) -> float:
+    """Return ‖result − truth‖ / ‖truth‖; a truth below 1e-3 counts as that, since some gradients are zero by nature."""
+    return (result - truth).norm().item() / max(truth.norm().item(), 1e-3)
+
+
+def check_against_float64(kind: str, seeds: range) -> None:
+    """Compare the fused path with the loop: in float64 case by case, in float32 by its typical error."""
+    ratios: dict[str, list[float]] = {}
+    smallest = torch.finfo(torch.float32).eps / 2
+    for seed in seeds:
+        case = Case(kind, seed)
+        truth = case.results("reference", torch.float64)
+        fused = case.results("fused", torch.float64)
+        assert fused.keys() == truth.keys()
+        for name, tensor in truth.items():
+            assert error(fused[name], tensor) < 1e-9, f"{name} of case {seed}: {case}"
+        if case.draws:
+            continue
+        fused, plain = case.results("fused", torch.float32), case.results("reference", torch.float32)
+        for name, tensor in truth.items():
+            own, allowed = (max(error(results[name], tensor), smallest) for results in (fused, plain))
+            ratios.setdefault(name, []).append(own / allowed)
+    for name, values in ratios.items():
+        if len(values) >= 20:
+            assert torch.tensor(values).log().mean().exp() <= 2, name
+
+
+@every_kind
+def test_random_sizes_and_options(kind: str) -> None:
+    check_against_float64(kind, range(FEW))
+
+
+@pytest.mark.slow
+@every_kind
+def test_hundreds_of_random_sizes_and_options(kind: str) -> None:
+    check_against_float64(kind, range(FEW, FEW + MANY))
+
+
+# N, and for on_lstm C; lengths of rows that hit, miss and cross the vectors of every instruction set
+EDGES = [1, 2, 3, 16, 17]
+
+
+@every_kind
+@pytest.mark.parametrize("hidden", EDGES)
+def test_edges_of_the_blocks_and_vectors(kind: str, hidden: int) -> None:
+    for batch in (1, 7, 8, 9, 17):
+        for steps in (1, 3):
+            case = Case(kind, 1, steps=steps, batch=batch, hidden=hidden, ragged=steps == 3, zoneout=0.2)
+            truth = case.results("reference", torch.float64)
+            for name, tensor in case.results("fused", torch.float64).items():
+                assert error(tensor, truth[name]) < 1e-9, f"{name} of {case}"
+
+
+@pytest.mark.parametrize("hidden", [2, 3, 7, 10])
+def test_every_chunk_size(hidden: int) -> None:
+    for chunk in range(1, hidden):
+        case = Case("on_lstm", 2, steps=3, batch=9, hidden=hidden, chunk=chunk, zoneout=0.0)
+        truth = case.results("reference", torch.float64)
+        for name, tensor in case.results("fused", torch.float64).items():
+            assert error(tensor, truth[name]) < 1e-9, f"{name} of {case}"
+
+
+def large_case(kind: str) -> Case:
+    """Return a case whose weights exceed 512 KiB in float64: all rows of a thread go through a step together."""
+    hidden = {"modrelu": 257, "complex_modrelu": 130, "goru": 150, "on_lstm": 130, "weinet": 130} | dict.fromkeys(
+        LSTMS, 130
+    )
+    case = Case(kind, 5, steps=3, batch=33, hidden=hidden[kind], inputs=2, ragged=True, zoneout=0.3, training=False)
+    for parameter in case.cell.parameters():
+        parameter.data *= 0.2
+    return case
+
+
+def problem_of(case: Case, dtype: torch.dtype) -> Problem:
+    """Return the problem that a case hands to the kernels."""
+    caught: list[Problem] = []
+
+    def catch(problem: Problem) -> Any:
+        caught.append(problem._replace(parts=problem.parts.clone()))  # before they are written over
+        return forward(problem)
+
+    forward = recurrence_cpu.forward
+    recurrence_cpu.forward = catch
+    try:
+        case.results("fused", dtype)
+    finally:
+        recurrence_cpu.forward = forward
+    return caught[0]
+
+
+@every_kind
+def test_weights_beyond_the_cache(kind: str) -> None:
+    case = large_case(kind)
+    assert problem_of(case, torch.float64).weight_hh.numel() * 8 >= 2**19
+    truth = case.results("reference", torch.float64)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            found = case.results("fused", torch.float64)
+        finally:
+            torch.set_num_threads(1)
+        for name, tensor in found.items():
+            assert error(tensor, truth[name]) < 1e-9, f"{name} with {threads} threads"
+
+
+# ---------------------------------------------------------------- memory and threads
+
+
+def solve(problem: Problem) -> list[Tensor]:
+    """Return all that the kernels give for a problem and cotangents that depend on its sizes alone."""
+    problem = problem._replace(parts=problem.parts.clone())
+    solution = recurrence_cpu.forward(problem)
+    tensors = [tensor.clone() for tensor in solution[:3] if tensor is not None]
+    generator = torch.Generator().manual_seed(3)
+    cotangents = [
+        None if value is None else torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype)
+        for value in solution[:3]
+    ]
+    gradients = recurrence_cpu.backward(problem, solution, *cotangents)
+    return [*tensors, *(tensor for tensor in gradients if tensor is not None)]
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_any_number_of_threads_gives_the_same_bits(kind: str, dtype: torch.dtype, large: bool) -> None:
+    case = large_case(kind) if large else Case(kind, 5, steps=20, batch=37, hidden=21, ragged=True, zoneout=0.2)
+    problem = problem_of(case, dtype)
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            found.append(solve(problem))
+        finally:
+            torch.set_num_threads(1)
+    for other in found[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
+
+
+@every_kind
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_uninitialized_memory_is_never_read(
+    monkeypatch: pytest.MonkeyPatch, kind: str, ragged: bool, large: bool
+) -> None:
+    case = Case(kind, 11, steps=7, batch=19, hidden=13, inputs=3, ragged=ragged, zoneout=0.2, training=False)
+    if large:
+        case = large_case(kind)
+    clean = case.results("fused", torch.float64)
+    poisoned = []
+
+    def poison(function: Any) -> Any:
+        def filled(*arguments: Any, **options: Any) -> Tensor:
+            poisoned.append(function)
+            made = function(*arguments, **options)
+            return made.fill_(torch.nan) if made.is_floating_point() else made
+
+        return filled
+
+    originals = (Tensor.new_empty, torch.empty_like, buffers.take)
+    monkeypatch.setattr(Tensor, "new_empty", poison(Tensor.new_empty))
+    monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
+    monkeypatch.setattr(buffers, "take", poison(buffers.take))
+    again = case.results("fused", torch.float64)
+    assert set(poisoned) == set(originals)
+    for name, tensor in clean.items():
+        assert torch.equal(again[name], tensor), name
+
+
+@every_kind
+def test_steps_beyond_the_lengths_change_nothing(kind: str) -> None:
+    case = Case(kind, 4, steps=6, batch=11, hidden=9, ragged=True, zoneout=0.3, training=True)
+    first = case.results("fused", torch.float64)
+    padding = torch.arange(6)[:, None] >= case.lengths
+    assert padding.any()
+    case.inputs[padding] = 1e3
+    case.cotangents[0][padding] = 1e3
+    second = case.results("fused", torch.float64)
+    for name, tensor in first.items():
+        assert error(second[name], tensor) < 1e-13, name
+    assert (first["outputs"][padding] == 0).all()
+    assert (first["gradient of inputs"][padding] == 0).all()
+
+
+@every_kind
+def test_numbers_that_are_none_stay_visible(kind: str) -> None:
+    for dtype in (torch.float32, torch.float64):
+        sizes = {"steps": 5, "batch": 9, "inputs": 3, "hidden": 6}
+        case = Case(kind, 6, **sizes, zoneout=0.0, ragged=False, **undisturbed(kind))
+        case.inputs[2, 1, 0] = torch.nan
+        case.inputs[1, 8, 2] = torch.inf
+        cell = case.cell.to(dtype)
+        models = [Recurrent(lambda _, cell=cell: cell, 3, backend=backend) for backend in ("reference", "fused")]
+        with torch.no_grad():
+            reference, fused = (model(case.inputs.to(dtype))[0] for model in models)
+        assert fused[:, [0, 2, 3, 4, 5, 6, 7]].isfinite().all()
+        assert fused[:2, 1].isfinite().all()
+        assert fused[:1, 8].isfinite().all()
+        assert fused[2:, 1].isnan().all()
+        assert torch.equal(fused.isnan(), reference.isnan())
+
+
+def test_a_nan_with_a_payload_stays_one() -> None:
+    """Whatever the low bits of a NaN hold, as other programs may write them there."""
+    cell = ONLSTMCell(3, 5, chunk_size=2)
+    inputs = torch.randn(2, 1, 3)
+    inputs.view(torch.int32)[0, 0, 0] = 0x7FC00001
+    outputs, _ = Recurrent(lambda _: cell, 3, backend="fused")(inputs)
+    assert outputs.isnan().all()
+
+
+def small(kind: str, dtype: torch.dtype = torch.float32) -> RecurrentCell:
+    return make_cell(kind, 3, 5, random.Random(1), **undisturbed(kind)).to(dtype)
+
+
+@every_kind
+def test_nothing_leaks(kind: str) -> None:
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("no /proc to read the size of this process from")
+    cell = make_cell(kind, 8, 64, random.Random(1), **({"chunk": 10} if kind == "on_lstm" else {}))
+    model = Recurrent(lambda _: cell, 8, backend="fused")
+    inputs = torch.randn(10, 16, 8)
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            outputs, _ = model(inputs)
+            outputs.sum().backward()
+            model.zero_grad()
+            with torch.no_grad():
+                model(inputs)
+
+    def resident() -> int:
+        gc.collect()
+        return int(statm.read_text().split()[1]) * 4096
+
+    call(30)
+    before = resident()
+    call(300)
+    # the outputs of one call are 40 KiB at least
+    assert resident() - before < 4e6
+
+
+# ---------------------------------------------------------------- autograd
+
+
+@every_kind
+def test_a_second_backward_over_the_same_graph_gives_the_same(kind: str) -> None:
+    model = Recurrent(lambda _: small(kind), 3, backend="fused")
+    inputs = torch.randn(6, 9, 3, requires_grad=True)
+    other = torch.randn(6, 9, 3)
+    outputs, (final,) = model(inputs)
+    values = [outputs, *final]
+    cotangents = [torch.randn_like(value) for value in values]
+    leaves = [inputs, *model.parameters()]
+    first = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
+    for _ in range(2):
+        model(other)[0].sum().backward()  # writes over whatever buffer the first backward gave back
+        again = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
+        for one, two in zip(first, again, strict=True):
+            assert torch.equal(one, two)
+
+
+@every_kind
+def test_two_graphs_at_once_do_not_share_memory(kind: str) -> None:
+    model = Recurrent(lambda _: small(kind), 3, backend="fused")
+    batches = [torch.randn(6, 4, 3, requires_grad=True) for _ in range(3)]
+    alone = [torch.autograd.grad(model(batch)[0].sin().sum(), batch)[0] for batch in batches]
+    together = [model(batch)[0].sin().sum() for batch in batches]
+    for batch, total, expected in zip(batches, together, alone, strict=True):
+        assert torch.equal(torch.autograd.grad(total, batch)[0], expected)
+
+
+@every_kind
+def test_each_value_may_be_differentiated_alone(kind: str) -> None:
+    cell = small(kind, torch.float64)
+    inputs = torch.randn(4, 3, 3, dtype=torch.float64)
+    for index in range(1 + len(cell.init_state(1))):
+        found = []
+        for backend in ("reference", "fused"):
+            x = inputs.clone().requires_grad_()
+            outputs, (final,) = Recurrent(lambda _: cell, 3, backend=backend)(x)
+            total = (outputs, *final)[index].sum()  # its gradient is one number that lies in memory once
+            found.append(torch.autograd.grad(total, [x, *cell.parameters()], materialize_grads=True))
+        for one, two in zip(*found, strict=True):
+            torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
+
+
+@every_kind
+def test_a_second_derivative_is_refused(kind: str) -> None:
+    inputs = torch.randn(6, 4, 3, requires_grad=True)
+    outputs, _ = Recurrent(lambda _: small(kind), 3, backend="fused")(inputs)
+    with pytest.raises(RuntimeError, match=r"no second derivative.*backend=reference"):
+        torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+
+
+@every_kind
+def test_without_a_graph_the_values_are_the_same(kind: str) -> None:
+    model = Recurrent(lambda _: small(kind), 3, backend="fused")
+    inputs = torch.randn(6, 9, 3)
+    outputs, (final,) = model(inputs)
+    assert outputs.requires_grad
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            others, (last,) = model(inputs)
+            again, _ = model(inputs, (last,))
+        assert not others.requires_grad
+        assert again.isfinite().all()
+        for one, two in zip((outputs, *final), (others, *last), strict=True):
+            assert torch.equal(one, two)
+        # a graph can be made afterwards
+        model(inputs)[0].sum().backward()
+
+
+@every_kind
+def test_frozen_parameters_and_inputs_get_no_gradient(kind: str) -> None:
+    cell = small(kind, torch.float64)
+    model = Recurrent(lambda _: cell, 3, backend="fused")
+    inputs = torch.randn(4, 3, 3, dtype=torch.float64)
+    model(inputs)[0].sum().backward()
+    weight = next(parameter for name, parameter in cell.named_parameters() if "weight_ih" in name)
+    expected = weight.grad.clone()
+    model.zero_grad()
+    for parameter in cell.parameters():
+        parameter.requires_grad_(parameter is weight)
+    model(inputs)[0].sum().backward()
+    torch.testing.assert_close(weight.grad, expected, rtol=1e-12, atol=1e-12)
+    assert all(parameter.grad is None for parameter in cell.parameters() if parameter is not weight)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@every_kind
+def test_autocast_leaves_the_state_in_the_type_of_the_parameters(kind: str, inside: bool) -> None:
+    cell = small(kind)
+    model = Recurrent(lambda _: cell, 3, backend="fused")
+    inputs = torch.randn(6, 4, 3).bfloat16()
+    found = []
+    for half in (True, False):
+        x = inputs.clone().requires_grad_() if half else inputs.float().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            _, carried = model(x.detach())
+            outputs, (final,) = model(x, carried)
+        assert outputs.dtype == torch.float32
+        assert all(leaf.dtype == torch.float32 for leaf in final)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half and inside):
+            gradients = torch.autograd.grad(outputs.sum(), [x, *cell.parameters()], materialize_grads=True)
+        found.append([outputs, *gradients])
+    assert found[0][1].dtype == torch.bfloat16
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other.to(one.dtype))
+
+
+# ---------------------------------------------------------------- what is handed in
+
+
+@every_kind
+def test_tensors_may_lie_in_memory_in_any_way(kind: str) -> None:
+    cell = small(kind, torch.float64)
+    model = Recurrent(lambda _: cell, 3, backend="fused")
+    inputs = torch.randn(6, 9, 3, dtype=torch.float64)
+    state = tree_map(torch.randn_like, cell.init_state(9))
+    lengths = torch.randint(1, 7, (9,))
+
+    def run(scatter: bool) -> list[Tensor]:
+        def place(tensor: Tensor) -> Tensor:
+            placed = tensor.mT.contiguous().mT if scatter else tensor.clone()
+            assert placed.is_contiguous() is not scatter
+            return placed.requires_grad_()
+
+        x, start = place(inputs), tree_map(place, state)
+        outputs, (final,) = model(x, (start,), torch.stack((lengths, lengths), 1)[:, 0] if scatter else lengths)
+        values = [outputs, *final]
+        cotangents = [place(value.detach().cos()).detach() for value in values]
+        gradients = torch.autograd.grad(values, [x, *start, *cell.parameters()], cotangents, materialize_grads=True)
+        return [*values, *gradients]
+
+    for one, other in zip(run(False), run(True), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@every_kind
+def test_lengths_may_be_any_integers(kind: str) -> None:
+    model = Recurrent(lambda _: small(kind), 3, backend="fused")
+    inputs, lengths = torch.randn(6, 8, 3), torch.tensor([2, 6, 1, 4, 5, 6, 3, 1])
+    with torch.no_grad():
+        outputs, (final,) = model(inputs, None, lengths)
+        for dtype in (torch.int32, torch.int16, torch.uint8):
+            others, (last,) = model(inputs, None, lengths.to(dtype))
+            for one, two in zip((outputs, *final), (others, *last), strict=True):
+                assert torch.equal(one, two), dtype
+
+
+WRONG = {
+    "one row for all": lambda leaf: leaf[:1],
+    "too many rows": lambda leaf: torch.cat((leaf, leaf)),
+    "too narrow": lambda leaf: leaf[:, :2],
+    "too wide": lambda leaf: torch.cat((leaf, leaf), dim=1),
+    "of another type": lambda leaf: leaf.double(),
+}
+
+
+@every_kind
+def test_a_state_that_does_not_fit_never_reaches_the_kernels(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """They would read and write beyond its end."""
+    cell = small(kind)
+    model = Recurrent(lambda _: cell, 3, backend="fused")
+    reached = []
+
+    def forward(problem: Problem) -> Any:
+        reached.append((problem.hidden.shape, problem.hidden.dtype))
+        raise RuntimeError("the kernels were called")
+
+    monkeypatch.setattr(recurrence_cpu, "forward", forward)
+    for change in WRONG.values():
+        with pytest.raises((ValueError, RuntimeError, TypeError)):
+            model(torch.randn(6, 4, 3), (tree_map(change, cell.init_state(4)),))
+    assert reached == [], "states of another shape or type than (4, H) and that of the parameters"
+
+
+# ---------------------------------------------------------------- the library
+
+
+def test_the_mirror_has_the_fields_of_the_structure() -> None:
+    assert recurrence_cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(recurrence_cpu.LIBRARY.arguments)
+    text = Path(recurrence_cpu.__file__).with_name("gated.hpp").read_text()
+    body = re.sub(r"//.*", "", re.search(r"struct Arguments \{(.*?)\};", text, re.DOTALL)[1])
+    types = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}
+    fields = []
+    for statement in body.split(";")[:-1]:
+        kind, names = statement.split(maxsplit=1)
+        fields += [(name.strip(), types[kind]) for name in names.split(",")]
+    assert fields == recurrence_cpu.LIBRARY.arguments._fields_
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the kernels fail to compile."""
+
+    def load(source: Path) -> ctypes.CDLL:
+        raise KernelUnavailableError(f"no compiler for {source.name}")
+
+    monkeypatch.setattr(library, "load", load)
+
+
+@every_kind
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_the_reference_runs_and_says_so(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    name, obstacle = type(small(kind)).__name__, small(kind).fused_unsupported_reason()
+    assert obstacle.endswith("no compiler for recurrence.cpp")
+    with caplog.at_level(logging.INFO, "gyral"):
+        model = Recurrent(lambda _: small(kind), 3)
+    assert model.backend == "reference"
+    (record,) = caplog.records
+    assert record.getMessage() == (f"{name} runs on the reference backend (asked for: auto; {obstacle})")
+    outputs, _ = model(torch.randn(4, 2, 3))
+    assert outputs.isfinite().all()
+    with pytest.raises(
+        OptionError, match=r"^backend=fused: .*no compiler for recurrence\.cpp; allowed here: .*$"
+    ) as told:
+        Recurrent(lambda _: small(kind), 3, backend="fused")
+    assert "\n" not in str(told.value)
+
+
+@every_kind
+def test_half_precision_has_no_kernels_on_the_cpu(kind: str) -> None:
+    obstacle = small(kind, torch.bfloat16).fused_unsupported_reason()
+    assert obstacle.endswith("there are no kernels for torch.bfloat16 on cpu")
+    assert small(kind).fused_unsupported_reason() is None
+
+
+@pytest.mark.parametrize("kind", ["goru", "on_lstm"])
+def test_options_without_kernels_are_named(kind: str) -> None:
+    for option in ({"recurrent_dropout": 0.1}, {"layer_norm": True}):
+        extra = {"chunk": 2} if kind == "on_lstm" else {}
+        cell = make_cell(kind, 3, 5, random.Random(1), **extra, **option)
+        assert next(iter(option)) in str(cell.fused_unsupported_reason())
+
+
+# ---------------------------------------------------------------- buffers
+
+
+def test_a_buffer_given_back_is_taken_again() -> None:
+    buffers._spares.clear()
+    like = torch.empty(0)
+    first = buffers.take(100, like)
+    buffers.give(first)
+    again = buffers.take(60, like)
+    assert again.shape == (60,)
+    assert again.data_ptr() == first.data_ptr()
+    assert buffers.take(60, like).data_ptr() != first.data_ptr(), "one buffer for two"
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(101, torch.float32), (49, torch.float32), (100, torch.float64)], ids=["small", "large", "type"]
+)
+def test_a_buffer_that_does_not_fit_is_let_go(size: int, dtype: torch.dtype) -> None:
+    buffers._spares.clear()
+    buffers.give(torch.empty(100))
+    taken = buffers.take(size, torch.empty(0, dtype=dtype))
+    assert (taken.shape, taken.dtype) == ((size,), dtype)
+    assert buffers._spares == []
+
+
+def test_spare_buffers_are_few() -> None:
+    buffers._spares.clear()
+    for _ in range(20):
+        buffers.give(torch.empty(10))
+    assert len(buffers._spares) == buffers.MAX_SPARES
+    buffers._spares.clear()
+
+
+def test_kinds_without_kernels_are_refused() -> None:
+    meta = torch.empty(3, device="meta")
+    assert gated.unsupported_reason(meta) == "there are no kernels for meta"

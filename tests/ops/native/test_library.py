@@ -1,0 +1,169 @@
+"""Compiling on first use: kept, shared, whole or not at all; and what is said where it cannot be done."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from gyral.cells.rum import RUMCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.native import library
+from tests.helpers.running import spawn
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Give every test a cache of its own, on disk and in this process."""
+    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "cache"))
+    library.attempt.cache_clear()
+    yield tmp_path / "cache"
+    library.attempt.cache_clear()
+
+
+def source(folder: Path, text: str = 'extern "C" int answer() { return 42; }') -> Path:
+    path = folder / "answer.cpp"
+    path.write_text(text)
+    return path
+
+
+def needs_compiler() -> None:
+    if library.compiler() is None:
+        pytest.skip("there is no C++ compiler")
+
+
+def test_a_library_is_compiled_once_and_kept(tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    assert library.load(source(tmp_path)).answer() == 42
+    (made,) = cache.iterdir()
+    before = made.stat().st_mtime_ns
+    library.attempt.cache_clear()
+    assert library.load(source(tmp_path)).answer() == 42
+    assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [before]
+    library.attempt.cache_clear()
+    assert library.load(source(tmp_path, 'extern "C" int answer() { return 43; }')).answer() == 43
+    assert len(list(cache.iterdir())) == 2, "another source is another library"
+
+
+def test_a_changed_header_beside_the_source_is_another_library(tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    header = tmp_path / "number.hpp"
+    text = '#include "number.hpp"\nextern "C" int answer() { return NUMBER; }'
+    for number in (42, 43):
+        header.write_text(f"#define NUMBER {number}\n")
+        library.attempt.cache_clear()
+        assert library.load(source(tmp_path, text)).answer() == number
+    assert len(list(cache.iterdir())) == 2
+    header.write_text("#define NUMBER 42\n")
+    library.attempt.cache_clear()
+    assert library.load(source(tmp_path, text)).answer() == 42
+    assert len(list(cache.iterdir())) == 2, "the first is still there"
+    (tmp_path / "other.hpp").write_text("// new beside it\n")
+    library.attempt.cache_clear()
+    assert library.load(source(tmp_path, text)).answer() == 42
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_the_cache_stands_where_the_system_wants_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    needs_compiler()
+    monkeypatch.delenv("GYRAL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    library.load(source(tmp_path))
+    assert len(list((tmp_path / "xdg" / "gyral").glob("answer-*.so"))) == 1
+
+
+def failing(tmp_path: Path) -> str:
+    """Return a compiler that tells its version and compiles nothing."""
+    path = tmp_path / "c++"
+    path.write_text(
+        f'#!/bin/sh\necho "$1" >>{tmp_path}/calls\n'
+        '[ "$1" = --version ] || { echo "x.cpp:1: error: out of luck" >&2; exit 1; }\n'
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_that_fails_is_told_in_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    monkeypatch.setenv("CXX", failing(tmp_path))
+    with pytest.raises(KernelUnavailableError, match=r"c\+\+ failed: x\.cpp:1: error: out of luck$"):
+        library.load(source(tmp_path))
+    assert list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    monkeypatch.setenv("CXX", failing(tmp_path))
+    model = Recurrent(lambda size: RUMCell(size, 4), 3)
+    for _ in range(3):
+        model(torch.zeros(2, 1, 3))
+    assert model.backend == "reference"
+    assert len((tmp_path / "calls").read_text().split()) == 2, "its version, and one compilation"
+
+
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(KernelUnavailableError, match=r"file/cache: Not a directory$"):
+        library.load(source(tmp_path))
+
+
+def test_a_damaged_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    library.load(source(tmp_path))
+    (made,) = cache.iterdir()
+    library.attempt.cache_clear()
+    other = tmp_path / "other"  # the loader remembers what it has loaded by its path
+    other.mkdir()
+    (other / made.name).write_bytes(b"half a library")
+    monkeypatch.setenv("GYRAL_CACHE", str(other))
+    with pytest.raises(KernelUnavailableError, match=f"{made.name} does not load: "):
+        library.load(source(tmp_path))
+
+
+def test_without_a_compiler_the_reference_runs_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with caplog.at_level(logging.INFO, "gyral"):
+        model = Recurrent(lambda size: RUMCell(size, 4), 3)
+    assert model.backend == "reference"
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "RUMCell runs on the reference backend (asked for: auto; there is no C++ compiler"
+    )
+    with pytest.raises(OptionError, match=r"^backend=fused: there is no C\+\+ compiler .*; allowed here: auto, "):
+        Recurrent(lambda size: RUMCell(size, 4), 3, backend="fused")
+
+
+def test_another_power_of_the_memory_has_no_kernels() -> None:
+    with pytest.raises(OptionError, match=r"^backend=fused: λ = 0.5 has no fused path, 0 and 1 have; allowed here: "):
+        Recurrent(lambda size: RUMCell(size, 4, lambd=0.5), 3, backend="fused")
+
+
+def test_half_precision_has_no_kernels_on_the_cpu() -> None:
+    needs_compiler()
+    assert "torch.bfloat16 on cpu" in str(RUMCell(3, 4).bfloat16().fused_unsupported_reason())
+
+
+@pytest.mark.slow
+def test_processes_that_compile_at_once_all_get_a_whole_library(tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    script = tmp_path / "both.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        "code = 'from gyral.ops.rum import cpu as rum_cpu; print(rum_cpu.LIBRARY.blocks(8))'\n"
+        "jobs = [subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE) for _ in range(3)]\n"
+        "print(*(int(job.communicate()[0]) for job in jobs))\n"
+    )
+    outcome = spawn(str(script), GYRAL_CACHE=str(cache), PYTHONPATH=os.getcwd())
+    assert outcome.status == 0, outcome.err
+    assert len(set(outcome.out.split())) == 1
+    assert len(list(cache.iterdir())) == 1

@@ -1,0 +1,99 @@
+"""Runs that lie in Weights & Biases are reported as those of a directory are."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import wandb
+
+from gyral.reports import tables
+from gyral.reports import wandb_runs as remote
+from tests.helpers.running import invoke
+
+STEP = "trainer/global_step"
+
+
+def run(state: str = "finished", *, seed: int = 1, results: bool = True, **config: Any) -> Any:
+    """Return a run as the API of Weights & Biases gives it."""
+    summary = {
+        STEP: 39,
+        "train/loss": 0.5,
+        "train/baseline": 0.8,
+        "val/loss": 0.4,
+        "loss": {"_type": "images/separated"},
+    }
+    if results:
+        summary |= {"test/loss": 0.2, "test/accuracy": 0.25, "test/baseline": 0.8, "parameters": 12_000, "steps": 40}
+    overrides = ["experiment=rum_paper/table1/gru", f"seed={seed}"]
+    recorded = {
+        "overrides": overrides,
+        "command": ["python", "/x/src/train.py", *overrides],
+        "git_commit": "abcdef0123456789",
+        "changed": True,
+        "directory": "outputs/x",
+    }
+    curve = [{STEP: step, "train/loss": 1 / (step + 1), "val/loss": "NaN"} for step in (4, 9, 39)]
+    return SimpleNamespace(
+        url=f"https://wandb.example/runs/{seed}",
+        id=f"id{seed}",
+        state=state,
+        config={"seed": seed, "task": {"length": 30}, "run": recorded, **config},
+        summary=summary,
+        history=lambda samples, keys, pandas: [{key: row[key] for key in keys} for row in curve],
+    )
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the project `me/gyral` holds."""
+    held: list[Any] = []
+
+    def runs(path: str) -> list[Any]:
+        if path != "me/gyral":
+            raise ValueError(f"Could not find project {path}")
+        return held
+
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setattr(wandb, "Api", lambda timeout: SimpleNamespace(runs=runs))
+    return held
+
+
+def test_runs_have_results_curves_and_provenance(project: list[Any]) -> None:
+    project += [run(seed=1), run("crashed", seed=2, results=False), run("running", seed=3, results=False)]
+    [done, crashed, running], told = remote.read("me/gyral")
+    assert not told
+    assert (done.state, crashed.state, running.state) == ("DONE", "FAILED", "running at step 40")
+    assert crashed.reason == "crashed; outputs/x has the reason"
+    assert (done.steps, done.seed, done.experiment) == (40, "1", "rum_paper/table1/gru")
+    assert done.curves["train/loss"].steps == [5, 10, 40]
+    assert "val/loss" not in done.curves or not done.curves["val/loss"].values
+    assert (done.provenance.identity, done.provenance.code) == ("id1", "abcdef0123 + uncommitted changes")
+    [section] = tables.sections([done, crashed, running], None)
+    cell = section.tables[0].rows[0][1][0]
+    assert (cell.text, cell.lacks) == ("25.0", ("seed 2 FAILED", "seed 3 running at step 40"))
+    # started here, they would be other runs
+    assert not any("hydra.sweep.dir" in command or "resume" in command for command in section.commands)
+
+
+def test_runs_of_others_are_told(project: list[Any]) -> None:
+    project += [run(), run(seed=2, run=None)]
+    outcome = invoke("sweep=wandb:me/gyral", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert "https://wandb.example/runs/2: cannot be read: it was not logged by this framework" in outcome.out
+    assert "Table 1" in outcome.out
+
+
+def test_projects_that_are_not_there_or_empty_are_told(project: list[Any]) -> None:
+    error = invoke("sweep=wandb:me/nothing", entry="report").error
+    assert error == "sweep=wandb:me/nothing: cannot be read: Could not find project me/nothing"
+    assert invoke("sweep=wandb:me/gyral", entry="report").error == "sweep=wandb:me/gyral: there is no run there"
+
+
+def test_without_a_key_one_is_asked_for(
+    project: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY")
+    monkeypatch.setenv("NETRC", str(tmp_path_factory.mktemp("home") / "none"))
+    monkeypatch.setattr("gyral.training.loggers.has_wandb_key", lambda server: False)
+    error = invoke("sweep=wandb:me/gyral", entry="report").error
+    assert error.startswith("sweep=wandb:me/gyral: needs a key of Weights & Biases")

@@ -1,0 +1,206 @@
+"""Sweeps: a directory, a marker and a W&B run for each job; the same command goes on where it stopped."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from gyral.reports import catalogue as sweeps
+from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
+
+SHORT = (
+    *(item for item in SMALL if not item.startswith(("trainer.", "task."))),
+    "trainer.accelerator=cpu",
+    "trainer.max_steps=4",
+    "trainer.val_check_interval=2",
+    "trainer.log_every_n_steps=2",
+    "task.batch_size=4",
+    "task.train_size=8",
+    "task.val_size=4",
+    "task.test_size=4",
+)
+
+
+def markers(directory: Path) -> dict[str, str]:
+    """Return by job, task/model, which marker it left."""
+    found = [path for name in ("DONE", "FAILED") for path in directory.rglob(name)]
+    return {"/".join(path.relative_to(directory).parts[:2]): path.name for path in found}
+
+
+def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_twice(tmp_path: Path) -> None:
+    # a rotation needs a plane: of each task's jobs one fails
+    command = [
+        "-m",
+        *SHORT,
+        "model=gru,rum,rnn",
+        "task=copy,recall",
+        "model.cell.hidden_size=1",
+        f"hydra.sweep.dir={tmp_path}",
+    ]
+    outcome = invoke(*command)
+    assert outcome.status == 1
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert sum(line.startswith("error: model.cell.hidden_size=1: ") for line in errors) == 2, "one line a failing job"
+    assert "Traceback" not in outcome.err
+    expected = {f"{task}/{model}": "DONE" for task in ("copy", "recall") for model in ("gru", "rnn")}
+    assert markers(tmp_path) == expected | {"copy/rum": "FAILED", "recall/rum": "FAILED"}
+    assert all("OptionError" in path.read_text() for path in tmp_path.rglob("FAILED"))
+
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")}
+    assert len(times) == 8
+    outcome = invoke(*command)
+    assert outcome.status == 1
+    assert outcome.err.count("is DONE and is not trained again") == 4
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")} == times
+    assert markers(tmp_path) == expected | {"copy/rum": "FAILED", "recall/rum": "FAILED"}
+
+
+def test_a_sweep_in_which_all_succeed_ends_with_zero_and_deterministic_directories(tmp_path: Path) -> None:
+    command = ["-m", *SHORT, "model=rnn", "task=copy", "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
+    assert invoke(*command).status == 0
+    directories = {path.parent for path in tmp_path.rglob("DONE")}
+    assert len(directories) == 2
+    assert sorted(directory.name.partition("seed=")[2][:1] for directory in directories) == ["1", "2"]
+    assert all(directory.parent == tmp_path / "copy" / "rnn" for directory in directories)
+
+    one, other = sorted(directories)
+    assert json.loads((one / "DONE").read_text())["test/loss"] != json.loads((other / "DONE").read_text())["test/loss"]
+
+    # a job that is taken away is trained again, in the same place
+    for path in [*(one / "checkpoints").iterdir(), one / "DONE"]:
+        path.unlink()
+    outcome = invoke(*command)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert {path.parent for path in tmp_path.rglob("DONE")} == directories
+    assert load_last(one)["global_step"] == 4
+
+
+def test_the_order_of_overrides_does_not_change_the_directories(tmp_path: Path) -> None:
+    axes = ["seed=1,2", "task.delay=3"]
+    assert invoke("-m", *SHORT, "model=rnn", *axes, f"hydra.sweep.dir={tmp_path}").status == 0
+    directories = {path.parent for path in tmp_path.rglob("DONE")}
+    assert len(directories) == 2
+    outcome = invoke("-m", *reversed(axes), "model=rnn", *reversed(SHORT), f"hydra.sweep.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("is DONE and is not trained again") == 2
+    assert {path.parent for path in tmp_path.rglob("DONE")} == directories
+
+
+def test_many_and_long_overrides_still_give_each_job_a_directory(tmp_path: Path) -> None:
+    axis = "task.delay=" + ",".join(str(delay) for delay in (2, 3))
+    long = ["paths.data_dir=/" + "x" * 300, "scheduler=cosine", "scheduler.eta_min=0.00000012345678901234567"]
+    outcome = invoke("-m", *SHORT, *long, "model=rnn", axis, f"hydra.sweep.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    names = [path.parent.name for path in tmp_path.rglob("DONE")]
+    assert len(set(names)) == 2
+    assert all(len(name.encode()) <= 255 for name in names)
+
+
+NAMED = ("sweep=rum_paper_table1", "experiment=rum_paper/table1/gru,rum_paper/table1/rnn", "seed=1", *SHORT)
+
+
+def test_a_sweep_by_name_is_narrowed_and_shortened_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [*NAMED, "task.length=4"]
+    assert invoke(*command).status == 0
+    directories = {path.parent for path in tmp_path.rglob("DONE")}
+    sweep = tmp_path / "outputs" / "sweep" / "rum_paper_table1"
+    assert {directory.parent for directory in directories} == {sweep / "gru", sweep / "rnn"}
+    assert all(json.loads((directory / "DONE").read_text())["steps"] == 4 for directory in directories)
+    first = next(iter(directories)) / "DONE"
+    first.unlink()
+    outcome = invoke("-m", *command)  # the same, said explicitly
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert outcome.err.count("Going on from") == 1
+    assert {path.parent for path in tmp_path.rglob("DONE")} == directories
+
+    printed = invoke("sweep=rum_paper_table1", entry="report").out
+    assert "Runs missing: 52, not done: 0." in printed  # with these lengths
+    assert printed.count("4 steps") == 2
+
+
+def test_a_row_and_a_sweep_may_each_be_given_by_their_own(tmp_path: Path) -> None:
+    """What a paper says and how it is shown is not what a run is: the job's directory takes the row alone, too."""
+    options = ["task.length=4", *SHORT]
+    assert invoke(*NAMED, "task.length=4", f"hydra.sweep.dir={tmp_path}").status == 0
+    (directory,) = (path.parent for path in (tmp_path / "gru").rglob("DONE"))
+    outcome = invoke("experiment=rum_paper/table1/gru", *options, f"hydra.run.dir='{directory}'")
+    assert outcome.status == 0, outcome.err
+    assert "is DONE and is not trained again" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "axes"),
+    [
+        ("rum_paper_table1", 13, {"task.length": ["30", "50"], "seed": ["1", "2"]}),
+        ("rum_paper_fig4", 19, {"seed": ["1"]}),
+    ],
+)
+def test_the_papers_sweeps_go_through_all_rows(name: str, rows: int, axes: dict[str, list[str]]) -> None:
+    params = compose_config(f"sweep={name}", hydra_too=True).hydra.sweeper.params
+    overrides = OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params.items()])
+    (jobs,) = BasicSweeper.split_arguments(overrides, None)
+    experiments = sweeps.load(name).axes["experiment"]
+    assert len(experiments) == rows
+    expected = itertools.product(experiments, *axes.values())
+    keys = ["experiment", *axes]
+    assert jobs == [[f"{key}={value}" for key, value in zip(keys, job, strict=True)] for job in expected]
+
+
+def test_an_unknown_sweep_is_refused_with_those_there_are() -> None:
+    assert invoke("sweep=nothing").error == f"sweep=nothing: must be one of {', '.join(choices('sweep'))}"
+
+
+def assert_offline_wandb_runs(directories: list[Path]) -> None:
+    """Check that each run directory holds one offline W&B run, with the id that the directory gave it."""
+    ids = []
+    for directory in directories:
+        (run,) = directory.glob("wandb/offline-run-*")
+        ids.append(run.name.rpartition("-")[2])
+        assert json.loads((directory / "provenance.json").read_text())["id"] == ids[-1]
+        (log,) = run.glob("*.wandb")
+        # what dashboards and reports know a run by
+        assert all(name in log.read_bytes() for name in (b"cell_name", b"experiment_name", b"git_commit", b"overrides"))
+    assert len(set(ids)) == len(directories)
+
+
+def test_each_job_has_its_own_wandb_run_offline_without_a_key_and_without_asking(tmp_path: Path) -> None:
+    home, sweep = tmp_path / "home", tmp_path / "sweep"
+    home.mkdir()
+    arguments = [*SHORT, "logger=wandb", "task=copy", "model=rnn", "seed=1,2", f"hydra.sweep.dir={sweep}"]
+    arguments.remove("logger=none")
+    secrets = {"WANDB_MODE": None, "WANDB_API_KEY": None, "WANDB_BASE_URL": None, "NETRC": None}
+    outcome = spawn("-m", "src.train", "-m", *arguments, HOME=str(home), **secrets)
+    assert outcome.status == 0, outcome.err
+    directories = [path.parent for path in sweep.rglob("DONE")]
+    assert len(directories) == 2
+    assert_offline_wandb_runs(directories)
+    assert outcome.err.count("wandb sync") == 2
+    for directory in directories:
+        assert str(directory) in outcome.err
+    assert "Enter your choice" not in outcome.out + outcome.err
+
+
+@pytest.mark.slow
+def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
+    arguments = [*SHORT, "launcher=joblib", "hydra.launcher.n_jobs=2", "model=gru,rum", "task=copy,recall"]
+    arguments.remove("threads=1")  # the launcher sets it
+    outcome = spawn("-m", "src.train", "-m", *arguments, "model.cell.hidden_size=1", f"hydra.sweep.dir={tmp_path}")
+    assert outcome.status == 1
+    assert "model.cell.hidden_size=1" in outcome.err
+    assert markers(tmp_path) == {
+        "copy/gru": "DONE",
+        "copy/rum": "FAILED",
+        "recall/gru": "DONE",
+        "recall/rum": "FAILED",
+    }
+    again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model.cell.hidden_size=2")
+    assert again.status == 0, again.err
+    assert set(markers(tmp_path / "wider").values()) == {"DONE"}

@@ -1,0 +1,349 @@
+"""Launchers: jobs side by side, what is shared out among them, what fails is told and the others go on."""
+
+import csv
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from omegaconf import OmegaConf
+
+from gyral.sweeps import launchers
+from gyral.sweeps.launchers import share, visible_gpus
+from tests.helpers.launching import accident
+from tests.helpers.running import (
+    ROOT,
+    SMALL_COPY,
+    SMALL_RECALL,
+    Outcome,
+    assert_same_run,
+    compose_config,
+    invoke,
+    spawn,
+)
+
+COPY = tuple(option for option in SMALL_COPY if option != "task=copy")
+BOTH = tuple(option for option in SMALL_RECALL if not option.startswith(("task=", "task.length")))
+
+
+def endings(directory: Path) -> dict[str, list[str]]:
+    """Return the run directories' names by the marker that they have."""
+    return {
+        name: sorted(str(path.parent.relative_to(directory)) for path in directory.rglob(name))
+        for name in ("DONE", "FAILED")
+    }
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Have joblib's workers be this process; return what they are handed. A job of seed 13 loses its process."""
+    handed: list[Any] = []
+
+    class Here(launchers.Worker):
+        def start(self) -> None:
+            pass
+
+        def submit(self, job: Any) -> Future[Any]:
+            handed.append((self.place, self.environment, job))
+            future: Future[Any] = Future()
+            if "seed=13" in job.overrides:
+                job.directory.mkdir(parents=True, exist_ok=True)
+                future.set_exception(TerminatedWorkerError("exit codes of the workers are {SIGKILL(-9)}"))
+            else:
+                future.set_result(launchers.execute(job, quiet=True))
+            return future
+
+        def end(self, kill: bool = False) -> None:
+            pass
+
+    monkeypatch.setattr(launchers, "Worker", Here)
+    return handed
+
+
+def sweep(*arguments: str, directory: Path) -> Outcome:
+    return invoke("-m", "launcher=joblib", "hydra.launcher.n_jobs=2", *arguments, f"hydra.sweep.dir={directory}")
+
+
+def test_what_fails_or_is_lost_is_listed_with_its_reason_and_the_others_are_done(
+    tmp_path: Path, here: list[Any]
+) -> None:
+    command = [*COPY, "task=copy", "model=rum", "seed=1,13", "model.cell.hidden_size=1,4"]
+    outcome = sweep(*command, directory=tmp_path)
+    assert outcome.status == 1
+    end = "error: 3 jobs of 4 failed, see above; the same command tries again what is not DONE\n"
+    assert outcome.err.endswith(end)
+    listed = outcome.err.partition("Failed:\n")[2].splitlines()[:3]
+    assert sum("seed=13" in line and "killed (SIGKILL)" in line for line in listed) == 2
+    assert sum(line.endswith("model.cell.hidden_size=1: must be an integer ≥ 2") for line in listed) == 1
+    ends = endings(tmp_path)
+    assert (len(ends["DONE"]), len(ends["FAILED"])) == (1, 3)
+    assert "killed" in (tmp_path / next(name for name in ends["FAILED"] if "seed=13" in name) / "FAILED").read_text()
+
+    handed = len(here)
+    outcome = sweep(*command, directory=tmp_path)
+    assert "was DONE" in outcome.out
+    assert len(here) == handed + 3, "what is DONE goes nowhere"
+    outcome = invoke("-m", "launcher=local", *command, "model.cell.hidden_size=4", f"hydra.sweep.dir={tmp_path}")
+    assert outcome.status == 0, "nor is it of another launcher's making"
+    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert logging.root.manager.disable == 0
+
+
+def test_cores_and_gpus_are_shared_out_among_workers(
+    tmp_path: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,GPU-7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(launchers, "cores", lambda: 12)
+    command = [*COPY, "task=copy", "model=rnn", "seed=1,2,3,4"]
+    assert invoke("-m", "launcher=joblib", *command, f"hydra.sweep.dir={tmp_path}").status == 0
+    given = {place: environment for place, environment, _ in here}
+    assert [given[place]["CUDA_VISIBLE_DEVICES"] for place in sorted(given)] == ["2", "5", "GPU-7"][: len(given)]
+    assert {environment["OMP_NUM_THREADS"] for environment in given.values()} == {"4"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "each", "workers", "expected"),
+    [
+        ("0123", 1, 4, ["0", "1", "2", "3"]),
+        ("0123", 2, 2, ["01", "23"]),
+        ("01", 0.5, 4, ["0", "0", "1", "1"]),
+        ("0", 0.25, 4, ["0", "0", "0", "0"]),
+        ("01", 1, 3, ["0", "1", "0"]),
+        ("01", 4, 1, ["01"]),
+        ("", 1, 2, ["", ""]),
+    ],
+)
+def test_each_worker_has_its_own_gpus(gpus: str, each: float, workers: int, expected: list[str]) -> None:
+    assert ["".join(share(gpus, each, place)) for place in range(workers)] == expected
+
+
+def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert visible_gpus() == ["3", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus() == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: H100'\necho 'GPU 1: H100'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert visible_gpus() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["launcher=nothing"], "launcher=nothing: must be one of joblib, local, ray, slurm"),
+        (["launcher=joblib", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0: must be an integer ≥ 1"),
+        (["launcher=joblib", "hydra.launcher.n_jobs=all"], "hydra.launcher.n_jobs=all: must be an integer ≥ 1"),
+        (["launcher=joblib", "hydra.launcher.gpus=1.5"], "hydra.launcher.gpus=1.5: must be a whole number"),
+        (["launcher=joblib", "hydra.launcher.jobs=2"], "hydra.launcher.jobs: no such option; allowed: n_jobs, gpus"),
+        (["launcher=slurm", "hydra.launcher.cluster=k8s"], "hydra.launcher.cluster=k8s: must be one of slurm, local"),
+        (["launcher=ray", "hydra.launcher.cpus=0"], "hydra.launcher.cpus=0: must be a finite number > 0"),
+    ],
+)
+def test_bad_options_are_one_line(options: list[str], said: str, tmp_path: Path) -> None:
+    assert said in invoke("-m", *options, "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep").error
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(("launcher", "package"), [("slurm", "submitit"), ("ray", "ray")])
+def test_an_engine_that_is_not_installed_is_named(
+    launcher: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    error = invoke("-m", f"launcher={launcher}", "seed=1,2", f"hydra.sweep.dir={tmp_path}").error
+    assert error == f"launcher={launcher}: needs the package {package}: pip install 'gyral[{launcher}]'"
+
+
+def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = invoke("-m", "launcher=slurm", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep").error
+    assert error.startswith("launcher=slurm: ")
+
+
+def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).write_text("#!/bin/sh\necho Submitted batch job 42\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    config = compose_config("launcher=slurm", "hydra.launcher.slurm_partition=gpu", hydra_too=True)
+    options = {str(key): value for key, value in config.hydra.launcher.items() if key != "_target_"}
+    slurm = launchers.Slurm(**options)
+    slurm.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+    assert slurm.begin() is None, "all jobs at once"
+    handed_in = slurm.submit(["one", "two", "three"])  # type: ignore[list-item]
+    assert [job.job_id for job in handed_in] == ["42_0", "42_1", "42_2"]
+    script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
+    for line in (
+        "array=0-2%3",
+        "job-name=gyral",
+        "partition=gpu",
+        "signal=USR2@120",
+        "time=240",
+        "cpus-per-task=4",
+        "gpus-per-node=1",
+    ):
+        assert f"#SBATCH --{line}\n" in script.read_text()
+
+
+# What follows starts processes that import torch.
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """Provide a list of processes that are ended after the test."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def start(*arguments: str, directory: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "src.train", "-m", "launcher=joblib", "hydra.launcher.n_jobs=2", *arguments]
+    command.append(f"hydra.sweep.dir={directory}")
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Any, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children if "popen_loky" in Path(f"/proc/{child}/cmdline").read_text()]
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+LONGER = (*BOTH, "task=copy,recall", "model=rnn", "seed=1,2", "trainer.max_steps=240", "callbacks.checkpoints.every=20")
+
+
+def assert_each_once(directory: Path, jobs: int, steps: int) -> None:
+    """Check that all runs are DONE and that none has a row of metrics twice."""
+    assert len(endings(directory)["DONE"]) == jobs
+    for path in directory.rglob("metrics.csv"):
+        with path.open(newline="") as file:
+            logged = [int(row["step"]) for row in csv.DictReader(file) if row["train/loss"]]
+        assert logged == list(range(1, steps, 2))
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_leaves_no_writer_and_goes_on(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    first = start(*LONGER, directory=tmp_path)
+    started.append(first)
+    wait_for(lambda: len(endings(tmp_path)["DONE"]) >= 2)
+    workers = workers_of(first)
+    assert len(workers) == 2
+    first.kill()
+    first.wait()
+    wait_for(lambda: not any(map(is_running, workers)), seconds=1)
+    done = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
+    again = start(*LONGER, directory=tmp_path)
+    started.append(again)
+    out, err = again.communicate()
+    assert again.returncode == 0, err
+    assert out.count("was DONE") == len(done)
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    assert_each_once(tmp_path, jobs=4, steps=240)
+
+
+@pytest.mark.slow
+def test_signals_stop_the_jobs_after_their_step_and_the_sweep_goes_on_later(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    first = start(*LONGER, directory=tmp_path)
+    started.append(first)
+    wait_for(lambda: any(tmp_path.rglob("last.ckpt")))
+    first.send_signal(signal.SIGINT)
+    err = first.communicate()[1]
+    assert first.returncode == 130, err
+    assert err.count("Stopping the jobs after their step") == 1
+    assert endings(tmp_path)["FAILED"] == []
+    assert len(endings(tmp_path)["DONE"]) < 4
+    again = start(*LONGER, directory=tmp_path)
+    started.append(again)
+    err = again.communicate()[1]
+    assert again.returncode == 0, err
+    assert_each_once(tmp_path, jobs=4, steps=240)
+
+
+@pytest.mark.slow
+def test_failing_diverging_memory_hungry_and_killed_jobs_are_listed_and_the_others_finish(tmp_path: Path) -> None:
+    bad = "model.cell.hidden_size=1,4,3000000", "optimizer.lr=0.01,1e30"
+    options = [*COPY, "task=copy", "model=rum", *bad, accident(20, "SIGKILL", tmp_path / "killed")]
+    options = [option for option in options if option != "model.cell.hidden_size=8"]
+    outcome = spawn(
+        *("-m", "src.train", "-m", *options, "launcher=joblib", "hydra.launcher.n_jobs=2"),
+        f"hydra.sweep.dir={tmp_path}/sweep",
+    )
+    assert outcome.error.startswith("6 jobs of 6 failed")
+    for reason, count in (
+        ("model.cell.hidden_size=1: must be an integer ≥ 2", 2),
+        ("NonFiniteError: step 2: the loss is nan", 1),
+        ("out of memory: can't allocate memory", 2),
+        ("was killed (SIGKILL); the system does so when memory runs out", 1),
+    ):
+        assert sum(line.endswith(reason) or reason in line for line in outcome.err.splitlines()) == count, outcome.err
+    again = spawn(
+        *("-m", "src.train", "-m", *options, "launcher=joblib", "hydra.launcher.n_jobs=2"),
+        f"hydra.sweep.dir={tmp_path}/sweep",
+    )
+    assert again.error.startswith("5 jobs of 6 failed"), "the one that was killed has gone on"
+
+
+@pytest.mark.slow
+def test_a_job_that_submitit_requeues_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    mark = tmp_path / "mark"
+    options = [*COPY, "task=copy", "model=rum", accident(11, "SIGUSR2", mark)]
+    outcome = spawn(
+        *("-m", "src.train", "-m", *options, "launcher=slurm", "hydra.launcher.cluster=local"),
+        f"hydra.sweep.dir={tmp_path}/sweep",
+    )
+    assert outcome.status == 0, outcome.err
+    assert mark.exists()
+    (directory,) = (path.parent for path in (tmp_path / "sweep").rglob("DONE"))
+    assert "Going on from" in (directory / "train.log").read_text()
+    assert any("Requeued job" in path.read_text() for path in (tmp_path / "sweep/.submitit").glob("*log.out"))
+    assert invoke(*options, f"hydra.run.dir={tmp_path}/whole").status == 0  # the mark is there: nothing happens
+    assert_same_run(directory, tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_ray_runs_two_jobs_at_once_and_tells_of_the_one_that_is_killed(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    options = [*COPY, "task=copy", "model=rnn", "seed=1,2,3", accident(11, "SIGKILL", tmp_path / "mark")]
+    command = ["-m", "src.train", "-m", *options, "launcher=ray", "hydra.launcher.n_jobs=2"]
+    outcome = spawn(*command, f"hydra.sweep.dir={tmp_path}/sweep")
+    assert outcome.error.startswith("1 job of 3 failed")
+    ends = endings(tmp_path / "sweep")
+    assert (len(ends["DONE"]), len(ends["FAILED"])) == (2, 1)
+    again = spawn(*command, f"hydra.sweep.dir={tmp_path}/sweep")
+    assert again.status == 0, again.err
+    assert again.out.count("was DONE") == 2

@@ -1,0 +1,207 @@
+"""Search by Optuna: trials, their end and their number, going on, pruning, what is refused."""
+
+import csv
+import fcntl
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gyral.sweeps import optuna as tune
+from gyral.training import callbacks
+from tests.helpers.launching import accident
+from tests.helpers.running import ROOT, SMALL_COPY, Outcome, compose_config, invoke
+
+optuna = pytest.importorskip("optuna")
+
+SHORT = (
+    "sweep=tune",
+    *(option for option in SMALL_COPY if "hidden_size" not in option),
+    "model=rnn",
+    "optimizer.lr=tag(log,interval(0.001,0.1))",
+    "model.cell.hidden_size=range(4,17,4)",
+)
+
+
+def search(directory: Path, *arguments: str, trials: int = 3) -> Outcome:
+    return invoke(*SHORT, *arguments, f"hydra.sweeper.n_trials={trials}", f"hydra.sweep.dir={directory}")
+
+
+def read(directory: Path) -> list[dict[str, str]]:
+    with (directory / "trials.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: Path) -> None:
+    outcome = search(tmp_path)
+    assert outcome.status == 0, outcome.err
+    assert "model.cell.eta is no option here and is not searched" in outcome.out
+    assert len(read(tmp_path)) == 3
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
+    assert {path.parent.name for path in times} == {"trial_0", "trial_1", "trial_2"}
+
+    outcome = search(tmp_path, trials=5)
+    assert outcome.status == 0, outcome.err
+    trials = read(tmp_path)
+    assert [(trial["trial"], trial["state"]) for trial in trials] == [(str(n), "COMPLETE") for n in range(5)]
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert len({trial["optimizer.lr"] for trial in trials}) == 5, "a search that goes on draws anew"
+    for trial in trials:
+        done = json.loads((tmp_path / f"trial_{trial['trial']}" / "DONE").read_text())
+        assert done["monitor"] == float(trial["val/loss"])
+        assert 4 <= int(trial["model.cell.hidden_size"]) <= 16
+        assert 0.001 <= float(trial["optimizer.lr"]) <= 0.1
+
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    best = min(trials, key=lambda trial: float(trial["val/loss"]))
+    assert (summary["best"]["trial"], summary["best"]["value"]) == (int(best["trial"]), float(best["val/loss"]))
+    assert set(summary["importances"]) == {"optimizer.lr", "model.cell.hidden_size"}
+    assert sum(summary["importances"].values()) == pytest.approx(1)
+    assert summary["trials"] == {"complete": 5}
+    for shown in ("Best trials", "How much each mattered", "Trials: 5 complete", "optimizer.lr"):
+        assert shown in outcome.out
+    command = outcome.out.partition("The best: ")[2].strip()
+    assert shlex.split(command) == summary["best"]["command"]
+    config = compose_config(*shlex.split(command)[3:], hydra_too=True)
+    assert str(config.optimizer.lr) == best["optimizer.lr"]
+    assert config.hydra.mode is None, "one run, no search"
+
+    nothing_left = search(tmp_path, trials=5)
+    assert nothing_left.status == 0
+    assert len(read(tmp_path)) == 5
+
+
+def test_a_trial_that_was_stopped_goes_on_under_its_own_number(tmp_path: Path) -> None:
+    stopped = accident(11, "SIGINT", tmp_path / "mark")
+    assert search(tmp_path / "one", stopped, trials=2).status == 130
+    assert not list((tmp_path / "one").rglob("DONE"))
+    outcome = search(tmp_path / "one", stopped, trials=2)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("Going on from") == 1
+    assert search(tmp_path / "whole", stopped, trials=2).status == 0  # the mark is there: nothing happens
+    first, second = (read(tmp_path / name) for name in ("one", "whole"))
+    assert [trial["state"] for trial in first] == ["COMPLETE", "COMPLETE"]
+    assert first[0] == second[0]
+
+
+def test_failing_and_diverging_trials_are_told_and_the_others_go_on(tmp_path: Path) -> None:
+    axes = "model.cell.hidden_size=1,4", "optimizer.lr=0.01,1e30", "model.cell.eta=null"
+    outcome = search(tmp_path, "model=rum", *axes, trials=8)
+    assert outcome.status == 0, outcome.err
+    states: dict[Any, set[str]] = {}
+    for trial in read(tmp_path):
+        key = trial["model.cell.hidden_size"], float(trial["optimizer.lr"])
+        states.setdefault(key, set()).add(trial["state"])
+        reason = {"1": "must be an integer ≥ 2", "4": "NonFiniteError"}[key[0]]
+        assert trial["state"] != "FAIL" or reason in trial["reason"]
+    assert states[("4", 0.01)] == {"COMPLETE"}
+    for key in set(states) - {("4", 0.01)}:
+        assert states[key] == {"FAIL"}
+    assert "Failed:" in outcome.err
+    assert sum(json.loads((tmp_path / "summary.json").read_text())["trials"].values()) == 8
+
+
+def test_a_search_in_which_all_fails_stops_early(tmp_path: Path) -> None:
+    outcome = search(tmp_path, "model=rum", "model.cell.hidden_size=1", trials=20)
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1].startswith("error: none of 5 trials succeeded")
+    assert [trial["state"] for trial in read(tmp_path)] == ["FAIL"] * 5
+
+
+def test_a_value_that_is_no_number_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "HOPELESS", 1)
+    monkeypatch.setattr(callbacks, "summarize", lambda trainer: {"monitor": None})
+    monkeypatch.setattr("gyral.report.print_results", lambda *_: None)
+    assert search(tmp_path, trials=1).status == 1
+    (trial,) = read(tmp_path)
+    assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is no finite number")
+
+
+def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path) -> None:
+    arguments = (
+        *("optimizer.lr=0.03,1e-9", "model.cell.hidden_size=8", "hydra.sweeper.pruner.n_startup_trials=1"),
+        *("hydra.sweeper.pruner._target_=optuna.pruners.PercentilePruner", "+hydra.sweeper.pruner.percentile=1.0"),
+    )
+    outcome = search(tmp_path, *arguments, trials=6)
+    assert outcome.status == 0, outcome.err
+    trials = read(tmp_path)
+    pruned = [trial for trial in trials if trial["state"] == "PRUNED"]
+    assert pruned
+    assert {trial["optimizer.lr"] for trial in pruned} == {"1e-09"}
+    for trial in pruned:
+        directory = tmp_path / f"trial_{trial['trial']}"
+        assert json.loads((directory / "DONE").read_text())["steps"] == 8, "at the first validation"
+        assert trial["val/loss"]
+    assert f"{len(pruned)} pruned" in outcome.out
+    assert json.loads((tmp_path / "summary.json").read_text())["best"]["params"] == {"optimizer.lr": "0.03"}
+
+    # a run that is taken out of its search is a run as any other
+    assert invoke(f"resume={tmp_path / 'trial_0'}").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0: must be an integer ≥ 1"),
+        (["hydra.sweeper.trials=3"], "hydra.sweeper.trials: no such option; allowed: params, n_trials"),
+        (["optimizer.lr=interval(1,0)"], "optimizer.lr=interval(1,0): cannot be searched"),
+        (["optimizer.lr=tag(log,interval(0,1))"], "optimizer.lr=tag(log,interval(0,1)): cannot be searched"),
+        (["optimizer.rate=interval(0,1)"], "optimizer.rate: no such option; allowed: lr"),
+        (["task=copy,nothing"], "task=nothing: must be one of"),
+        (["hydra.sweeper.storage=nonsense"], "hydra.sweeper.storage=nonsense: cannot be used"),
+        (["hydra.sweeper.sampler._target_=optuna.samplers.None"], "hydra.sweeper.sampler=optuna.samplers.None: Error"),
+        (["hydra.sweeper.pruner.n_startup_trials=-1"], "hydra.sweeper.pruner=optuna.pruners.MedianPruner: Error"),
+        (["launcher=slurm"], "hydra.launcher.n_jobs=null: must be a number of trials at once"),
+        (["optimizer.lr=0.1", "model.cell.hidden_size=8"], "sweep=tune: nothing to search"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    outcome = invoke(*SHORT, *arguments, f"hydra.sweep.dir={tmp_path}/search")
+    assert said in outcome.error
+    assert not list(tmp_path.rglob("trial_*"))
+
+
+def test_a_search_needs_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    error = search(tmp_path / "search").error
+    assert error == "sweep=tune: needs the package optuna: pip install 'gyral[tune]'"
+
+
+def test_an_interval_needs_a_search(tmp_path: Path) -> None:
+    error = invoke("-m", "optimizer.lr=interval(0,1)", f"hydra.sweep.dir={tmp_path}").error
+    assert error == "optimizer.lr=interval(0,1): must be a list of values; sweep=tune searches intervals"
+
+
+def test_a_directory_keeps_one_search(tmp_path: Path) -> None:
+    assert search(tmp_path, trials=1).status == 0
+    other = search(tmp_path, "trainer.max_steps=16", trials=2).error
+    assert other.startswith(f"hydra.sweep.dir={tmp_path}: holds a search with other options (trainer.max_steps is 24")
+    with (tmp_path / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        running = search(tmp_path, trials=2).error
+    assert running == f"hydra.sweep.dir={tmp_path}: another search is running there"
+    assert len(read(tmp_path)) == 1
+
+
+@pytest.mark.slow
+def test_trials_side_by_side_that_are_killed_go_on(tmp_path: Path) -> None:
+    arguments = [*SHORT, "trainer.max_steps=240", "launcher=joblib", "hydra.launcher.n_jobs=2"]
+    command = [sys.executable, "-m", "src.train", *arguments, "hydra.sweeper.n_trials=6", f"hydra.sweep.dir={tmp_path}"]
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, **streams) as first:
+        deadline = time.monotonic() + 120
+        while len(list(tmp_path.rglob("DONE"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        first.kill()
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert again.returncode == 0, again.stderr
+    trials = read(tmp_path)
+    assert [trial["trial"] for trial in trials] == list("012345")
+    assert {trial["state"] for trial in trials} <= {"COMPLETE", "PRUNED"}
+    assert len(list(tmp_path.rglob("DONE"))) == 6

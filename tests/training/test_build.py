@@ -1,0 +1,320 @@
+"""Every choice of every group composes and builds; values that are not allowed are refused by their whole key."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from gyral.core.errors import OptionError
+from gyral.training import build
+from tests.helpers.running import (
+    SMALL_COPY,
+    SMALL_RECALL,
+    SMALL_SUMMARIES,
+    SMALL_TEXT,
+    build_or_skip,
+    build_task,
+    choices,
+    classes_of,
+    compose_config,
+    invoke,
+    keep_small,
+    model_for,
+    shorten,
+)
+
+TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
+TINY_TEXT = {"batch_size": 4, "window": 8}
+TINY_BABI = {"generated": True, "size": "1k"}
+
+
+def parameters(task: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in task.parameters())
+
+
+@pytest.mark.parametrize("task", choices("task"))
+@pytest.mark.parametrize("cell", choices("cell"))
+def test_every_cell_learns_every_task(cell: str, task: str) -> None:
+    config = compose_config(f"task={task}", *model_for(task, cell, 12), "seed=3")
+    keep_small(config, **{**TINY, **TINY_TEXT, **TINY_BABI, **SMALL_SUMMARIES})
+    shorten(config, train=100, val=20, test=20)
+    built = build_or_skip(config)
+    batch = next(iter(built.data.loader("train")))
+    optimizer = build.make(compose_config("optimizer=adam"), "optimizer")(built.parameters())
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = built.loss(built(batch), batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(map(math.isfinite, losses))
+    assert min(losses[1:]) < losses[0]  # modReLU jumps: not every step need be one down
+
+
+@pytest.mark.parametrize("task", choices("task"))
+def test_every_task_builds_as_its_file_says(task: str) -> None:
+    config = compose_config(f"task={task}", *model_for(task, "rnn", 2))
+    keep_small(config, **SMALL_SUMMARIES)
+    built = build_or_skip(config)
+    assert type(built).__name__ == config.task._target_.rpartition(".")[2]
+    assert (built.monitor, built.mode) == (config.task.monitor, config.task.mode)
+    # frequencies of training, where all are alike, may be worse on test than none
+    assert 0 < built.baseline < 1.01 * math.log(classes_of(built))
+
+
+@pytest.mark.parametrize("optimizer", choices("optimizer"))
+@pytest.mark.parametrize("scheduler", choices("scheduler"))
+def test_every_optimizer_takes_every_schedule(optimizer: str, scheduler: str) -> None:
+    config = compose_config("model=rnn", "model.cell.hidden_size=3", f"optimizer={optimizer}")
+    config.scheduler = compose_config(f"scheduler={scheduler}").get("scheduler")
+    built = build.build_task(config)
+    made = built.configure_optimizers()
+    optimizer_made = made["optimizer"] if isinstance(made, dict) else made
+    assert type(optimizer_made).__name__.lower() == {"sgd": "sgd"}.get(optimizer, optimizer)
+    assert sum(len(group["params"]) for group in optimizer_made.param_groups) == len(list(built.parameters()))
+    for name, value in config.optimizer.items():
+        if not name.startswith("_"):
+            wanted = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+            actual = optimizer_made.defaults[name]
+            assert list(actual) == wanted if isinstance(wanted, list) else actual == wanted
+    assert isinstance(made, dict) == (scheduler not in ("none", "plateau"))
+
+
+@pytest.mark.parametrize(("mode", "better", "worse"), [("min", 0.4, 0.6), ("max", 0.6, 0.4)])
+def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: float, worse: float) -> None:
+    config = compose_config(
+        "model=rnn", "model.cell.hidden_size=3", "scheduler=plateau", "task=recall", "optimizer=sgd"
+    )
+    config.scheduler.patience = 0
+    config.scheduler.mode = mode
+    config.task.update(mode=mode, monitor="val/accuracy", **TINY)
+    built = build.build_task(config)
+    optimizer = built.configure_optimizers()
+    built.log = lambda *_, **__: None
+    rates = []
+    for value in (0.5, better, better, worse):
+        built.metrics.compute = lambda value=value: {"accuracy": torch.tensor(value)}
+        built.on_validation_epoch_end()
+        rates.append(optimizer.param_groups[0]["lr"])
+    # halved where the metric got no better, and only there
+    assert rates == pytest.approx([0.1, 0.1, 0.05, 0.025])
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_experiment_builds(experiment: str) -> None:
+    config = compose_config(f"experiment={experiment}")
+    keep_small(config, **{"corpus.part": "excerpt"})
+    built = build_or_skip(config)
+    assert parameters(built) > 0
+    # its own settings arrive
+    text = (Path(__file__).parents[2] / "conf" / "experiment" / f"{experiment}.yaml").read_text()
+    wanted = OmegaConf.create(text)
+    wanted.pop("defaults", None)
+    merged = OmegaConf.merge(config, wanted)
+    for key, _ in flat(OmegaConf.to_container(wanted)):
+        assert OmegaConf.select(config, key) == OmegaConf.select(merged, key), key
+
+
+def flat(node: object, prefix: str = "") -> list[tuple[str, object]]:
+    """Return a nested dictionary as dotted keys and values."""
+    if not isinstance(node, dict):
+        return [(prefix, node)]
+    return [pair for key, value in node.items() for pair in flat(value, f"{prefix}.{key}".lstrip("."))]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(group, name) for group in ("callbacks", "logger", "trainer", "debug", "launcher") for name in choices(group)],
+)
+def test_every_other_choice_composes(group: str, name: str) -> None:
+    config = compose_config(f"{group}={name}", hydra_too=True)
+    assert OmegaConf.select(config, "hydra.runtime.choices")[group] == name
+    OmegaConf.resolve(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+
+
+@pytest.mark.parametrize("callbacks", choices("callbacks"))
+@pytest.mark.parametrize("trainer", [name for name in choices("trainer") if name != "gpu"])
+def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, tmp_path: Path) -> None:
+    config = compose_config(f"trainer={trainer}", f"callbacks={callbacks}")
+    config.trainer.accelerator = "cpu"
+    built = build.build_trainer(config, tmp_path, loggers=[])
+    assert built.max_steps == config.trainer.max_steps
+    kinds = {type(callback).__name__ for callback in built.callbacks}
+    assert kinds >= {str(node._target_).rpartition(".")[2] for node in (config.callbacks or {}).values()}
+    assert built.gradient_clip_val == 1.0
+    assert built.default_root_dir == str(tmp_path)
+
+
+@pytest.mark.parametrize("debug", choices("debug"))
+def test_every_debug_choice_trains(debug: str, tmp_path: Path) -> None:
+    outcome = invoke(
+        f"debug={debug}", "model=rnn", "threads=1", "trainer.accelerator=cpu", "task.delay=1", "task.recalled=2",
+        "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.log_every_n_steps=2", "logger=none",
+        f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert (tmp_path / "DONE").exists()
+
+
+def gates(model: str) -> tuple[int, int]:
+    """Return how many blocks of N rows a cell has for its inputs and its hidden vector."""
+    return {"rnn": (1, 1), "gru": (3, 3), "lstm": (4, 4), "rum": (3, 2)}[model]
+
+
+@pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "rum"])
+@pytest.mark.parametrize(("task", "vocabulary", "classes"), [("copy", 10, 9), ("recall", 36, 10)])
+def test_parameter_counts_are_the_formulas(model: str, task: str, vocabulary: int, classes: int) -> None:
+    size = 50
+    options = {"length": 50} if task == "recall" else {}
+    built = build_task(f"model={model}", f"task={task}", f"model.cell.hidden_size={size}", **options)
+    inputs, recurrent = gates(model)
+    # torch's layers have two biases, RUM one
+    biases = inputs * size if model == "rum" else 2 * inputs * size
+    head = size * classes + classes
+    assert parameters(built) == inputs * size * vocabulary + recurrent * size * size + biases + head
+
+
+def test_parameter_counts_of_the_papers_table() -> None:
+    counts = {
+        model: parameters(build_task(f"model={model}", "task=recall", "model.cell.hidden_size=50", length=50))
+        for model in ("gru", "lstm", "rum")
+    }
+    assert counts["gru"] == 13_710
+    # Table 1 says 14k, 17k, 13k; torch's second biases and the one-hot size of T = 50 make the difference
+    assert [round(counts[name], -3) for name in ("gru", "lstm")] == [14_000, 18_000]
+    assert counts["rum"] == 3 * 50 * 36 + 2 * 50 * 50 + 150 + 510
+
+
+def test_embedding_layers_and_directions_reach_the_network() -> None:
+    built = build_task(
+        "model=gru", "task=copy", "model.cell.hidden_size=4", "model.embedding_size=5", "model.num_layers=2",
+        "model.bidirectional=true",
+    )  # fmt: skip
+    assert built.model.embedding.weight.shape == (10, 5)
+    assert built.model.head.weight.shape == (9, 8)
+    assert [cell.input_size for cell in built.model.recurrent.cells] == [5, 5, 8, 8]
+
+
+# overrides → the key, the value as the message shows it, and what the message must say is allowed
+REFUSED = [
+    (["model=gru", "model.cell.hidden_size=-3"], "model.cell.hidden_size=-3", "≥ 1"),
+    (["model=gru", "model.cell.hidden_size=0"], "model.cell.hidden_size=0", "≥ 1"),
+    (["model=lstm", "model.cell.hidden_size=1.5"], "model.cell.hidden_size=1.5", "integer"),
+    (["model=rnn", "model.cell.hidden_size=abc"], "model.cell.hidden_size=abc", "integer"),
+    (["model=rum", "model.cell.hidden_size=1"], "model.cell.hidden_size=1", "≥ 2"),
+    (["model=rum", "model.cell.lambd=nan"], "model.cell.lambd=nan", "finite number"),
+    (["model=rum", "model.cell.lambd=inf"], "model.cell.lambd=inf", "finite number"),
+    (["model=rum", "model.cell.eta=0"], "model.cell.eta=0", "> 0"),
+    (["model=rum", "model.cell.zoneout=1"], "model.cell.zoneout=1", "< 1"),
+    (["model=rum", "model.cell.activation=gelu"], "model.cell.activation=gelu", "relu, tanh"),
+    (["model=rum", "model.cell.update_gate=3"], "model.cell.update_gate=3", "bool"),
+    (["model=rum", "model.cell.lambd=0.5", "model.backend=fused"], "model.backend=fused", "auto, reference, compile"),
+    (["model=gru", "model.backend=foo"], "model.backend=foo", "auto, reference, fused, compile"),
+    (["model=gru", "model.num_layers=0"], "model.num_layers=0", "≥ 1"),
+    (["model=gru", "model.dropout=1.0"], "model.dropout=1.0", "< 1"),
+    (["model=gru", "model.embedding_size=0"], "model.embedding_size=0", "≥ 1"),
+    (["task.delay=0"], "task.delay=0", "≥ 1"),
+    (["task=recall", "task.length=7"], "task.length=7", "even"),
+    (["task.batch_size=0"], "task.batch_size=0", "≥ 1"),
+    (["task.batch_size=100000000"], "task.batch_size=100000000", "at most"),
+    (["task=text_file", "task.batch_size=100000000"], "task.batch_size=100000000", "at most"),
+    (["task=text_file", "task.window=0"], "task.window=0", "≥ 1"),
+    (["task=text_file", "task.window=100000000"], "task.window=100000000", "at most"),
+    (["task=text_file", "task.eval_batch_size=0"], "task.eval_batch_size=0", "≥ 1"),
+    (["task=text_file", "task.warm_up=-1"], "task.warm_up=-1", "≥ 0"),
+    (["task=text_file", "task.monitor=val/sequence_accuracy"], "task.monitor=val/sequence_accuracy", "val/bits"),
+    (["task=text_file", "task.corpus.level=letter"], "task.corpus.level=letter", "char, word, byte"),
+    (["task=text_file", "task.corpus.minimum_count=0"], "task.corpus.minimum_count=0", "≥ 1"),
+    (["task=text_file", "task.corpus.val_fraction=0"], "task.corpus.val_fraction=0", "> 0"),
+    (["task=text_file", "task.corpus.test_fraction=0.96"], "task.corpus.test_fraction=0.96", "less than 1"),
+    (["task=text_file", "task.corpus.path=no/such.txt"], "task.corpus.path=no/such.txt", "No such file"),
+    (["task=text_file", "model.bidirectional=true"], "model.bidirectional=true", "false"),
+    (["task.monitor=loss"], "task.monitor=loss", "val/loss"),
+    (["task.mode=least"], "task.mode=least", "min, max"),
+    (["optimizer.lr=abc"], "optimizer.lr=abc", "number"),
+    (["optimizer.lr=-1"], "optimizer.lr=-1", ""),
+    (["optimizer.lr=nan"], "optimizer.lr=nan", "finite"),
+    (["trainer.max_steps=0"], "trainer.max_steps=0", "≥ 1"),
+    (["trainer.max_steps=abc"], "trainer.max_steps=abc", "integer"),
+    (["trainer.max_steps=-5"], "trainer.max_steps=-5", "≥ 1"),
+    (["trainer.val_check_interval=0"], "trainer.val_check_interval=0", "≥ 1"),
+    (["trainer.accelerator=abacus"], "trainer.accelerator=abacus", ""),
+    (["trainer.precision=5"], "trainer.precision=5", ""),
+    (["trainer.gradient_clip_val=-1"], "trainer.gradient_clip_val=-1", ""),
+    (["trainer.devices=0"], "trainer.devices=0", ""),
+    (["seed=-1"], "seed=-1", "≥ 0|from 0"),
+    (["seed=abc"], "seed=abc", "integer"),
+    (["threads=0"], "threads=0", "≥ 1"),
+    (["deterministic=2"], "deterministic=2", "true or false"),
+    (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every=0", "≥ 1"),
+    (["callbacks.guard.every=x"], "callbacks.guard.every=x", "integer"),
+    (["scheduler=plateau", "scheduler.factor=2"], "scheduler.factor=2", ""),
+]
+
+
+# those that are tried on the command line, too
+SAMPLED = (
+    "model.cell.hidden_size=1",
+    "model.cell.lambd=nan",
+    "task.batch_size=100000000",
+    "optimizer.lr=abc",
+    "seed=-1",
+)
+
+
+def small(overrides: list[str]) -> tuple[str, ...]:
+    """Return what makes a run of the task small that the overrides name."""
+    tasks = {"task=recall": SMALL_RECALL, "task=text_file": SMALL_TEXT}
+    return next((tasks[override] for override in overrides if override in tasks), SMALL_COPY)
+
+
+def build_all(config: DictConfig, directory: Path) -> None:
+    """Build everything that a run is made of, up to its first batch."""
+    build.prepare(config)
+    task = build.build_task(config)
+    task.configure_optimizers()
+    trainer = build.build_trainer(config, directory, loggers=[])
+    task.data.trainer = trainer
+    next(iter(task.data.train_dataloader()))
+
+
+@pytest.mark.parametrize(("overrides", "said", "allowed"), REFUSED, ids=[case[1] for case in REFUSED])
+def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str, allowed: str, tmp_path: Path) -> None:
+    *groups, override = overrides
+    config = compose_config(*small(groups), *groups)
+    build_all(config, tmp_path)
+    parsed = OverridesParser.create().parse_override(override)
+    OmegaConf.update(config, parsed.key_or_group, parsed.value())
+    with pytest.raises(OptionError) as raised:
+        build_all(config, tmp_path)
+    error = str(raised.value)
+    assert error.startswith(f"{said}:"), error
+    assert "\n" not in error
+    assert any(part in error for part in allowed.split("|")), error
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in REFUSED if case[1] in SAMPLED], ids=[case[1] for case in REFUSED if case[1] in SAMPLED]
+)
+def test_refusals_are_one_line_on_the_command_line_and_leave_nothing_that_looks_finished(
+    case: tuple[list[str], str, str], tmp_path: Path
+) -> None:
+    overrides, said, _ = case
+    directory = tmp_path / "run"
+    key = said.partition("=")[0]
+    base = [override for override in small(overrides) if not override.startswith(f"{key}=")]
+    error = invoke(*base, *overrides, f"hydra.run.dir={directory}").error
+    assert error.startswith(f"{said}:"), error
+    assert not (directory / "DONE").exists()
+    assert not (directory / "checkpoints").exists()
+
+
+def test_a_value_is_refused_where_another_cell_would_take_it() -> None:
+    built = build_task("model=gru", "model.cell.hidden_size=1")
+    assert built.model.head.in_features == 1
+    assert torch.isfinite(built(next(iter(built.data.loader("val"))))).all()

@@ -1,0 +1,502 @@
+"""Runs that were killed, stopped or spoiled end bit-equal to one that nothing happened to, and say what is wrong."""
+
+import fcntl
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from gyral.tasks.base import SequenceTask
+from gyral.training import build
+from tests.helpers import killing
+from tests.helpers.running import (
+    ROOT,
+    SMALL_COPY,
+    SMALL_RECALL,
+    assert_same_run,
+    invoke,
+    load_last,
+    read_rows,
+    small_text,
+    spawn,
+)
+
+# zoneout makes every step depend on the state of the random generator
+COPY = (*SMALL_COPY, "model=rum", "model.cell.zoneout=0.2")
+RECALL = (*SMALL_RECALL, "model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2")
+PLATEAU = (
+    *SMALL_RECALL,
+    "model=gru",
+    "scheduler=plateau",
+    "scheduler.patience=0",
+    "optimizer=adam",
+    "optimizer.lr=0.3",
+)
+CHEAP = (*SMALL_RECALL, "model=gru", "optimizer.lr=0.001")
+# on a text, of which a pass is 9 steps
+TEXT = {
+    "gru": ("model=gru", "optimizer=adam"),
+    "rum": ("model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2"),
+    "fs_lstm": ("model=fs_lstm", "model.cell.slow_size=6", "model.cell.fast.zoneout=0.1", "model.embedding_size=5"),
+}
+
+# Where a run is killed: a point of tests/killing.py and the optimizer steps taken then. SMALL writes last.ckpt every 3
+# steps, logs every 2, validates every 8, ends after 24.
+POINTS = [
+    ["before_step", 2],  # before there is a checkpoint
+    ["before_update", 4],  # gradients are there, the weights are old
+    ["in_validation", 8],
+    ["before_replace", 9],  # the checkpoint is written but not yet in its place
+    ["after_replace", 15],
+    ["in_metrics", 19],  # half a row is in metrics.csv
+    ["before_step", 21],
+]
+TEXT_POINTS = {
+    "gru": [["in_validation", 8], ["in_metrics", 23]],
+    "rum": [["before_update", 5], ["after_replace", 15], ["before_step", 23]],
+    "fs_lstm": [["before_replace", 9], ["before_update", 17]],
+}
+
+
+def kill_and_continue(tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]) -> tuple[Path, Path, str]:
+    """Run once uninterrupted and once killed at each point; return both directories and what the runs printed."""
+    whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
+    again = [*arguments, f"hydra.run.dir={killed}"]
+    # alternately by the same command and by the directory's own configuration
+    commands = [[f"resume={killed}"] if index % 2 else again for index in range(len(points) + 1)]
+    commands[: 1 + first_checkpoint(points)] = [again] * (1 + first_checkpoint(points))
+    plan = [[None, [*arguments, f"hydra.run.dir={whole}"]], *zip([*points, None], commands, strict=True)]
+    outcome = spawn("-m", "tests.killing", log, json.dumps(plan))
+    printed = log.read_text() if log.exists() else ""
+    assert outcome.status == 0, outcome.err + printed
+    statuses = json.loads(outcome.out)
+    assert statuses == [0, *[-signal.SIGKILL] * len(points), 0], statuses
+    assert (killed / "DONE").exists()
+    return whole, killed, printed
+
+
+def first_checkpoint(points: list[list[Any]]) -> int:
+    """Return how many of the kills come before the first checkpoint, after three steps."""
+    return sum(step < 3 for _, step in points)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "points"),
+    [(COPY, POINTS), (RECALL, POINTS[::2]), (PLATEAU, [POINTS[2], POINTS[4]])],
+    ids=["copy", "recall", "plateau"],
+)
+def test_a_run_killed_at_several_points_ends_bit_equal(
+    tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]
+) -> None:
+    whole, killed, printed = kill_and_continue(tmp_path, arguments, points)
+    assert printed.count("Going on from") == len(points) - first_checkpoint(points)
+    assert_same_run(whole, killed)
+    assert (
+        json.loads((whole / "DONE").read_text())["test/loss"] == json.loads((killed / "DONE").read_text())["test/loss"]
+    )
+    assert [row["step"] for row in read_rows(killed)].count("24") == 1
+    assert not list(killed.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("model", list(TEXT))
+def test_a_run_killed_in_the_middle_of_a_text_goes_on_with_the_state_that_it_had(tmp_path: Path, model: str) -> None:
+    points = TEXT_POINTS[model]
+    whole, killed, printed = kill_and_continue(tmp_path, (*small_text(tmp_path), *TEXT[model]), points)
+    assert "9 steps are one pass" in printed
+    assert printed.count("Going on from") == len(points)
+    assert any(leaf.abs().sum() > 0 for leaf in load_last(whole)["carried"])
+    assert_same_run(whole, killed)
+    results = [json.loads((directory / "DONE").read_text()) for directory in (whole, killed)]
+    for name in ("test/loss", "test/bits", "test/perplexity", "test/accuracy"):
+        assert results[0][name] == results[1][name]
+
+
+@pytest.mark.parametrize(
+    ("point", "step"),
+    [
+        ("after_replace", 6),  # a row of metrics.csv is due at the very step of the checkpoint
+        ("after_replace", 24),  # trained to the end, not tested
+        ("in_test", 24),
+    ],
+)
+def test_a_kill_right_after_a_checkpoint_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
+) -> None:
+    """A copy of the directory made at some moment is what a kill at that moment leaves."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with monkeypatch.context() as context:
+        killing.arm(point, step, act=lambda: shutil.copytree(whole, killed), patch=context.setattr)
+        assert invoke(*CHEAP, f"hydra.run.dir={whole}").status == 0
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, killed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [COPY, RECALL], ids=["copy", "recall"])
+def test_the_real_command_killed_from_outside_ends_bit_equal(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    arguments = (*arguments, "trainer.max_steps=200")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert invoke(*arguments, f"hydra.run.dir={whole}").status == 0
+    for after in (10, 90, 170):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "src.train", *arguments, f"hydra.run.dir={killed}"],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and last_step(killed) < after:
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert invoke(f"resume={killed}").status == 0
+    assert_same_run(whole, killed)
+
+
+def last_step(directory: Path) -> int:
+    try:
+        return int((directory / "metrics.csv").read_text().splitlines()[-1].split(",")[0])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def interrupt_at(
+    monkeypatch: pytest.MonkeyPatch, step: int, method: str = "training_step", number: int = signal.SIGINT
+) -> None:
+    """Have this process interrupted, as by Ctrl-C, in a method of the task after so many optimizer steps, once."""
+    original = getattr(SequenceTask, method)
+    sent = []
+
+    def wrapped(task: SequenceTask, *arguments: Any) -> Any:
+        if task.global_step == step and not sent:
+            sent.append(step)
+            os.kill(os.getpid(), number)
+        return original(task, *arguments)
+
+    monkeypatch.setattr(SequenceTask, method, wrapped)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of CHEAP that nothing happened to. Tests copy it before they change anything."""
+    directory = tmp_path_factory.mktemp("runs") / "whole"
+    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return directory
+
+
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run stopped by Ctrl-C in step 13, with its last checkpoint after that step."""
+    directory = tmp_path_factory.mktemp("runs") / "stopped"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        interrupt_at(monkeypatch, 12)
+        outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    assert outcome.status == 130, outcome.err
+    return directory
+
+
+@pytest.fixture
+def stopped(stopped_run: Path, tmp_path: Path) -> Path:
+    """A copy of the stopped run."""
+    return Path(shutil.copytree(stopped_run, tmp_path / "stopped"))
+
+
+def snapshot(directory: Path) -> dict[str, bytes]:
+    """Return the content of every file that a run keeps, without log and lock."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name not in ("train.log", ".lock")
+    }
+
+
+@pytest.mark.parametrize(
+    ("step", "method", "number"),
+    [
+        (5, "training_step", signal.SIGINT),
+        (8, "validation_step", signal.SIGINT),
+        (23, "training_step", signal.SIGINT),
+        (10, "training_step", signal.SIGTERM),
+    ],
+    ids=["step", "validation", "last step", "SIGTERM"],
+)
+def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, step: int, method: str, number: int
+) -> None:
+    directory = tmp_path / "run"
+    interrupt_at(monkeypatch, step, method, number)
+    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    assert outcome.status == 130
+    assert f"python -m src.train resume={directory}" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not (directory / "DONE").exists()
+    assert not (directory / "FAILED").exists()
+    assert load_last(directory)["global_step"] == step + (method == "training_step")
+    assert outcome.handlers_put_back, "Ctrl-C does something else afterwards"
+
+    outcome = invoke(f"resume={directory}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, directory)
+
+
+def test_ctrl_c_during_the_test_says_how_to_go_on(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "run"
+    interrupt_at(monkeypatch, 24, "test_step")
+    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    assert outcome.status == 130
+    assert f"python -m src.train resume={directory}" in outcome.err
+    assert not (directory / "DONE").exists()
+    assert invoke(f"resume={directory}").status == 0
+    assert_same_run(whole, directory)
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SequenceTask.training_step
+
+    def twice(task: SequenceTask, *arguments: Any) -> Any:
+        if task.global_step == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            pytest.fail("the second one did not stop it")
+        return original(task, *arguments)
+
+    monkeypatch.setattr(SequenceTask, "training_step", twice)
+    assert invoke(*CHEAP, f"hydra.run.dir={tmp_path}").status == 130
+    assert load_last(tmp_path)["global_step"] == 6
+    assert not (tmp_path / "FAILED").exists()
+
+
+@pytest.mark.parametrize("same_command", [True, False], ids=["same command", "resume"])
+def test_done_is_not_trained_again(whole: Path, tmp_path: Path, same_command: bool) -> None:
+    directory = Path(shutil.copytree(whole, tmp_path / "run"))
+    before = snapshot(directory)
+    times = {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").iterdir()}
+    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}") if same_command else invoke(f"resume={directory}")
+    assert outcome.status == 0, outcome.err
+    assert "is DONE and is not trained again" in outcome.err
+    assert "test loss" in outcome.out
+    assert snapshot(directory) == before
+    assert {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").iterdir()} == times
+
+
+def test_same_command_goes_on_and_says_so(stopped: Path, whole: Path) -> None:
+    outcome = invoke(*CHEAP, f"hydra.run.dir={stopped}")
+    assert outcome.status == 0, outcome.err
+    assert f"Going on from {stopped / 'checkpoints' / 'last.ckpt'}" in outcome.err
+    assert_same_run(whole, stopped)
+
+
+def test_another_logger_or_data_directory_is_the_same_run(stopped: Path, whole: Path, tmp_path: Path) -> None:
+    outcome = invoke(*CHEAP, "logger=csv", f"paths.data_dir={tmp_path}", f"hydra.run.dir={stopped}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, stopped)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("optimizer.lr=0.5", "optimizer.lr is 0.001 there and 0.5 here"),
+        ("model=lstm", "model.cell._target_ is gyral.cells.gru.GRUCell there and gyral.cells.lstm.LSTMCell here"),
+        ("seed=2", "seed is 1 there and 2 here"),
+        ("trainer.max_steps=30", "trainer.max_steps is 24 there and 30 here"),
+    ],
+)
+def test_another_configuration_in_the_directory_is_refused(stopped: Path, override: str, expected: str) -> None:
+    before = snapshot(stopped)
+    error = invoke(*CHEAP, override, f"hydra.run.dir={stopped}").error
+    assert error.startswith(f"hydra.run.dir={stopped}: ")
+    assert expected in error
+    assert snapshot(stopped) == before
+
+
+def test_options_beside_resume_are_refused(stopped: Path) -> None:
+    before = snapshot(stopped)
+    error = invoke(f"resume={stopped}", "optimizer.lr=0.5").error
+    assert error.startswith(f"resume={stopped}: ")
+    assert "optimizer.lr=0.5" in error
+    assert snapshot(stopped) == before
+
+
+def test_a_directory_in_use_is_refused(stopped: Path) -> None:
+    before = snapshot(stopped)
+    with (stopped / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for arguments in ([f"resume={stopped}"], [*CHEAP, f"hydra.run.dir={stopped}"]):
+            assert invoke(*arguments).error == f"hydra.run.dir={stopped}: another process is running there"
+    assert snapshot(stopped) == before
+    assert invoke(f"resume={stopped}").status == 0
+
+
+class RunsCode:
+    """Unpickled, it would create a file."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return os.system, (f"touch {self.trace}",)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def randomize(path: Path) -> None:
+    path.write_bytes(torch.randint(256, (4000,), dtype=torch.uint8).numpy().tobytes())
+
+
+def plant_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps({"state_dict": RunsCode(path.parent / "ran")}))
+
+
+def plant_torch_pickle(path: Path) -> None:
+    torch.save({"state_dict": {}, "global_step": 3, "loops": RunsCode(path.parent / "ran")}, path)
+
+
+def strip(path: Path) -> None:
+    torch.save({"state_dict": {}}, path)
+
+
+def replace_by_tensor(path: Path) -> None:
+    torch.save(torch.zeros(3), path)
+
+
+def replace_by_another_model(path: Path) -> None:
+    checkpoint = torch.load(path, weights_only=True)
+    checkpoint["state_dict"] = {name: value[..., :-1] for name, value in checkpoint["state_dict"].items()}
+    torch.save(checkpoint, path)
+
+
+def make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (truncate, "cut off"),
+        (empty, "cut off"),
+        (randomize, "cut off or no checkpoint"),
+        (plant_pickle, "run code"),
+        (plant_torch_pickle, "run code"),
+        (strip, "was not written by a training run"),
+        (replace_by_tensor, "was not written by a training run"),
+        (replace_by_another_model, "of another model"),
+    ],
+)
+@pytest.mark.parametrize("entry", ["train", "evaluate"])
+def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], None], said: str, entry: str) -> None:
+    path = stopped / "checkpoints" / "last.ckpt"
+    spoil(path)
+    spoiled = path.read_bytes()
+    arguments = [f"resume={stopped}"] if entry == "train" else [f"run={stopped}", "checkpoint=last"]
+    error = invoke(*arguments, entry=entry).error
+    assert error.startswith(f"checkpoint={path}: ")
+    assert said in error
+    assert not (path.parent / "ran").exists(), "the pickle's code ran"
+    assert path.read_bytes() == spoiled
+    assert not (stopped / "DONE").exists()
+
+
+def test_evaluating_a_run_without_checkpoint_is_refused(stopped: Path) -> None:
+    shutil.rmtree(stopped / "checkpoints")
+    error = invoke(f"run={stopped}", entry="evaluate").error
+    assert error == f"run={stopped}: has no checkpoint; it was stopped before its first one"
+
+
+def test_resuming_a_run_without_checkpoint_starts_again(stopped: Path, whole: Path) -> None:
+    shutil.rmtree(stopped / "checkpoints")
+    saved = (stopped / "config.yaml").read_text()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        # the wrong configuration would train for minutes
+        monkeypatch.setattr("gyral.training.build.build_task", check_config_first(saved))
+        outcome = invoke(f"resume={stopped}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, stopped)
+
+
+def check_config_first(saved: str) -> Callable[..., Any]:
+    """Return `build_task` that refuses to build anything but the saved configuration."""
+
+    def check_and_build(config: Any) -> Any:
+        assert OmegaConf.to_yaml(config) == saved, "another configuration than the directory's own"
+        return build_task(config)
+
+    build_task = build.build_task
+    return check_and_build
+
+
+def test_numbers_that_explode_fail_the_run_and_keep_the_last_good_checkpoint(tmp_path: Path) -> None:
+    exploding = (*CHEAP, "optimizer=sgd", "optimizer.lr=3e38", "trainer.gradient_clip_val=null")
+    outcome = invoke(*exploding, "callbacks.checkpoints.every=1", f"hydra.run.dir={tmp_path}")
+    assert "step " in outcome.error
+    assert "first to go: " in outcome.error or "is not finite" in outcome.error
+    assert "NonFiniteError" in (tmp_path / "FAILED").read_text()
+    assert not (tmp_path / "DONE").exists()
+    weights = load_last(tmp_path)["state_dict"]
+    assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_a_failed_run_is_retried_and_ends_as_if_nothing_had_happened(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = SequenceTask.loss
+
+    def poisoned(task: SequenceTask, *arguments: Any) -> Any:
+        loss = original(task, *arguments)
+        return loss * float("nan") if task.training and task.global_step == 10 else loss
+
+    with monkeypatch.context() as context:
+        context.setattr(SequenceTask, "loss", poisoned)
+        error = invoke(*CHEAP, f"hydra.run.dir={tmp_path}").error
+    assert "step 11" in error
+    assert "first to go: the loss" in error
+    assert "Traceback" in (tmp_path / "FAILED").read_text()
+    assert load_last(tmp_path)["global_step"] == 9
+
+    outcome = invoke(*CHEAP, f"hydra.run.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    assert "Going on from" in outcome.err
+    assert not (tmp_path / "FAILED").exists()
+    assert (tmp_path / "DONE").exists()
+    assert_same_run(whole, tmp_path)
+
+
+def test_a_full_disk_fails_the_run_with_one_line_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = torch.save
+
+    def fail(checkpoint: dict[str, Any], path: Any) -> None:
+        if checkpoint["global_step"] == 9:
+            Path(path).write_bytes(b"half of it")
+            raise OSError(28, "No space left on device", str(path))
+        save(checkpoint, path)
+
+    with monkeypatch.context() as context:
+        context.setattr(torch, "save", fail)
+        error = invoke(*CHEAP, f"hydra.run.dir={tmp_path}").error
+    assert "No space left on device" in error
+    assert (tmp_path / "FAILED").exists()
+    assert load_last(tmp_path)["global_step"] == 6
+    assert not list((tmp_path / "checkpoints").glob("*.tmp"))
+    assert invoke(f"resume={tmp_path}").status == 0
+    assert_same_run(whole, tmp_path)

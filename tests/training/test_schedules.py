@@ -1,0 +1,51 @@
+"""Learning rate schedules of our own: the rates, resuming, and what is refused."""
+
+import pytest
+import torch
+
+from gyral.core.errors import OptionError
+from gyral.training.schedules import piecewise
+
+
+def optimizer(rate: float = 0.02) -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
+
+
+def test_each_milestone_brings_its_rate() -> None:
+    descent = optimizer()
+    schedule = piecewise(descent, [2, 5], [0.001, 0.03])
+    rates = []
+    for _ in range(7):
+        rates.append(descent.param_groups[0]["lr"])
+        descent.step()
+        schedule.step()
+    assert rates == pytest.approx([0.02, 0.02, 0.001, 0.001, 0.001, 0.03, 0.03])
+
+
+def test_a_saved_schedule_goes_on() -> None:
+    first, second = optimizer(), optimizer()
+    schedule = piecewise(first, [2], [0.001])
+    for _ in range(2):
+        first.step()
+        schedule.step()
+    resumed = piecewise(second, [2], [0.001])
+    resumed.load_state_dict(schedule.state_dict())
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["lr"] == pytest.approx(0.001)
+    second.step()
+    resumed.step()
+    assert second.param_groups[0]["lr"] == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("milestones", "rates", "said"),
+    [
+        ([3, 3], [0.1, 0.1], "milestones=3: must be an integer ≥ 4"),
+        ([0], [0.1], "milestones=0: "),
+        ([1], [0.0], "rates=0.0: "),
+        ([1, 2], [0.1], "rates=\\[0.1\\]: must be 2, one for each of milestones="),
+    ],
+)
+def test_bad_values_are_refused(milestones: list[int], rates: list[float], said: str) -> None:
+    with pytest.raises(OptionError, match=f"^{said}"):
+        piecewise(optimizer(), milestones, rates)
