@@ -1,4 +1,4 @@
-# Everything installs itself into .venv on first use, and again only when the versions change.
+# The first target that needs it installs everything into .venv, and again only if the versions change.
 PYTHON ?= python3
 ARGS ?= model=rum task=copy
 CORPORA ?= ptb text8 enwik8 babi
@@ -7,10 +7,10 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all lint format bench data clean
+.PHONY: help install train test test-all lint format docs bench data wandb-sweeps clean
 
 help:  ## print these targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## create .venv and install the tested versions
 
@@ -25,26 +25,33 @@ $(INSTALLED): pyproject.toml constraints.txt
 train: $(INSTALLED)  ## train; ARGS="model=lstm task=recall" replaces the overrides
 	@$(RUN) -m src.train $(ARGS)
 
-test: $(INSTALLED)  ## run the tests but for the slow proofs
+test: $(INSTALLED)  ## run the tests without the slow ones
 	@$(RUN) -m pytest -n auto -m 'not slow'
 
-test-all: $(INSTALLED)  ## run all tests, the slow proofs too
+test-all: $(INSTALLED)  ## run all tests
 	@$(RUN) -m pytest -n auto
 
-lint: $(INSTALLED)  ## check style and types
+lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
 
-format: $(INSTALLED)  ## bring the code into form
+format: $(INSTALLED)  ## format the code
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: $(INSTALLED)  ## measure speed and memory of all cells beside torch.nn
+docs: $(INSTALLED)  ## build the documentation into site/
+	@$(VENV)/bin/mkdocs build --strict
+
+bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 	@$(RUN) -m benchmarks.cells
 
-data: $(INSTALLED)  ## fetch the corpora into data/, or where DATA_DIR says; CORPORA=ptb fetches one
-	@$(RUN) -m gyral.fetch $(CORPORA)
+data: $(INSTALLED)  ## download the corpora into data/ or DATA_DIR; CORPORA=ptb downloads one
+	@$(VENV)/bin/gyral fetch $(CORPORA)
 
-clean:  ## remove .venv and caches; runs and data stay
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info
+wandb-sweeps: $(INSTALLED)  ## generate conf/wandb from conf/sweep
+	@$(RUN) -m gyral.sweeps.wandb_agents
+
+clean:  ## remove .venv and caches, not runs and data
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache site build src/*.egg-info *.egg-info

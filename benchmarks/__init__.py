@@ -1,1 +1,1 @@
-"""Speed and memory, side by side with torch.nn."""
+"""Speed and memory in comparison with torch.nn."""

@@ -1,9 +1,9 @@
-"""The gate before any figure of speed: every case must agree with its cell's float64 reference.
+"""Comparison of every case with the float64 reference of its cell, before any speed is reported.
 
-Compared are the outputs, the final state, and the gradients of inputs, initial state and parameters, for random
-cotangents and from a state that the cell can reach. The error of a tensor is ‖result − truth‖ / ‖truth‖, truth being
-the reference in float64 with the same weights: unlike the largest entry's error it depends little on luck. Allowed is
-twice the float32 reference's own error, or the floor where that is larger.
+The comparison covers outputs, final state, and the gradients of inputs, initial state and parameters, for random
+cotangents and a reachable initial state. The error of a tensor is ‖result − truth‖ / ‖truth‖, where truth is the
+reference in float64 with the same weights; unlike the largest error of an entry, it varies little between draws. The
+limit is twice the error of the float32 reference, or a floor if that is larger.
 """
 
 import math
@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from gyral.nn.recurrent import Recurrent
 
-ERROR_FLOOR = 1e-6  # below it an error is rounding, whatever the reference's own luck was
+ERROR_FLOOR = 1e-6  # smaller errors are rounding errors, however small that of the reference is
 UNIT_ROUNDOFF = 2.0**-24  # of float32
-UNUSABLE_ERROR = 1e-2  # a float32 reference this far from float64 cannot vouch for anything
-UNUSABLE = "the reference itself, in float32"
+UNUSABLE_ERROR = 1e-2  # a float32 reference with a larger error is no basis for a comparison
+UNUSABLE = "the reference in float32"
 
 
 def disagreements(
@@ -28,17 +28,18 @@ def disagreements(
     input_shape: Sequence[int],
     seed: int = 1,
 ) -> Iterator[str]:
-    """Yield one line for every candidate whose float32 results are further from the truth than allowed.
+    """Yield one line for every candidate whose float32 results have a larger error than allowed.
 
     Args:
-        reference: makes a `Recurrent` of one cell, float32, on the reference backend.
-        candidates: by name, makers of float32 modules with the same weights: other backends, or layers of torch.nn.
+        reference: Builds a float32 `Recurrent` of one cell on the reference backend.
+        candidates: By name, functions that build float32 modules with the same weights: other backends, or layers of
+            torch.nn.
         input_shape: T, B and X of the random inputs.
-        seed: of these, the state and the cotangents.
+        seed: Seed of the inputs, the state and the cotangents.
     """
     random = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
     module, inputs = reference().double(), random(*input_shape)
-    with torch.no_grad():  # the state after other inputs is one that the cell can reach, and not its initial one
+    with torch.no_grad():  # the state after other inputs is reachable, and differs from the initial one
         results = run(module, random(*input_shape).double(), tree_leaves(module.init_state(input_shape[1])))
     state = [leaf.float() for leaf in results[1:]]
     cotangents = [random(result.shape) for result in results]
@@ -50,17 +51,18 @@ def disagreements(
     truth = evaluate(module, inputs, state, cotangents)
     own_errors = relative_errors(evaluate(reference(), inputs, state, cotangents), truth)
     if not max(own_errors) <= UNUSABLE_ERROR:
-        yield f"{UNUSABLE}: relative error {max(own_errors):.1e}, too much to compare with"
+        yield f"{UNUSABLE}: relative error {max(own_errors):.1e}, is too large for a comparison"
         return
-    # a parameter's gradient sums T·B terms; a plain sum's error grows as √(T·B), as oneDNN's LSTM's bias gradients show
+    # the gradient of a parameter sums T·B terms; the error of a sequential sum grows as √(T·B), as it does for the bias
+    # gradients of oneDNN's LSTM
     sum_floor = max(ERROR_FLOOR, UNIT_ROUNDOFF * math.sqrt(input_shape[0] * input_shape[1]))
     floors = [ERROR_FLOOR] * (len(names) - len(parameters)) + [sum_floor] * len(parameters)
     limits = [max(2 * error, floor) for error, floor in zip(own_errors, floors, strict=True)]
     for candidate, make in candidates.items():
         errors = relative_errors(evaluate(make(), inputs, state, cotangents), truth)
         for name, error, limit in zip(names, errors, limits, strict=True):
-            if not error <= limit:  # true for NaN, too
-                yield f"{candidate}: relative error of {name} is {error:.1e}, allowed {limit:.1e}"
+            if not error <= limit:  # also true for NaN
+                yield f"{candidate}: relative error of {name} is {error:.1e}, the limit {limit:.1e}"
                 break
 
 

@@ -1,4 +1,4 @@
-"""Time and memory of recurrent layers on the CPU, forward alone and with backward."""
+"""Time and memory of recurrent layers on the CPU, for forward and for forward with backward."""
 
 import ctypes
 import gc
@@ -17,28 +17,28 @@ import torch
 from torch import nn
 
 Maker = Callable[[], nn.Module]
-RESET_PEAK = Path("/proc/self/clear_refs")  # Linux: writing 5 lowers the peak resident size to the present one
+RESET_PEAK = Path("/proc/self/clear_refs")  # Linux: writing 5 resets the peak resident size to the current one
 LIBC = ctypes.CDLL(None)
-SECONDS = 100.0  # a measurement takes fewer rounds than asked for, but three, where they would take longer
+SECONDS = 100.0  # a measurement that would take longer runs fewer rounds, but at least three
 
 
 class Load(Protocol):
-    """What is timed."""
+    """A computation to time."""
 
     def forward(self) -> None:
-        """Run forward alone, as at test."""
+        """Run forward without gradients, as in evaluation."""
 
     def train(self) -> None:
         """Run forward and backward, as in one training step."""
 
 
 class Layer:
-    """A layer over random inputs (T, B, X) that need a gradient, as they do under an embedding or another layer."""
+    """A layer with random inputs (T, B, X) that require a gradient, as after an embedding or another layer."""
 
     def __init__(self, make: Maker, input_shape: Sequence[int]) -> None:
         self.module = make()
         self.inputs = torch.randn(*input_shape, requires_grad=True)
-        with torch.no_grad():  # one step tells the width; more would leave freed memory for the measurement to reuse
+        with torch.no_grad():  # one step gives the width; more would leave freed memory that the measurement reuses
             width = self.module(self.inputs[:1])[0].shape[-1]
         self.cotangent = torch.randn(*input_shape[:2], width)
 
@@ -53,19 +53,19 @@ class Layer:
 
 
 class Products:
-    """The products with a cell's weights and nothing else, which no implementation that uses torch's can go below.
+    """The matrix products with a cell's weights: a lower bound for implementations that use torch's products.
 
-    Forward: all input projections at once, and a recurrent product (B, N)·(N, rows) a step. Backward: one back to the
-    state a step, and the gradients of weights and inputs, each at once. A cell made of cells has those of each, as if
-    all their inputs were known beforehand.
+    Forward: one product for all input projections, and one recurrent product (B, N)·(N, rows) per step. Backward: one
+    product for the gradient of the state per step, and one product each for the gradients of weights and inputs. A
+    cell that consists of cells has the products of each, as if all their inputs were known in advance.
 
     Args:
         steps, batch: T, B.
-        shapes: of the weights of inputs (rows, X) and of the recurrence (rows, N), for each cell.
+        shapes: Shapes of the input weights (rows, X) and the recurrent weights (rows, N) of each cell.
     """
 
     def __init__(self, steps: int, batch: int, shapes: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> None:
-        self.parts = [_PartOfProducts(steps, batch, *pair) for pair in shapes]
+        self.parts = [_CellProducts(steps, batch, *pair) for pair in shapes]
 
     def forward(self) -> None:
         for part in self.parts:
@@ -76,7 +76,7 @@ class Products:
             part.train()
 
 
-class _PartOfProducts:
+class _CellProducts:
     """The products of one cell."""
 
     def __init__(self, steps: int, batch: int, shape_ih: tuple[int, int], shape_hh: tuple[int, int]) -> None:
@@ -101,30 +101,30 @@ class _PartOfProducts:
 
 
 def milliseconds(action: Callable[[], None]) -> float:
-    """Return how long `action` takes."""
+    """Return the duration of `action` in milliseconds."""
     start = time.perf_counter()
     action()
     return 1000 * (time.perf_counter() - start)
 
 
 def times(loads: Sequence[Load], repeat: int) -> tuple[list[tuple[float, float]], int]:
-    """Return each load's medians, forward alone and forward with backward, in ms, and over how many rounds."""
+    """Return the median times of each load, forward and forward with backward, in ms, and the number of rounds."""
 
     def one_round() -> list[tuple[float, float]]:
         return [(milliseconds(load.forward), milliseconds(load.train)) for load in loads]
 
     start = time.perf_counter()
-    one_round()  # warms up and does not count
+    one_round()  # warm-up, not counted
     repeat = min(repeat, max(3, int(SECONDS / (time.perf_counter() - start))))
-    # every load in every round, so that the machine's drift hits all alike
+    # every round runs every load, so that changes of the machine's speed affect all loads equally
     rounds = [one_round() for _ in range(repeat)]
     return [tuple(map(statistics.median, zip(*pairs, strict=True))) for pairs in zip(*rounds, strict=True)], repeat
 
 
 def peak_memories(makers: Sequence[Maker], input_shape: Sequence[int], threads: int) -> list[float]:
-    """Return each layer's `peak_memory` in MiB, every one measured in a new process. The makers are pickled."""
+    """Return the `peak_memory` of each layer in MiB, measured in a new process each. The makers are pickled."""
     context = multiprocessing.get_context("forkserver")
-    # the server imports once and runs nothing: its children start with neither this process's heap nor its peak
+    # the server only imports modules: its children start without this process's heap and its peak
     context.set_forkserver_preload(["benchmarks.equivalence", "benchmarks.measure", "hydra.utils", "rich.table"])
     measure = partial(peak_memory, input_shape=input_shape, threads=threads)
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
@@ -132,14 +132,14 @@ def peak_memories(makers: Sequence[Maker], input_shape: Sequence[int], threads: 
 
 
 def peak_memory(make: Maker, input_shape: Sequence[int], threads: int) -> float:
-    """Return by how many MiB one forward with backward raises the peak resident size of this process, a new one."""
+    """Return the increase in MiB of this process's peak resident size in one forward with backward."""
     torch.set_num_threads(threads)
     load = Layer(make, input_shape)
-    # two steps first, called in the same way: they load kernels and Python modules, start threads and compile
+    # run two steps first, in the same way: this loads kernels and Python modules, starts threads and compiles
     load.module(load.inputs[:2].detach().requires_grad_())[0].backward(load.cotangent[:2])
     load.module.zero_grad()
     gc.collect()
-    if hasattr(LIBC, "malloc_trim"):  # what those two steps have freed would be used again and not be seen
+    if hasattr(LIBC, "malloc_trim"):  # otherwise the measurement would reuse memory that these steps freed
         LIBC.malloc_trim(0)
     if RESET_PEAK.exists():
         RESET_PEAK.write_text("5")

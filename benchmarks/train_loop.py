@@ -1,19 +1,19 @@
-"""What training costs beyond the bare loop: a step of the whole product beside forward, backward, clip, update alone.
+"""The overhead of training: a step of `gyral train` in comparison with a bare loop of forward, backward, clip, update.
 
 Usage: python -m benchmarks.train_loop [key=value …]
 
   case=recall,copy,tiny    sizes to measure; default: all three
                              recall  associative recall T = 50, batch 128, 50 hidden units
                              copy    copying memory with a delay of 500, batch 128, 100 hidden units
-                             tiny    next to no computation, which shows the milliseconds a step that are added
-  model=rum,lstm           models by their file in conf/model; default: rum
-  steps=50                 training steps a round, a multiple of trainer.log_every_n_steps
+                             tiny    almost no computation, which shows the overhead per step in milliseconds
+  model=rum,lstm           models, by their file in conf/model; default: rum
+  steps=50                 training steps per round, a multiple of trainer.log_every_n_steps
   rounds=7                 a time is the median over the rounds
-  json=path                append one line of JSON a case and model to this file
+  json=path                append one line of JSON per case and model to this file
 
-Every other key is one of `python -m src.train`: optimizer=adam, threads=1, model.cell.lambd=1, callbacks=none.
-With task=… the sizes are those of the configuration, and there are no cases.
-Exit status: 0 reported, 1 refused since the two loops do not end with the same weights, 2 a key or value not allowed.
+All other keys are those of `gyral train`: optimizer=adam, threads=1, model.cell.lambd=1, callbacks=none.
+With task=… there are no cases, and the sizes are those of the configuration.
+Exit status: 0 success, 1 the two loops end with different weights, 2 a key or value is not allowed.
 """
 
 import json
@@ -41,13 +41,15 @@ from rich.table import Table
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks import cells
-from gyral import runs
-from gyral.config import command_line as cli
+from gyral.config import resolvers as resolvers  # registers the resolvers of the configuration
+from gyral.config.errors import describe
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import Batch, ShuffledBatches
+from gyral.runs.directory import Run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
+from gyral.training.loggers import open_loggers
 
 CASES = {
     "recall": ("task=recall", "task.length=50", "task.batch_size=128", "model.cell.hidden_size=50"),
@@ -58,12 +60,12 @@ CASES = {
         "task.recalled=1",
         "task.batch_size=2",
         "model.cell.hidden_size=4",
-        "threads=1",  # there is nothing to share
+        "threads=1",  # too small for several threads
     ),
 }
-TURN = 5  # steps that one loop takes before it is the other's turn
-OURS = ("logger", "scheduler", "trainer.max_steps", "trainer.val_check_interval", "callbacks.checkpoints.every")
-COLUMNS = {  # of the table: key of the row and format
+STRETCH = 5  # steps of one loop before the other loop runs
+RESERVED = ("logger", "scheduler", "trainer.max_steps", "trainer.val_check_interval", "callbacks.checkpoints.every")
+COLUMNS = {  # titles of the table, with key of the row and format
     "bare ms": ("bare_ms", ".2f"),
     "training ms": ("training_ms", ".2f"),
     "training ×": ("ratio", ".3f"),
@@ -76,7 +78,7 @@ COLUMNS = {  # of the table: key of the row and format
 
 
 class Settings(NamedTuple):
-    """The command line. `overrides`: what goes to the configuration of the runs."""
+    """The options of the command line; `overrides` are those of the runs' configuration."""
 
     case: tuple[str, ...] = tuple(CASES)
     model: tuple[str, ...] = ("rum",)
@@ -87,21 +89,25 @@ class Settings(NamedTuple):
 
 
 def parse(arguments: list[str]) -> Settings:
-    """Read key=value arguments; `OptionError` at the first that is not allowed."""
+    """Parse key=value arguments.
+
+    Raises:
+        UserError: A key or value is not allowed.
+    """
     given: dict[str, Any] = {"overrides": ()}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not (key and equals):
-            raise OptionError(f"{argument}: must be key=value, see --help")
-        if key in OURS:
-            raise OptionError(f"{argument}: is set by the benchmark")
+            raise UserError(f"{argument}: must be key=value, see --help")
+        if key in RESERVED:
+            raise OptionError(key, value, "is set by the benchmark")
         if key in ("case", "model"):
             given[key] = tuple(dict.fromkeys(value.split(",")))
         elif key in ("steps", "rounds"):
             given[key] = check_integer(key, int(value) if value.isdecimal() else value)
         elif key == "json":
             if not value or Path(value).is_dir() or not Path(value).absolute().parent.is_dir():
-                raise OptionError(f"json={value}: must be the path of a file, in a folder that exists")
+                raise OptionError(key, value, "must be the path of a file in an existing folder")
             given[key] = value
         else:
             given["overrides"] += (argument,)
@@ -114,10 +120,10 @@ def parse(arguments: list[str]) -> Settings:
 
 
 def compose_run(case: str, model: str, settings: Settings) -> DictConfig:
-    """Return the configuration of a run that takes every round's steps and one more.
+    """Return the configuration of a run with the steps of all rounds and one more.
 
     Raises:
-        OptionError: an option that does not exist or is not allowed.
+        UserError: An option does not exist, or its value is not allowed.
     """
     overrides = [f"model={model}", *CASES.get(case, ()), "trainer.accelerator=cpu", *settings.overrides, "logger=none"]
     try:
@@ -125,21 +131,21 @@ def compose_run(case: str, model: str, settings: Settings) -> DictConfig:
             config = compose("train", overrides)
         OmegaConf.resolve(config)
     except (HydraException, OmegaConfBaseException) as error:
-        raise OptionError(cli.describe(error)) from error
-    # one more step: validation and checkpoint are due after it, when the timing is over
+        raise UserError(describe(error)) from error
+    # one more step: validation and checkpoint follow it, after the timing
     config.trainer.max_steps = config.trainer.val_check_interval = (settings.rounds + 2) * settings.steps + 1
     OmegaConf.update(config, "trainer.limit_val_batches", 1, force_add=True)
     if "checkpoints" in (config.callbacks or {}):
         config.callbacks.checkpoints.every = config.trainer.max_steps
     if settings.steps % config.trainer.log_every_n_steps:
-        logged = config.trainer.log_every_n_steps
-        raise OptionError(f"steps={settings.steps}: must be a multiple of trainer.log_every_n_steps, {logged}")
-    build.build_task(config)  # tells what is not allowed before anything is measured
+        reason = f"must be a multiple of trainer.log_every_n_steps, {config.trainer.log_every_n_steps}"
+        raise OptionError("steps", settings.steps, reason)
+    build.build_task(config)  # reports wrong options before any measurement
     return config
 
 
 class BareLoop:
-    """The same training written down: the weights, optimizer and clipping of a run, and nothing around them."""
+    """A plain training loop with the weights, optimizer and clipping of a run."""
 
     def __init__(self, config: DictConfig, task: SequenceTask) -> None:
         self.task = build.build_task(config)
@@ -149,7 +155,7 @@ class BareLoop:
         self.clip = config.trainer.gradient_clip_val
 
     def train(self, batches: list[Batch]) -> None:
-        """Take one step a batch."""
+        """Take one step per batch."""
         for batch in batches:
             loss = self.task.loss(self.task(batch), batch)
             loss.backward()
@@ -160,7 +166,7 @@ class BareLoop:
 
 
 class Stopwatch(Profiler):
-    """Adds up the seconds spent in each of Lightning's actions, without the actions inside them."""
+    """Sums the seconds spent in each of Lightning's actions, excluding nested actions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,19 +179,19 @@ class Stopwatch(Profiler):
         self._open.append((action_name, self._last))
 
     def stop(self, action_name: str) -> None:
-        if self._open:  # else it began before the watch was put into the trainer
+        if self._open:  # otherwise the action began before the trainer had this profiler
             self._switch()
             self._open.pop()
 
     def _switch(self) -> None:
-        """Book the time since the last switch on the action that ran."""
+        """Add the time since the last switch to the action that ran."""
         now = time.perf_counter()
         if self._open:
             self.seconds[self._open[-1][0]] += now - self._last
         self._last = now
 
     def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function as an action of its own."""
+        """Return the function as a separate action."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
             with self.profile(name):
@@ -194,15 +200,16 @@ class Stopwatch(Profiler):
         return timed
 
     def total(self, prefix: str) -> float:
-        """Return the seconds of the actions whose names begin so."""
+        """Return the seconds of all actions whose names start with `prefix`."""
         return sum(seconds for name, seconds in self.seconds.items() if name.startswith(prefix))
 
 
 class TimedBatches:
-    """A run's training batches. Every few steps the trainer waits for its next one while the bare loop, too, trains
-    on the same batches, so that what else the machine does hits both loops.
+    """The training batches of a run, which time the trainer and the bare loop.
 
-    After the rounds, the first of which warms up, a stopwatch tells for as many steps where the time goes.
+    Every few steps the trainer waits for its next batch while the bare loop trains on the same batches, so that other
+    load on the machine affects both loops. The first round is a warm-up. After the rounds a stopwatch measures, for as
+    many steps, how the time is spent.
     """
 
     def __init__(self, batches: ShuffledBatches, trainer: Trainer, bare: BareLoop, settings: Settings) -> None:
@@ -231,19 +238,19 @@ class TimedBatches:
 
     def _round(self, stream: Iterator[Batch]) -> Iterator[Batch]:
         training = bare = data = 0.0
-        for first in range(0, self.settings.steps, TURN):
+        for first in range(0, self.settings.steps, STRETCH):
             random_state = torch.get_rng_state()
             served: list[Batch] = []
             start = time.perf_counter()
-            for _ in range(min(TURN, self.settings.steps - first)):
-                asked = time.perf_counter()
+            for _ in range(min(STRETCH, self.settings.steps - first)):
+                requested = time.perf_counter()
                 batch = next(stream)
-                data += time.perf_counter() - asked
+                data += time.perf_counter() - requested
                 served.append(batch)
                 yield batch
-            # the trainer has finished the last step and asks for the next batch
+            # the trainer has finished the last step and requests the next batch
             training += time.perf_counter() - start
-            torch.set_rng_state(random_state)  # zoneout and dropout draw the same again
+            torch.set_rng_state(random_state)  # zoneout and dropout draw the same masks
             start = time.perf_counter()
             self.bare.train(served)
             bare += time.perf_counter() - start
@@ -262,7 +269,7 @@ class TimedBatches:
         task.log, task.log_row = log, log_row
 
     def figures(self) -> dict[str, float]:
-        """Return medians in milliseconds a step, the first round left out, and where the added ones go."""
+        """Return medians in milliseconds per step without the first round, and the parts of the overhead."""
         bare, training, data = (statistics.median(m[1:]) for m in (self.bare_ms, self.training_ms, self.data_ms))
         callbacks, logging = (1000 * self.stopwatch.total(p) / self.settings.steps for p in ("[Callback]", "logging"))
         return {
@@ -278,13 +285,13 @@ class TimedBatches:
 
 
 def measure(case: str, model: str, config: DictConfig, settings: Settings) -> dict[str, Any] | None:
-    """Train one run in a temporary directory; return its row, None where the loops end with different weights."""
-    usual_threads = torch.get_num_threads()
-    build.prepare(config)
+    """Train one run in a temporary directory; return its row, or None if the loops end with different weights."""
+    original_threads = torch.get_num_threads()
+    build.configure_process(config)
     task = build.build_task(config)
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(sys.stderr):  # where the progress bar is drawn
-        run = runs.Run(Path(folder), config)
-        with build.build_loggers(config, run, resumed_at=0) as loggers:
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(sys.stderr):  # the stream of the progress bar
+        run = Run(Path(folder), config)
+        with open_loggers(run, resumed_at=0) as loggers:
             trainer = build.build_trainer(config, run.directory, loggers)
             timed: list[TimedBatches] = []
             make_batches = task.data.train_dataloader
@@ -296,7 +303,7 @@ def measure(case: str, model: str, config: DictConfig, settings: Settings) -> di
             task.data.train_dataloader = train_dataloader
             trainer.fit(task, datamodule=task.data)
     threads = torch.get_num_threads()
-    torch.set_num_threads(usual_threads)
+    torch.set_num_threads(original_threads)
     if not timed[0].same_weights:
         return None
     batch_size, time_steps = timed[0].shape
@@ -312,7 +319,7 @@ def measure(case: str, model: str, config: DictConfig, settings: Settings) -> di
 
 
 def provenance(settings: Settings) -> dict[str, Any]:
-    """Return what the figures depend on besides the case: rounds, options, machine, versions, commit, date."""
+    """Return the conditions of the measurement: rounds, options, machine, versions, commit, date."""
     about = cells.provenance(cells.Settings())
     return {
         "steps": settings.steps,
@@ -325,7 +332,7 @@ def provenance(settings: Settings) -> dict[str, Any]:
 
 
 def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) -> None:
-    """Print the table, which is Markdown, and append the rows to the file at `path` if there is one."""
+    """Print the rows as a Markdown table, and append them to the file at `path` if it is not None."""
     table = Table(box=box.MARKDOWN)
     for title in ("case", "model", "B × T × N", "threads", *COLUMNS):
         table.add_column(title, justify="right" if title in COLUMNS else "left", no_wrap=True)
@@ -334,17 +341,17 @@ def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) 
         figures = (format(row[key], form) for key, form in COLUMNS.values())
         table.add_row(row["case"], row["model"], sizes, str(row["threads"]), *figures)
     console = Console(highlight=False)
-    console.width = max(console.width, 160)  # a pipe counts as 80 columns wide, which would cut figures off
+    console.width = max(console.width, 160)  # rich assumes 80 columns for a pipe, which would truncate figures
     console.print(table)
-    told = ", ".join(f"{key}={value}" for key, value in about.items() if value != "")
-    console.print("Milliseconds a training step; validation and checkpoints are left out.", told, soft_wrap=True)
+    conditions = ", ".join(f"{key}={value}" for key, value in about.items() if value != "")
+    console.print("Milliseconds per training step, without validation and checkpoints.", conditions, soft_wrap=True)
     if path is not None:
         with Path(path).open("a") as file:
             file.writelines(json.dumps(row | about) + "\n" for row in rows)
 
 
 def main(arguments: list[str]) -> int:
-    """Check, measure, report; return the exit status."""
+    """Measure and report; return the exit status."""
     if {"-h", "--help"} & set(arguments):
         print(__doc__)
         return 0
@@ -357,10 +364,10 @@ def main(arguments: list[str]) -> int:
             row = measure(case, model, config, settings)
             if row is None:
                 name = " ".join(filter(None, (case, model)))
-                print(f"refused: {name}: training and the bare loop end with different weights", file=sys.stderr)
+                print(f"No figures: {name}: training and the bare loop end with different weights", file=sys.stderr)
                 return 1
             rows.append(row)
-    except OptionError as error:
+    except UserError as error:
         print(error, file=sys.stderr)
         return 2
     report(rows, provenance(settings), settings.json)

@@ -1,11 +1,12 @@
-"""`python -m src.generate` in a checkout where nothing is installed."""
+"""`python -m src.generate` in a checkout without installation."""
 
+import os
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], os.environ.get("PYTHONPATH"))))
     from gyral.generate import main
 
     main()

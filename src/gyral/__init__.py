@@ -1,1 +1,102 @@
-"""Gyral: recurrent memory experiments. Any cell, any task, any optimizer, one command line."""
+"""Gyral: recurrent memory cells and layers, experiments and their reports.
+
+The names of `__all__` are imported on first access, so that `from gyral import RUM` imports neither Hydra nor
+Lightning.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gyral.cells.base import RecurrentCell
+    from gyral.cells.eurnn import EURNNCell
+    from gyral.cells.external import ExternalCell
+    from gyral.cells.fast_weights import FastWeightsCell
+    from gyral.cells.fs_rnn import FSRNNCell
+    from gyral.cells.full_urnn import FullURNNCell
+    from gyral.cells.goru import GORUCell
+    from gyral.cells.gru import GRUCell
+    from gyral.cells.lstm import LSTMCell
+    from gyral.cells.on_lstm import ONLSTMCell
+    from gyral.cells.rnn import RNNCell
+    from gyral.cells.rum import RUMCell
+    from gyral.cells.urnn import URNNCell
+    from gyral.cells.weinet import WeiNetCell
+    from gyral.nn.layers import EURNN, FSRNN, GORU, GRU, LSTM, ONLSTM, RNN, RUM, URNN, FastWeights, FullURNN, WeiNet
+    from gyral.nn.recurrent import Recurrent
+    from gyral.training.build import load
+
+_MODULES = {
+    "gyral.cells.base": ("RecurrentCell",),
+    "gyral.cells.eurnn": ("EURNNCell",),
+    "gyral.cells.external": ("ExternalCell",),
+    "gyral.cells.fast_weights": ("FastWeightsCell",),
+    "gyral.cells.fs_rnn": ("FSRNNCell",),
+    "gyral.cells.full_urnn": ("FullURNNCell",),
+    "gyral.cells.goru": ("GORUCell",),
+    "gyral.cells.gru": ("GRUCell",),
+    "gyral.cells.lstm": ("LSTMCell",),
+    "gyral.cells.on_lstm": ("ONLSTMCell",),
+    "gyral.cells.rnn": ("RNNCell",),
+    "gyral.cells.rum": ("RUMCell",),
+    "gyral.cells.urnn": ("URNNCell",),
+    "gyral.cells.weinet": ("WeiNetCell",),
+    "gyral.nn.layers": (
+        "EURNN",
+        "FSRNN",
+        "FastWeights",
+        "FullURNN",
+        "GORU",
+        "GRU",
+        "LSTM",
+        "ONLSTM",
+        "RNN",
+        "RUM",
+        "URNN",
+        "WeiNet",
+    ),
+    "gyral.nn.recurrent": ("Recurrent",),
+    "gyral.training.build": ("load",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = [
+    "EURNN",
+    "FSRNN",
+    "GORU",
+    "GRU",
+    "LSTM",
+    "ONLSTM",
+    "RNN",
+    "RUM",
+    "URNN",
+    "EURNNCell",
+    "ExternalCell",
+    "FSRNNCell",
+    "FastWeights",
+    "FastWeightsCell",
+    "FullURNN",
+    "FullURNNCell",
+    "GORUCell",
+    "GRUCell",
+    "LSTMCell",
+    "ONLSTMCell",
+    "RNNCell",
+    "RUMCell",
+    "Recurrent",
+    "RecurrentCell",
+    "URNNCell",
+    "WeiNet",
+    "WeiNetCell",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'gyral' has no attribute '{name}'")
+    globals()[name] = value = getattr(import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

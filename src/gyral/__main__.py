@@ -1,6 +1,7 @@
 """The command `gyral`: `gyral train model=rum task=copy` is `python -m gyral.train model=rum task=copy`."""
 
-import runpy
+import importlib
+import os
 import sys
 
 COMMANDS = {
@@ -11,27 +12,54 @@ COMMANDS = {
     "fetch": "download published corpora",
     "dashboard": "save dashboards in Weights & Biases",
 }
+SUMMARY = "\n".join(f"  {command:10} {summary}" for command, summary in COMMANDS.items())
+HELP = f"""usage: gyral <command> [options]
+
+{SUMMARY}
+
+`gyral <command> --help` lists the options of a command. Tab completion in bash:
+
+  eval "$(gyral -sc install=bash)"
+"""
 
 
 def main() -> None:
     """Run the command that the first argument names."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
-        width = max(map(len, COMMANDS))
-        print("usage: gyral <command> [options]\n")
-        print("\n".join(f"  {command:{width}}  {what}" for command, what in COMMANDS.items()))
-        print("\n`gyral <command> --help` lists the options of a command.")
-        return
-    if name == "--version":
+        print(HELP, end="")
+    elif name == "--version":
         from importlib.metadata import version
 
         print(f"gyral {version('gyral')}")
-        return
-    if name not in COMMANDS:
+    elif name == "-sc":
+        complete()
+    elif name in COMMANDS:
+        module = importlib.import_module(f"gyral.{name}")
+        sys.argv = [str(module.__file__), *sys.argv[2:]]
+        module.main()
+    else:
         print(f"error: {name}: must be one of {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(1)
-    del sys.argv[1]
-    runpy.run_module(f"gyral.{name}", run_name="__main__", alter_sys=True)
+
+
+def complete() -> None:
+    """Answer Hydra's shell completion: print the script that installs it, or the completions of $COMP_LINE.
+
+    Hydra's script calls the first word of the line with `-sc query=bash`, and Hydra strips that word from the line.
+    """
+    command = "train"
+    if sys.argv[2:] == ["query=bash"]:
+        words = os.environ["COMP_LINE"].split()
+        if len(words) == 1 or (os.environ["COMP_LINE"].endswith(words[1]) and len(words) == 2):
+            print(" ".join(COMMANDS))
+            return
+        command = words[1]
+        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].split(maxsplit=1)[1]
+        if command not in COMMANDS or command == "fetch":
+            return
+    sys.argv[0] = "gyral"
+    importlib.import_module(f"gyral.{command}").main()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Download published corpora into the data folder.
 
-python -m src.fetch ptb text8 enwik8 babi
+gyral fetch ptb text8 enwik8 babi
 """
 
 import argparse
@@ -8,15 +8,17 @@ import os
 import sys
 from pathlib import Path
 
-from gyral.config.command_line import INTERRUPTED, describe
-from gyral.core.errors import OptionError
-from gyral.data.download import SOURCES, fetch
+from gyral.config.command_line import INTERRUPTED
+from gyral.config.errors import describe
+from gyral.core.errors import UserError
+from gyral.data.catalogue import CATALOGUE
+from gyral.data.download import fetch
 
 
 def main() -> None:
-    """Fetch the corpora that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m src.fetch", description="Fetch corpora into the data folder.")
-    parser.add_argument("corpora", nargs="+", choices=SOURCES, help=", ".join(SOURCES), metavar="corpus")
+    """Download the corpora that the command line names."""
+    parser = argparse.ArgumentParser(prog="gyral fetch", description="Download corpora into the data folder.")
+    parser.add_argument("corpora", nargs="+", choices=CATALOGUE, help=", ".join(CATALOGUE), metavar="corpus")
     parser.add_argument("--data-dir", type=Path, default=Path(os.environ.get("DATA_DIR", "data")), metavar="FOLDER")
     arguments = parser.parse_args()
     failed = False
@@ -25,7 +27,7 @@ def main() -> None:
             fetch(name, arguments.data_dir)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
-        except (OptionError, OSError) as error:  # the others may be there
+        except (UserError, OSError) as error:  # continue with the other corpora
             print(f"error: {describe(error)}", file=sys.stderr)
             failed = True
     sys.exit(failed)

@@ -1,29 +1,44 @@
-"""Our launchers and sweepers where Hydra finds them: it takes plugins from the namespace hydra_plugins alone."""
+"""Plugins for Hydra, which loads them only from the namespace package hydra_plugins."""
 
-from gyral.sweeps import grid as sweepers
-from gyral.sweeps import launchers
-from gyral.sweeps import optuna as tune
+from pathlib import Path
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from gyral.config.groups import CONFIG_PATH, user_config_path
+from gyral.sweeps import grid, optuna
+from gyral.sweeps.launchers import joblib, local, ray, slurm
 
 
-class Local(launchers.Local):
+class UserConfig(SearchPathPlugin):
+    """The folder conf/ of the current directory adds choices to Gyral's groups; Gyral's own files take precedence."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        user = user_config_path()
+        paths = [entry.path or "" for entry in search_path.get_path() if entry.provider == "main"]
+        if user is not None and Path(CONFIG_PATH) in [Path(path.removeprefix("file://")) for path in paths]:
+            search_path.append("user", f"file://{user}")
+
+
+class Local(local.Local):
     """launcher=local."""
 
 
-class Joblib(launchers.Joblib):
+class Joblib(joblib.Joblib):
     """launcher=joblib."""
 
 
-class Slurm(launchers.Slurm):
+class Slurm(slurm.Slurm):
     """launcher=slurm."""
 
 
-class Ray(launchers.Ray):
+class Ray(ray.Ray):
     """launcher=ray."""
 
 
-class Grid(sweepers.Grid):
-    """A sweep without a sweeper of its own."""
+class Grid(grid.Grid):
+    """The default sweeper."""
 
 
-class Tune(tune.Tune):
-    """sweep=tune."""
+class Tune(optuna.Tune):
+    """The sweeper of sweep=tune."""

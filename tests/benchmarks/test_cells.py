@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import cells, measure
+from benchmarks import cells, measure, plots
 from benchmarks.equivalence import UNUSABLE, disagreements
 from gyral.cells.gru import GRUCell
 
@@ -151,7 +151,7 @@ def test_a_plot_of_growth_has_a_panel_for_each_dimension_that_varies(tmp_path):
         }
         for b, t, n in cells.SIZES["growth"]
     ]
-    cells.plot(rows, str(tmp_path / "growth.svg"))
+    plots.plot(rows, str(tmp_path / "growth.svg"), cells.BASELINE)
     drawn = (tmp_path / "growth.svg").read_text()
     for key in ("steps", "hidden", "batch"):
         assert f"<!-- growth with {key}" in drawn
@@ -162,8 +162,8 @@ def test_a_loop_whose_states_do_not_fit_into_memory_is_left_out():
     assert not cells.fits(cells.Case("rum:lambd=1", "reference"), large)
     assert cells.fits(cells.Case("rum:lambd=1", "reference"), SIZE)
     assert cells.fits(cells.Case("rum:lambd=1", "fused"), large)
-    (line,) = cells.left_out(cells.parse(["model=rum:lambd=1"]), large)
-    assert line == "rum:lambd=1 reference is left out: it would keep 256512 GB."
+    (line,) = cells.omitted_cases(cells.parse(["model=rum:lambd=1"]), large)
+    assert line == "rum:lambd=1 reference is omitted: it would keep 256512 GB."
 
 
 @pytest.mark.slow
@@ -186,9 +186,9 @@ def test_fewer_steps_are_compared_where_rounding_makes_the_reference_useless(mon
 
     monkeypatch.setattr(cells, "disagreements", fake)
     makers = {cells.Case("gru", "fused"): partial(cells.build_cell, cells.Case("gru", "fused"), 3, 12)}
-    assert list(cells.refusals(makers, SIZE._replace(steps=100))) == []
-    assert tried == [100] * cells.DRAWS + [50] * cells.DRAWS + [25]
-    (line,) = cells.refusals(makers, SIZE._replace(steps=39))  # half of which would be too few
+    assert list(cells.disagreeing_cases(makers, SIZE._replace(steps=100))) == []
+    assert tried == [100] * cells.CHECK_DRAWS + [50] * cells.CHECK_DRAWS + [25]
+    (line,) = cells.disagreeing_cases(makers, SIZE._replace(steps=39))  # half of which would be too few
     assert line == f"gru: {UNUSABLE}: relative error 1"
 
 

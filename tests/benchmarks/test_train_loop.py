@@ -94,7 +94,7 @@ def test_refuses_when_the_loops_train_differently(capsys, monkeypatch, tmp_path,
     assert train_loop.main([*RECALL, "trainer.gradient_clip_val=0.001", f"json={path}"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "refused: recall gru: training and the bare loop end with different weights" in captured.err
+    assert "No figures: recall gru: training and the bare loop end with different weights" in captured.err
     assert not path.exists()
 
 

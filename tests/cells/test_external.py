@@ -127,9 +127,9 @@ def test_zoneout_and_dropout_are_those_of_the_hidden_vector() -> None:
                 torch.testing.assert_close(hidden, 0.3 * state.hidden + 0.7 * new)
         cell = ExternalCell(X, 40, cell="torch.nn.LSTMCell", recurrent_dropout=0.3)
         cell.load_state_dict(plain.state_dict())
-        context = cell.sequence_constants(50)
-        dropped, _ = cell.step(inputs, state, context)
-        expected, _ = plain(inputs, state._replace(hidden=state.hidden * context.drop.value))
+        masks = cell.sequence_constants(50)
+        dropped, _ = cell.step(inputs, state, masks)
+        expected, _ = plain(inputs, state._replace(hidden=state.hidden * masks.recurrent_dropout.value))
         assert torch.equal(dropped, expected)
 
 

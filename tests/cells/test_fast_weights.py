@@ -15,7 +15,7 @@ from gyral.cells import fast_weights
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
-from gyral.ops.associations import Associations
+from gyral.ops.fast_weights import FastWeights
 
 X, N, BATCH, STEPS = 4, 6, 3, 9  # longer than N
 BACKENDS = ("reference", "fused")
@@ -131,7 +131,7 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(backend: str) -> None:
     cell = randomized(recurrent_dropout=probability).train()
     inputs, state = random_run()
     torch.manual_seed(3)
-    mask = cell.sequence_constants(STEPS, BATCH).drop.value
+    mask = cell.sequence_constants(STEPS, BATCH).recurrent_dropout.value
     assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
     torch.manual_seed(3)
     with torch.no_grad():
@@ -154,7 +154,7 @@ def test_fused_equals_reference_on_short_and_long_sequences(steps: int, inner_st
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_noise_of_the_fused_path_is_the_references() -> None:
+def test_masks_of_the_fused_path_are_the_references() -> None:
     cell = randomized(zoneout=0.3, recurrent_dropout=0.2).train()
     inputs, state = random_run()
     results = []
@@ -246,16 +246,16 @@ def test_the_fused_path_builds_no_matrix_within_the_sequence(monkeypatch: pytest
     inputs = torch.randn(steps, batch, X, requires_grad=True)
     state = cell.init_state(batch)
     large = LargeOutputs(batch * size * size)
-    build = Associations.matrix
+    build = FastWeights.matrix
     built = []
 
-    def build_unwatched(self: Associations, counts: Tensor | None = None) -> Tensor:
+    def build_unwatched(self: FastWeights, counts: Tensor | None = None) -> Tensor:
         large.watching = False
         built.append(build(self, counts))
         large.watching = True
         return built[-1]
 
-    monkeypatch.setattr(Associations, "matrix", build_unwatched)
+    monkeypatch.setattr(FastWeights, "matrix", build_unwatched)
     with large:
         outputs, final = run(cell, "fused", inputs, state)
         outputs.square().sum().backward()
@@ -272,12 +272,12 @@ def test_the_fused_path_builds_no_matrix_within_the_sequence(monkeypatch: pytest
 def test_no_training_call_leaves_anything_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[weakref.ref] = []
 
-    class Watched(Associations):
+    class Watched(FastWeights):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             watched.extend((weakref.ref(self), weakref.ref(self._store), weakref.ref(self._store.vectors)))
 
-    monkeypatch.setattr(fast_weights, "Associations", Watched)
+    monkeypatch.setattr(fast_weights, "FastWeights", Watched)
     cell = FastWeightsCell(X, N)
     model = Recurrent(lambda _: cell, X, backend="fused")
     optimizer = torch.optim.SGD(cell.parameters(), lr=1e-3)
@@ -314,12 +314,12 @@ def test_no_training_call_leaves_anything_behind(monkeypatch: pytest.MonkeyPatch
 def test_what_no_backward_pass_has_seen_is_freed(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stores: list[weakref.ref] = []
 
-    class Watched(Associations):
+    class Watched(FastWeights):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             stores.append(weakref.ref(self._store))
 
-    monkeypatch.setattr(fast_weights, "Associations", Watched)
+    monkeypatch.setattr(fast_weights, "FastWeights", Watched)
     cell = FastWeightsCell(X, N)
     gc.disable()
     try:

@@ -129,7 +129,7 @@ class Echo(RecurrentCell):
     def project(self, inputs: Tensor) -> Tensor:
         return inputs
 
-    def step(self, projected: Tensor, state: HiddenState, context: DropoutMasks) -> tuple[Tensor, HiddenState]:
+    def step(self, projected: Tensor, state: HiddenState, constants: DropoutMasks) -> tuple[Tensor, HiddenState]:
         self.seen.append(projected)
         return torch.ones_like(state.hidden), HiddenState(state.hidden + 1)
 
@@ -193,8 +193,8 @@ def test_zoneout_of_the_inner_cells_keeps_their_state_in_training(part: str) -> 
 
 def test_zoneout_masks_differ_from_step_to_step_and_from_cell_to_cell() -> None:
     cell = FSRNNCell(X, 50, partial(LSTMCell, zoneout=0.5), partial(LSTMCell, zoneout=0.5))
-    context = cell.sequence_constants(6, 4)
-    masks = [part.masks.keep for part in (*context.fast, context.slow)]
+    constants = cell.sequence_constants(6, 4)
+    masks = [part.masks.zoneout for part in (*constants.fast, constants.slow)]
     for mask in masks:
         assert mask.shape == (6, 4, 50)
         assert len(set(map(tuple, mask.flatten(1).tolist()))) == 6

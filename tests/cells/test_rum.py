@@ -303,7 +303,7 @@ def test_zoneout_keeps_units_in_training_and_mixes_at_test() -> None:
 
 def test_zoneout_draws_anew_at_every_step() -> None:
     cell = RUMCell(X, N, zoneout=0.5).train()
-    keep = cell.sequence_constants(40, BATCH).keep
+    keep = cell.sequence_constants(40, BATCH).zoneout
     assert keep.shape == (40, BATCH, N)
     assert all(not torch.equal(keep[time], keep[time + 1]) for time in range(39))
 

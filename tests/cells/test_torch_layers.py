@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import LayerCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.rnn import RNNCell
+from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from gyral.ops.scan import Shared
 
 X, N, BATCH, STEPS = 5, 7, 4, 9
 TOLERANCE = 1e-6
@@ -21,7 +22,7 @@ TOLERANCE = 1e-6
 class Twin(NamedTuple):
     """A cell, torch's layer and torch's one-step module of the same formula."""
 
-    cell: type[LayerCell]
+    cell: type[TorchLayerCell]
     layer: Callable[..., nn.RNNBase]
     single: Callable[..., nn.RNNCellBase]
     options: dict[str, Any]
@@ -43,7 +44,7 @@ TWINS = [
 every_twin = pytest.mark.parametrize("twin", TWINS, ids=str)
 
 
-def random_state(cell: LayerCell) -> Any:
+def random_state(cell: TorchLayerCell) -> Any:
     state = cell.init_state(BATCH)
     return type(state)(*(0.5 * torch.randn_like(leaf) for leaf in state))
 
@@ -129,7 +130,7 @@ def test_initialization_is_torchs(twin: Twin) -> None:
     ("name", "value"),
     [("input_size", 0), ("input_size", 2.0), ("hidden_size", 0), ("hidden_size", "7"), ("bias", 1), ("bias", "no")],
 )
-def test_bad_options_are_refused_in_one_line(cell: type[LayerCell], name: str, value: Any) -> None:
+def test_bad_options_are_refused_in_one_line(cell: type[TorchLayerCell], name: str, value: Any) -> None:
     with pytest.raises(OptionError) as caught:
         cell(**{"input_size": X, "hidden_size": N, name: value})
     assert str(caught.value).startswith(f"{name}={value}: ")
@@ -263,12 +264,12 @@ def test_the_lstms_hidden_vector_is_that_of_the_new_cell_vector(training: bool, 
 
 def test_zoneout_masks_differ_from_step_to_step() -> None:
     cell = LSTMCell(X, N, zoneout=0.5, zoneout_cell=0.5)
-    noise, keep_cell = cell.sequence_constants(STEPS, 20)
-    for mask in (noise.keep, keep_cell):
+    masks, zoneout_cell = cell.sequence_constants(STEPS, 20)
+    for mask in (masks.zoneout, zoneout_cell):
         assert mask.shape == (STEPS, 20, N)
         assert len(set(map(tuple, mask.flatten(1).tolist()))) == STEPS
-    assert not torch.equal(noise.keep, keep_cell)
-    assert cell.eval().sequence_constants(STEPS, 20).keep_cell is None
+    assert not torch.equal(masks.zoneout, zoneout_cell)
+    assert cell.eval().sequence_constants(STEPS, 20).zoneout_cell is None
 
 
 @pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
@@ -295,18 +296,18 @@ def test_orthogonal_initialization(width: int, bias: bool, layer_norm: bool) -> 
 
 
 @pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
-def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[LayerCell]) -> None:
+def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[TorchLayerCell]) -> None:
     rows, size, probability = 30, 40, 0.4
     model = Recurrent(lambda width: cell(width, size, recurrent_dropout=probability).double(), X, backend="reference")
     made = model.cells[0]
     entered: list[Tensor] = []
-    recur = made.recur
+    project_hidden = made.project_hidden
 
-    def watch(hidden: Tensor, noise: Any) -> Tensor:
-        entered.append((hidden, made.apply_recurrent_dropout(hidden, noise)))
-        return recur(hidden, noise)
+    def watch(hidden: Tensor, masks: Any) -> Tensor:
+        entered.append((hidden, made.apply_recurrent_dropout(hidden, masks)))
+        return project_hidden(hidden, masks)
 
-    made.recur = watch
+    made.project_hidden = watch
     start = type(made.init_state(rows))(*(torch.randn(rows, size).double() for _ in made.init_state(rows)))
     model(torch.randn(STEPS, rows, X).double(), (start,))
     masks = [dropped / hidden for hidden, dropped in entered]
@@ -326,16 +327,16 @@ def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[LayerCel
 
 
 @pytest.mark.parametrize("cell", [LSTMCell, GRUCell])
-def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[LayerCell]) -> None:
+def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[TorchLayerCell]) -> None:
     """With all units dropped, weights see zeros, but what carries the state on, (1 − z) or c, sees it whole."""
     made = cell(X, N, recurrent_dropout=0.5).double()
     state = type(made.init_state(BATCH))(*(torch.randn(BATCH, N).double() for _ in made.init_state(BATCH)))
-    context = made.sequence_constants(BATCH)
-    noise = context if cell is GRUCell else context.masks
-    none = noise._replace(drop=noise.drop._replace(value=torch.zeros(BATCH, N).double()))
+    constants = made.sequence_constants(BATCH)
+    masks = constants if cell is GRUCell else constants.masks
+    none = masks._replace(recurrent_dropout=Shared(torch.zeros(BATCH, N).double()))
     x = torch.randn(BATCH, X).double()
     with torch.no_grad():
-        dropped, _ = made.step(made.project(x), state, none if cell is GRUCell else context._replace(masks=none))
+        dropped, _ = made.step(made.project(x), state, none if cell is GRUCell else constants._replace(masks=none))
         made.layer.weight_hh_l0.zero_()
         expected, _ = made.eval()(x, state)
     torch.testing.assert_close(dropped, expected, rtol=1e-12, atol=1e-12)
@@ -350,7 +351,7 @@ def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[Lay
     ],
     ids=str,
 )  # fmt: skip
-def test_options_that_torch_does_not_have_are_named(cell: type[LayerCell], options: dict[str, Any]) -> None:
+def test_options_that_torch_does_not_have_are_named(cell: type[TorchLayerCell], options: dict[str, Any]) -> None:
     assert cell(X, N).fused_unsupported_reason() is None
     layer = cell.__name__.removesuffix("Cell")
     assert cell(X, N, **options).fused_unsupported_reason() == f"torch.nn.{layer} has no {', '.join(options)}"
@@ -364,7 +365,7 @@ def test_options_that_torch_does_not_have_are_named(cell: type[LayerCell], optio
     ("name", "value"),
     [("layer_norm", 1), ("zoneout", 1.0), ("zoneout", -0.1), ("recurrent_dropout", 1.0), ("recurrent_dropout", "0.1")],
 )
-def test_bad_values_of_these_options_are_refused_in_one_line(cell: type[LayerCell], name: str, value: Any) -> None:
+def test_bad_values_of_these_options_are_refused_in_one_line(cell: type[TorchLayerCell], name: str, value: Any) -> None:
     with pytest.raises(OptionError) as caught:
         cell(X, N, **{name: value})
     assert str(caught.value).startswith(f"{name}={value}: ")

@@ -13,7 +13,7 @@ from gyral.cells.base import HiddenState, RecurrentCell
 from gyral.cells.eurnn import EURNNCell
 from gyral.cells.full_urnn import FullURNNCell
 from gyral.cells.goru import GORUCell
-from gyral.cells.unitary import EUNN, UnitaryCell, turn
+from gyral.cells.unitary import EUNN, UnitaryCell, apply_eunn
 from gyral.cells.urnn import URNNCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
@@ -215,7 +215,7 @@ def test_matrix_is_the_operator(kind: Kind) -> None:
     else:
         matrix = torch.from_numpy(dense_matrix(cell, kind))
         vectors = torch.randn(BATCH, N, dtype=matrix.dtype)
-        applied = turn(cell.eunn(), vectors).detach()
+        applied = apply_eunn(cell.eunn(), vectors).detach()
     torch.testing.assert_close(applied, vectors @ matrix.T, rtol=0, atol=1e-13)
     torch.testing.assert_close(matrix.mH @ matrix, torch.eye(N, dtype=matrix.dtype), rtol=0, atol=1e-13)
 
@@ -226,10 +226,10 @@ def test_a_unit_without_partner_passes_through(kind: Kind) -> None:
     cell = Kind(kind.cell, kind.options | {"capacity": 1}).make(hidden_size=size).double()
     single = torch.zeros(size, dtype=torch.complex128 if kind.is_complex else torch.float64)
     single[-1] = 1.0
-    turned = turn(cell.eunn(), single).detach()
-    last = turned[-1].clone()
-    turned[-1] = 0.0
-    assert turned.count_nonzero() == 0
+    rotated = apply_eunn(cell.eunn(), single).detach()
+    last = rotated[-1].clone()
+    rotated[-1] = 0.0
+    assert rotated.count_nonzero() == 0
     assert last == (torch.polar(torch.ones(1).double(), cell.eunn.omega.detach()[-1:]) if kind.is_complex else 1.0)
 
 
@@ -351,16 +351,16 @@ def test_phases_are_angles(kind: Kind) -> None:
     torch.testing.assert_close(run(cell, inputs, hidden).detach(), before, rtol=0, atol=1e-12)
 
 
-# ---------------------------------------------------------------- noise
+# ---------------------------------------------------------------- masks
 
 
 @pytest.mark.parametrize("kind", COMPLEX, ids=str)
-def test_noise_takes_complex_units_as_one(kind: Kind) -> None:
+def test_masks_treat_complex_units_as_one(kind: Kind) -> None:
     cell = kind.make(zoneout=0.4, recurrent_dropout=0.3).train()
-    noise = cell.sequence_constants(6, BATCH).masks
-    assert noise.keep.shape == (6, BATCH, 2 * N)
-    assert noise.drop.value.shape == (BATCH, 2 * N)
-    for mask in (noise.keep, noise.drop.value):
+    masks = cell.sequence_constants(6, BATCH).masks
+    assert masks.zoneout.shape == (6, BATCH, 2 * N)
+    assert masks.recurrent_dropout.value.shape == (BATCH, 2 * N)
+    for mask in (masks.zoneout, masks.recurrent_dropout.value):
         real, imaginary = mask.chunk(2, dim=-1)
         assert torch.equal(real, imaginary)
         assert real.unique().numel() == 2
@@ -405,7 +405,7 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(kind: Kind) -> None:
     cell = randomized(kind.make(recurrent_dropout=probability)).train()
     inputs, hidden = random_run(cell)
     torch.manual_seed(3)
-    mask = cell.sequence_constants(STEPS, BATCH).masks.drop.value
+    mask = cell.sequence_constants(STEPS, BATCH).masks.recurrent_dropout.value
     assert mask.shape == hidden.shape
     assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
     torch.manual_seed(3)
@@ -413,7 +413,7 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(kind: Kind) -> None:
         outputs = run(cell, inputs, hidden)
     np.testing.assert_allclose(outputs, written_out(kind, cell, inputs, hidden, mask), rtol=0, atol=1e-12)
     # none at test
-    assert cell.eval().sequence_constants(STEPS, BATCH).masks.drop is None
+    assert cell.eval().sequence_constants(STEPS, BATCH).masks.recurrent_dropout is None
 
 
 # ---------------------------------------------------------------- unitary, whatever the optimizer does
@@ -427,7 +427,7 @@ OPTIMIZERS: dict[str, Callable[[Iterator[Tensor]], torch.optim.Optimizer]] = {
 def operator_of(cell: Any) -> tuple[list[nn.Parameter], Callable[[Tensor], Tensor]]:
     """Return the parameters of the cell's unitary matrix alone, and its product with vectors."""
     if isinstance(cell, GORUCell):
-        return list(cell.eunn.parameters()), lambda vectors: turn(cell.eunn(), vectors)
+        return list(cell.eunn.parameters()), lambda vectors: apply_eunn(cell.eunn(), vectors)
     parameters = [p for name, p in cell.named_parameters() if name not in ("weight_ih", "bias")]
     return parameters, lambda vectors: cell.apply_operator(cell.operator(), vectors)
 

@@ -101,7 +101,7 @@ def test_recurrent_dropout_is_of_the_gates_and_the_same_at_all_steps() -> None:
     cell = randomized(recurrent_dropout=probability).train()
     inputs, state = random_run()
     torch.manual_seed(3)
-    mask = cell.sequence_constants(STEPS, BATCH).drop.value
+    mask = cell.sequence_constants(STEPS, BATCH).recurrent_dropout.value
     assert sorted(mask.unique().tolist()) == [0.0, pytest.approx(1 / (1 - probability))]
     torch.manual_seed(3)
     with torch.no_grad():

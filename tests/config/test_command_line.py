@@ -3,16 +3,12 @@
 import json
 import os
 import re
-import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
-from gyral.config import command_line as cli
-from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
+from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, invoke, spawn
 
 CHEAP = (*SMALL_RECALL, "model=rnn")
 
@@ -48,6 +44,8 @@ def test_help_and_cfg_need_no_torch_and_little_time() -> None:
     for group in ("model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks", "experiment"):
         assert re.search(rf"^{group}(/\S+)?: ", report["--help"], re.MULTILINE), group
     assert "python -m src.train model=rum task=copy" in report["--help"]
+    assert re.search(r"^experiment: rum_paper/table1/\{eurnn,.*\}$", report["--help"], re.MULTILINE)
+    assert "_base" not in report["--help"]
     for key in ("max_steps: ", "hidden_size: ", "lr: ", "delay: ", "seed: 1"):
         assert key in report["--help"]
         assert key in report["--cfg"]
@@ -212,38 +210,3 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path: Path
         assert invoke(*CHEAP, f"seed={seed}", f"hydra.run.dir={tmp_path / name}").status == 0
     one, same, other = (json.loads((tmp_path / name / "DONE").read_text()) for name in ("one", "same", "other"))
     assert one["test/loss"] == same["test/loss"] != other["test/loss"]
-
-
-def test_the_data_directory_is_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATA_DIR", "/somewhere/else")
-    assert "data_dir: /somewhere/else" in invoke("--cfg", "job", "--resolve").out
-    monkeypatch.delenv("DATA_DIR")
-    assert "data_dir: data\n" in invoke("--cfg", "job", "--resolve").out
-
-
-@pytest.mark.parametrize(
-    ("override", "shown"),
-    [
-        ("resume=outputs/copy/rum/2026-01-01_10-00-00-123456", "resume=outputs/copy/rum/2026-01-01_10-00-00-123456"),
-        ("resume=outputs/sweep/seed=1,lr=2", "\"resume='outputs/sweep/seed=1,lr=2'\""),
-        ("resume=my runs/it's", "\"resume='my runs/it\\'s'\""),
-    ],
-)
-def test_a_command_that_is_shown_is_what_one_types(override: str, shown: str) -> None:
-    if "\\" not in shown:
-        assert cli.typed([cli.plain(override)]) == shown
-    [word] = shlex.split(cli.typed([cli.plain(override)]))
-    parsed = OverridesParser.create().parse_override(word)
-    assert str(parsed.value()) == override.partition("=")[2]
-
-
-@pytest.mark.parametrize("cell", choices("cell"))
-def test_each_side_of_a_network_of_two_takes_any_models_cell_with_its_options(cell: str) -> None:
-    sides = compose_config("model=lead", f"cell@model.decoder={cell}").model
-    assert sides.decoder == OmegaConf.merge(compose_config(f"model={cell}").model.cell, {"hidden_size": 256})
-    assert sides.encoder._target_ == "gyral.cells.lstm.LSTMCell"
-
-
-def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
-    error = invoke("model=lead", "cell@model.decoder=nope", "task=copy").error
-    assert error == f"cell=nope: must be one of {', '.join(choices('cell'))}"

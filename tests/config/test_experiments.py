@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from gyral.cells.lstm import LSTMCell
+from gyral.config.instantiation import make
 from gyral.reports import catalogue as sweeps
 from gyral.training import build
-from gyral.training.callbacks import Solved, count_parameters
+from gyral.training.callbacks import EarlyStopping
+from gyral.training.callbacks.statistics import count_parameters
 from tests.helpers.running import choices, compose_config
 
 GROUPS = ("table1", "fig4", "table2", "table3", "table3_small")
@@ -102,7 +104,11 @@ def test_rows_of_table_1_have_the_papers_settings(row: str) -> None:
         assert count_parameters(task) == expected_parameters(row, inputs, 50, 10)
     assert (config.task.length, config.task.batch_size, config.trainer.max_steps) == (50, 128, 100_000)
     assert (config.task.train_size, config.task.val_size, config.task.test_size) == (100_000, 10_000, 20_000)
-    assert (task.monitor, task.mode, config.callbacks.solved.at) == ("val/accuracy", "max", 0.999)
+    assert (task.monitor, task.mode, config.callbacks.early_stopping.stopping_threshold) == (
+        "val/accuracy",
+        "max",
+        0.999,
+    )
     assert_rmsprop(task, 0.001)
 
 
@@ -117,7 +123,7 @@ def test_rows_of_figure_4_have_the_papers_settings(row: str) -> None:
     assert count_parameters(task) == expected
     assert (config.task.delay, config.task.batch_size) == (500, 128)
     assert (config.task.train_size, config.task.test_size) == (50_000, 500)
-    assert config.callbacks.solved.at is None
+    assert config.callbacks.early_stopping.stopping_threshold is None
     assert_rmsprop(task, 0.0001 if row == "eurnn" else 0.001)
 
 
@@ -125,7 +131,11 @@ def test_rows_of_figure_4_have_the_papers_settings(row: str) -> None:
 def test_rows_of_table_2_have_the_papers_settings(row: str) -> None:
     config = compose_config(f"experiment={TABLE2}/{row}")
     assert (config.task.size, config.task.batch_size, config.task.validation) == ("10k", 32, "cut")
-    assert (config.model.embedding_size, config.model.cell.hidden_size, config.callbacks.solved.at) == (64, 100, 1.0)
+    assert (
+        config.model.embedding_size,
+        config.model.cell.hidden_size,
+        config.callbacks.early_stopping.stopping_threshold,
+    ) == (64, 100, 1.0)
     words, attention, rotational = row.startswith("word_"), row.endswith("_attention"), row.endswith("_rotational")
     assert (config.task.level, config.task.attention) == (
         "word" if words else "sentence",
@@ -248,6 +258,6 @@ def test_no_two_rows_have_the_same_name(name: str) -> None:
 
 def test_a_row_ends_when_solved_without_the_other_callbacks_too() -> None:
     config = compose_config(f"experiment={TABLE1}/gru", "callbacks=none")
-    (callback,) = (build.make(config, f"callbacks.{name}") for name in config.callbacks)
-    assert isinstance(callback, Solved)
-    assert callback.at == 0.999
+    (callback,) = (make(config, f"callbacks.{name}") for name in config.callbacks)
+    assert isinstance(callback, EarlyStopping)
+    assert callback.threshold == 0.999

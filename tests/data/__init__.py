@@ -1,1 +1,1 @@
-"""Tests of src/data."""
+"""Tests of gyral.data."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data import vocabulary as module
 from gyral.data.vocabulary import END_OF_LINE, UNKNOWN, Decoder, Vocabulary, split_words
 
@@ -75,7 +75,7 @@ def test_256_bytes_and_300_characters_are_told_from_what_is_none_of_them() -> No
     vocabulary = Vocabulary.of(characters, "char")
     assert vocabulary.encode(characters).tolist() == list(range(256))
     for unseen in ("a", "é", "\u0500", "😀"):
-        with pytest.raises(OptionError):
+        with pytest.raises(UserError):
             vocabulary.encode(unseen)
 
 
@@ -87,7 +87,7 @@ def test_blocks_leave_no_seam(monkeypatch: pytest.MonkeyPatch, block: int) -> No
     vocabulary = Vocabulary.of(text, "char")
     assert vocabulary.symbols == expected.symbols
     assert vocabulary.decode(vocabulary.encode(text)) == text
-    with pytest.raises(OptionError, match=r"'x' \(U\+0078\) at position 9 "):
+    with pytest.raises(UserError, match=r"'x' \(U\+0078\) at position 9 "):
         vocabulary.encode("abcdefabcx".replace("e", "é"))
 
 
@@ -103,7 +103,7 @@ def test_an_unseen_symbol_is_named_with_its_place(
     level: str, text: module.Symbols, unseen: module.Symbols, named: str
 ) -> None:
     vocabulary = Vocabulary.of(text, level)
-    with pytest.raises(OptionError, match=rf"^ptb, val split: {named} does not occur .* minimum_count=2") as caught:
+    with pytest.raises(UserError, match=rf"^ptb, val split: {named} does not occur .* minimum_count=2") as caught:
         vocabulary.encode(unseen, "ptb, val split")
     assert "\n" not in str(caught.value)
 

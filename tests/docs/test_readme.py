@@ -9,10 +9,11 @@ from itertools import islice
 import pytest
 from omegaconf import OmegaConf
 
-from gyral.config.command_line import choices, quote
+from gyral.config.groups import choices
+from gyral.config.overrides import quote
 from gyral.generate import LITERAL, choose
 from gyral.reports import catalogue as sweeps
-from gyral.reports import figures
+from gyral.reports.figures import drawing
 from gyral.training import build
 from tests.helpers.running import (
     CONF,
@@ -61,7 +62,7 @@ def test_train_commands_compose_and_build(command: str) -> None:
 def test_report_commands_name_sweeps_and_figures_that_there_are(command: str) -> None:
     allowed = {
         "sweep": [*choices("sweep"), "outputs/sweep"],
-        "figure": figures.NAMES,
+        "figure": drawing.NAMES,
         "run": ["outputs/recall", "outputs/questions", "outputs/norms"],
         "watch": ["true"],
         "runs": ["true"],

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gyral.generation.summaries import Shown, measure, write_page
+from gyral.generation.summary_page import Shown, measure, write_page
 
 SHOWN = Shown(
     place="a.jsonl:1",

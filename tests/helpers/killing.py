@@ -1,9 +1,9 @@
-"""Runs one training again and again in a process of its own, which kills itself (SIGKILL) where it is told to.
+"""Runs a training repeatedly in another process, which kills itself (SIGKILL) at given points.
 
-    python -m tests.killing <directory> '[[["before_update", 5], ["task=copy", …]], …]'
+    python -m tests.helpers.killing <directory> '[[["before_update", 5], ["task=copy", …]], …]'
 
-A child is forked for each pair of a point and arguments, so that torch is imported once. A point is a name below and a
-number of optimizer steps taken; null lets the run end. Prints the children's exit statuses as JSON.
+A child is forked for each pair of a point and arguments, so that torch is imported once. A point is one of the names
+below and a number of optimizer steps; null: the run is not killed. Prints the exit statuses of the children as JSON.
 """
 
 import functools
@@ -19,9 +19,8 @@ from typing import Any
 import torch
 
 from gyral import train
-from gyral.config import command_line as cli
 from gyral.tasks.base import SequenceTask
-from gyral.training import build, callbacks, loggers
+from gyral.training import callbacks, checkpoints, loggers
 
 
 def die() -> None:
@@ -29,13 +28,13 @@ def die() -> None:
 
 
 def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..., None] = setattr) -> None:
-    """Have this process act, that is die, at a point of a run after so many optimizer steps.
+    """Make this process kill itself, or call another function, at a point of a run after a number of optimizer steps.
 
     Args:
-        point: a name below.
-        step: number of optimizer steps taken.
-        act: what is done.
-        patch: sets an attribute, as `setattr` does.
+        point: one of the names below.
+        step: number of optimizer steps.
+        act: the function to call.
+        patch: sets an attribute, like `setattr`.
     """
 
     def before(owner: type, method: str, due: Callable[..., bool], first: Callable[..., None] | None = None) -> None:
@@ -72,8 +71,8 @@ def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..
 
 
 def arm_replace(step: int, act: Callable[[], None], patch: Callable[..., None], done: bool) -> None:
-    """Act when last.ckpt of a step is written beside, before or right after it is moved to its place."""
-    save = build.SafeCheckpointIO.save_checkpoint
+    """Call a function right before or after the temporary file of a step's last.ckpt replaces the former one."""
+    save = checkpoints.SafeCheckpointIO.save_checkpoint
     replace = os.replace
     under_way: list[int] = []
 
@@ -90,7 +89,7 @@ def arm_replace(step: int, act: Callable[[], None], patch: Callable[..., None], 
         save(io, checkpoint, path, storage_options)
 
     patch(os, "replace", replace_and_act)
-    patch(build.SafeCheckpointIO, "save_checkpoint", wrapped)
+    patch(checkpoints.SafeCheckpointIO, "save_checkpoint", wrapped)
 
 
 def run_child(point: tuple[str, int] | None, arguments: list[str], log: Path) -> int:
@@ -105,10 +104,10 @@ def run_child(point: tuple[str, int] | None, arguments: list[str], log: Path) ->
         sys.argv = ["src/train.py", *arguments]
         status = 0
         try:
-            cli.main(train.train, "train")
+            train.main()
         except SystemExit as end:
             status = int(end.code or 0)
-        except BaseException:  # nothing may leave the child: it would go on with the parent's work
+        except BaseException:  # the child must not continue with the parent's work
             traceback.print_exc()
             status = 99
         sys.stdout.flush()

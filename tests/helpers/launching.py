@@ -28,4 +28,4 @@ class Accident(Callback):
 
 def accident(step: int, name: str, mark: Path) -> str:
     """Return the override that makes a run have one."""
-    return f"+callbacks.accident={{_target_:tests.launching.Accident,step:{step},name:{name},mark:'{mark}'}}"
+    return f"+callbacks.accident={{_target_:tests.helpers.launching.Accident,step:{step},name:{name},mark:'{mark}'}}"

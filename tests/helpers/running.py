@@ -26,12 +26,12 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from gyral import dashboard, evaluate, generate, report, train
-from gyral.config import command_line as cli
-from gyral.config.command_line import choices as choices
+from gyral.config.groups import choices as choices
 from gyral.core.errors import OptionError
 from gyral.data.summaries.corpus import SummaryCorpus
-from gyral.data.text.corpora import Corpus, own_text
-from gyral.models.pointer_generator import PointerGenerator
+from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.synthetic import synthetic_text
+from gyral.models.summarizer import Summarizer
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 
@@ -79,7 +79,7 @@ def small_text(folder: Path, size: int = 3000) -> tuple[str, ...]:
 
     With 3000 characters a pass is 9 steps.
     """
-    (folder / "text.txt").write_text(own_text()[:size])
+    (folder / "text.txt").write_text(synthetic_text()[:size])
     return (*SMALL_TEXT, f"task.corpus.path={folder / 'text.txt'}", f"paths.data_dir={folder}")
 
 
@@ -109,15 +109,15 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 
 def model_for(task: str, cell: str, size: int) -> tuple[str, ...]:
     """Return the overrides of a small model, of a kind that a task takes, with a cell of conf/model."""
-    if get_object(compose_config(f"task={task}").task._target_).model_type is PointerGenerator:
+    if get_object(compose_config(f"task={task}").task._target_).model_type is Summarizer:
         sides = [(f"cell@model.{side}={cell}", f"model.{side}.hidden_size={size}") for side in ("encoder", "decoder")]
-        return ("model=lead", "model.coverage=true", f"model.embedding_size={size}", *sides[0], *sides[1])
+        return ("model=pointer_generator", "model.coverage=true", f"model.embedding_size={size}", *sides[0], *sides[1])
     return f"model={cell}", f"model.cell.hidden_size={size}"
 
 
 def classes_of(task: SequenceTask) -> int:
     """Return how many classes a task's model predicts, of words those of its vocabulary."""
-    if isinstance(task.model, PointerGenerator):
+    if isinstance(task.model, Summarizer):
         return task.model.vocabulary_size
     return (task.model.head or task.model.readout.dense).out_features
 
@@ -135,7 +135,7 @@ def build_or_skip(config: DictConfig) -> Any:
     try:
         return build.build_task(config)
     except OptionError as error:
-        absent = r"name=\w+: \S+ is not there; `make data` fetches it|cnn_dailymail/\S+: no such file"
+        absent = r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it|cnn_dailymail/\S+: no such file"
         if re.search(absent, str(error)):
             pytest.skip(str(error).replace(".of.", "."))
         raise
@@ -216,12 +216,12 @@ SUMMARIES = (
     *(f"task.{name}={value!r}" for name, value in SMALL_SUMMARIES.items() if name != "corpus.part"),
 )
 
-ENTRIES: dict[str, tuple[Any, ...]] = {
-    "train": (train.train, "train"),
-    "evaluate": (evaluate.evaluate, "evaluate"),
-    "generate": (generate.generate, "generate", generate.LITERAL),
-    "report": (report.report, "_report/report"),
-    "dashboard": (dashboard.dashboard, "_report/dashboard"),
+ENTRIES = {
+    "train": train.main,
+    "evaluate": evaluate.main,
+    "generate": generate.main,
+    "report": report.main,
+    "dashboard": dashboard.main,
 }
 
 
@@ -232,7 +232,7 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
     singletons, root = Singleton.get_state(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     loggers = [logging.getLogger(name) for name in list(logging.Logger.manager.loggerDict)]
-    levels = [(logger, logger.level) for logger in loggers]
+    states = [(logger, logger.level, logger.disabled) for logger in loggers]
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     out, err = io.StringIO(), io.StringIO()
     try:
@@ -247,8 +247,9 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         for handler in set(root.handlers) - set(handlers):
             handler.close()
         root.handlers[:], root.level = handlers, level
-        for logger, old in levels:
-            logger.setLevel(old)
+        for logger, old_level, disabled in states:
+            logger.setLevel(old_level)
+            logger.disabled = disabled
         for number, handler in signals.items():
             signal.signal(number, handler)
         Singleton.set_state(singletons)
@@ -261,19 +262,19 @@ def invoke(*arguments: str, entry: str = "train") -> Outcome:
     status, handler = 0, signal.getsignal(signal.SIGINT)
     with as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err):
         try:
-            cli.main(*ENTRIES[entry])
+            ENTRIES[entry]()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         handlers_put_back = signal.getsignal(signal.SIGINT) is handler
     return Outcome(status, out.getvalue(), err.getvalue(), handlers_put_back)
 
 
-def spawn(*arguments: str, **environment: str | None) -> Outcome:
-    """Run `python <arguments>` as a process of its own, without terminal; None removes a variable."""
+def spawn(*arguments: str, cwd: Path = ROOT, **environment: str | None) -> Outcome:
+    """Run `python <arguments>` in a process of its own, without a terminal; None removes an environment variable."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     completed = subprocess.run(
         [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
+        cwd=cwd,
         env={name: value for name, value in variables.items() if value is not None},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -1,9 +1,16 @@
-"""Run directories as a report finds them, written without training."""
+"""Run directories as a report finds them, written without training, and reports of them."""
 
+import itertools
 import json
+import re
 from pathlib import Path
+from typing import Any
 
+import pytest
+from matplotlib.figure import Figure
 from omegaconf import OmegaConf
+
+from tests.helpers.running import invoke
 
 RESULTS = {
     "test/loss": 0.02,
@@ -71,3 +78,27 @@ def write_answers(
         results |= {f"test/{name}": value for name, value in more.items()}
         (run / "DONE").write_text(json.dumps(results))
     return run
+
+
+def report_of(directory: Path) -> tuple[dict[str, list[str]], str]:
+    """Return the cells of each row of the table that is printed, their lines joined, and all that is printed."""
+    outcome = invoke(f"sweep={directory}", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert not outcome.err
+    head, *blocks = re.split(r"\n ─+ *\n", outcome.out)[1:-1]
+    edges = [0, *(match.end() for match in re.finditer(r"\S+(?: \S+)*(?=  |$)", head.splitlines()[-1]))]
+    cells = {}
+    for block in blocks:
+        rows = [line.ljust(edges[-1]) for line in block.splitlines()]
+        # the first column is flush left, the others end where their heads end
+        edges[1] = edges[0] + max(len(re.match(r" .*?(?=  )", row).group()) for row in rows)  # type: ignore[union-attr]
+        parts = [" ".join(filter(None, (row[a:b].strip() for row in rows))) for a, b in itertools.pairwise(edges)]
+        cells[parts[0]] = parts[1:]
+    return cells, outcome.out
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Keep the figures that are drawn from now on."""
+    figures: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    return figures

@@ -119,7 +119,7 @@ def test_a_large_product_takes_all_attention_without_overflow() -> None:
 def test_the_rotation_keeps_the_norm_of_the_query() -> None:
     readout = made(RotationalAttention)
     query, context = torch.randn(2, BATCH, H, dtype=torch.double)
-    turned = readout.turned(query, torch.randn(BATCH, X, dtype=torch.double), context)
+    turned = readout.transform_query(query, torch.randn(BATCH, X, dtype=torch.double), context)
     torch.testing.assert_close(turned.norm(dim=-1), query.norm(dim=-1))
     assert not torch.allclose(turned, query)
 
@@ -168,6 +168,8 @@ def test_tokens_are_dropped_wherever_they_stand() -> None:
 
 
 def test_a_readout_cannot_be_tied() -> None:
-    with pytest.raises(OptionError, match=r"^tied=True: this task's model has no head at every step; must be false$"):
+    with pytest.raises(
+        OptionError, match=r"^tied=True: must be false, because the model has no head at each step "
+    ):
         SequenceModel(gru, OUT, OUT, readout=LastStep, embedding_size=H, tied=True)
     assert isinstance(SequenceModel(gru, OUT, OUT, embedding_size=H, tied=True).head, nn.Linear)

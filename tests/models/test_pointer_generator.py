@@ -15,12 +15,15 @@ from torch.nn import functional as F
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
-from gyral.config.command_line import choices
+from gyral.config.groups import choices
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from gyral.data.summaries.batches import PADDING_ID, START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
+from gyral.data.summaries.batches import START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
+from gyral.data.vocabulary import PADDING_ID
 from gyral.models.beam import BeamSearch
-from gyral.models.pointer_generator import PointerGenerator, extend, mix, repetition, summary_mean
+from gyral.models.pointer_decoder import repetition
+from gyral.models.pointer_generator import PointerGenerator, extend, mix
+from gyral.models.summarizer import summary_mean
 from gyral.nn.recurrent import reorder
 from tests.models.test_beam import plain
 

@@ -278,5 +278,5 @@ def test_weight_drop_draws_recurrent_weights_once_a_sequence(cell: Any, backend:
 def test_weight_drop_is_refused_where_there_is_nothing_to_drop() -> None:
     with pytest.raises(OptionError, match=r"^weight_drop=0.5: EURNNCell has no weights weight_hh; must be 0$"):
         SequenceModel(functools.partial(EURNNCell, hidden_size=N), V, OUT, weight_drop=0.5)
-    with pytest.raises(OptionError, match=r"^backend=graph: has no weight_drop; "):
+    with pytest.raises(OptionError, match=r"^backend=graph: does not support weight_drop; "):
         SequenceModel(gru, V, OUT, weight_drop=0.5, backend="graph")

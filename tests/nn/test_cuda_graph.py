@@ -159,7 +159,7 @@ def test_a_copy_captures_graphs_of_its_own(capture: Capture, duplicate: Callable
 def test_needs_a_gpu() -> None:
     if torch.cuda.is_available():
         model = Recurrent(lambda size: LSTMCell(size, N), X, backend="graph")
-        with pytest.raises(OptionError, match=r"^backend=graph: the model lies on no GPU; allowed there: auto"):
+        with pytest.raises(OptionError, match=r"^backend=graph: the model is not on a GPU; allowed here: auto"):
             model(torch.randn(T, B, X))
     else:
         with pytest.raises(OptionError, match=r"^backend=graph: there is no GPU; allowed here: auto"):

@@ -281,7 +281,7 @@ def test_auto_takes_the_fused_path_where_there_is_one(name: str, caplog: pytest.
     cell = model.cells[0]
     assert model.backend == ("reference" if cell.fused_unsupported_reason() else "fused")
     (record,) = caplog.records
-    assert record.getMessage() == f"{type(cell).__name__} runs on the {model.backend} backend (asked for: auto)"
+    assert record.getMessage() == f"{type(cell).__name__} runs on the {model.backend} backend (requested: auto)"
 
 
 BAD_ARGUMENTS: list[tuple[str, Any]] = [
@@ -377,7 +377,7 @@ class TapeCell(RecurrentCell):
         return {"value": self.write(inputs["value"]), "write": inputs["write"], "unused": None}
 
     def step(
-        self, projected: dict[str, Tensor | None], state: TapeState, context: DropoutMasks
+        self, projected: dict[str, Tensor | None], state: TapeState, constants: DropoutMasks
     ) -> tuple[Tensor, TapeState]:
         assert projected["unused"] is None
         allowed = projected["write"] & (state.filled < self.places)

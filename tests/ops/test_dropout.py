@@ -1,18 +1,16 @@
-"""Zoneout and dropout: masks of the right statistics, the right mixture, the right gradient."""
+"""Random masks: the right statistics, reproducible by seed."""
 
 import pytest
 import torch
-from torch.autograd import gradcheck
 
-from gyral.nn.dropout import SequenceDropout
-from gyral.ops.dropout import dropout_mask, keep_mask, zoneout
+from gyral.ops.dropout import bernoulli_mask, dropout_mask
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_mask_keeps_with_the_probability(probability: float, dtype: torch.dtype) -> None:
+def test_mask_is_one_with_the_probability(probability: float, dtype: torch.dtype) -> None:
     like = torch.full((500, 200), torch.nan, dtype=dtype, requires_grad=True)
-    mask = keep_mask(like, probability)
+    mask = bernoulli_mask(like, probability)
     assert mask.shape == like.shape
     assert mask.dtype == dtype
     assert not mask.requires_grad
@@ -26,41 +24,12 @@ def test_mask_keeps_with_the_probability(probability: float, dtype: torch.dtype)
 
 def test_mask_extremes_and_seed() -> None:
     like = torch.empty(20, 20)
-    assert keep_mask(like, 0.0).count_nonzero() == 0
+    assert bernoulli_mask(like, 0.0).count_nonzero() == 0
     torch.manual_seed(1)
-    first = keep_mask(like, 0.5)
-    assert not torch.equal(keep_mask(like, 0.5), first)
+    first = bernoulli_mask(like, 0.5)
+    assert not torch.equal(bernoulli_mask(like, 0.5), first)
     torch.manual_seed(1)
-    assert torch.equal(keep_mask(like, 0.5), first)
-
-
-def test_a_kept_unit_is_old_and_the_others_are_new() -> None:
-    new, old = torch.randn(2, 6, 5, dtype=torch.float64)
-    mask = keep_mask(new, 0.5)
-    mixed = zoneout(new, old, mask)
-    torch.testing.assert_close(mixed, torch.where(mask.bool(), old, new), rtol=0, atol=1e-15)
-    assert torch.equal(mixed[mask == 0], new[mask == 0])
-    assert torch.equal(zoneout(new, old, 0.0), new)
-
-
-def test_at_test_the_expectation_of_training_is_used() -> None:
-    new, old = torch.randn(2, 3, 4, dtype=torch.float64)
-    torch.testing.assert_close(zoneout(new, old, 0.3), 0.3 * old + 0.7 * new, rtol=0, atol=1e-15)
-    draws = 20000
-    masks = keep_mask(new.expand(draws, 3, 4), 0.3)
-    mean = zoneout(new, old, masks).mean(0)
-    deviation = (old - new).abs() * (0.3 * 0.7 / draws) ** 0.5
-    assert ((mean - zoneout(new, old, 0.3)).abs() <= 4 * deviation).all()
-
-
-def test_gradients() -> None:
-    new, old = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    mask = keep_mask(new, 0.5)
-    assert gradcheck(lambda n, o: zoneout(n, o, mask), (new, old))
-    assert gradcheck(lambda n, o: zoneout(n, o, 0.25), (new, old))
-    grad_new, grad_old = torch.autograd.grad(zoneout(new, old, mask).sum(), (new, old))
-    assert torch.equal(grad_old, mask)
-    assert torch.equal(grad_new, 1 - mask)
+    assert torch.equal(bernoulli_mask(like, 0.5), first)
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
@@ -86,17 +55,3 @@ def test_dropout_without_probability_changes_nothing_and_depends_on_the_seed() -
     assert not torch.equal(dropout_mask(like, 0.5), first)
     torch.manual_seed(1)
     assert torch.equal(dropout_mask(like, 0.5), first)
-
-
-@pytest.mark.parametrize("locked", [False, True])
-def test_dropout_of_a_sequence_drops_others_at_each_step_or_the_same(locked: bool) -> None:
-    dropout = SequenceDropout(0.25, locked)
-    vectors = torch.full((40, 30, 50), 3.0)
-    dropped = dropout(vectors)
-    assert set(dropped.unique().tolist()) == {0.0, 4.0}
-    assert (dropped == dropped[:1]).all().item() == locked
-    assert not (dropped == dropped[:, :1]).all(), "rows are drawn for themselves"
-    draws = 30 * 50 * (1 if locked else 40)
-    assert abs((dropped == 0).double().mean() - 0.25) < 4 * (0.25 * 0.75 / draws) ** 0.5
-    assert dropout.eval()(vectors) is vectors
-    assert SequenceDropout(0.0).train()(vectors) is vectors

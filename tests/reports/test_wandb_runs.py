@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import wandb
 
-from gyral.reports import tables
-from gyral.reports import wandb_runs as remote
+from gyral.reports import wandb_runs
+from gyral.reports.tables.sections import make_sections
 from tests.helpers.running import invoke
 
 STEP = "trainer/global_step"
@@ -60,17 +60,17 @@ def project(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_runs_have_results_curves_and_provenance(project: list[Any]) -> None:
     project += [run(seed=1), run("crashed", seed=2, results=False), run("running", seed=3, results=False)]
-    [done, crashed, running], told = remote.read("me/gyral")
+    [done, crashed, running], told = wandb_runs.read("me/gyral")
     assert not told
     assert (done.state, crashed.state, running.state) == ("DONE", "FAILED", "running at step 40")
-    assert crashed.reason == "crashed; outputs/x has the reason"
+    assert crashed.reason == "crashed; see outputs/x for the reason"
     assert (done.steps, done.seed, done.experiment) == (40, "1", "rum_paper/table1/gru")
     assert done.curves["train/loss"].steps == [5, 10, 40]
     assert "val/loss" not in done.curves or not done.curves["val/loss"].values
     assert (done.provenance.identity, done.provenance.code) == ("id1", "abcdef0123 + uncommitted changes")
-    [section] = tables.sections([done, crashed, running], None)
+    [section] = make_sections([done, crashed, running], None)
     cell = section.tables[0].rows[0][1][0]
-    assert (cell.text, cell.lacks) == ("25.0", ("seed 2 FAILED", "seed 3 running at step 40"))
+    assert (cell.text, cell.missing) == ("25.0", ("seed 2 FAILED", "seed 3 running at step 40"))
     # started here, they would be other runs
     assert not any("hydra.sweep.dir" in command or "resume" in command for command in section.commands)
 
@@ -86,7 +86,7 @@ def test_runs_of_others_are_told(project: list[Any]) -> None:
 def test_projects_that_are_not_there_or_empty_are_told(project: list[Any]) -> None:
     error = invoke("sweep=wandb:me/nothing", entry="report").error
     assert error == "sweep=wandb:me/nothing: cannot be read: Could not find project me/nothing"
-    assert invoke("sweep=wandb:me/gyral", entry="report").error == "sweep=wandb:me/gyral: there is no run there"
+    assert invoke("sweep=wandb:me/gyral", entry="report").error == "sweep=wandb:me/gyral: contains no run"
 
 
 def test_without_a_key_one_is_asked_for(
@@ -94,6 +94,6 @@ def test_without_a_key_one_is_asked_for(
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY")
     monkeypatch.setenv("NETRC", str(tmp_path_factory.mktemp("home") / "none"))
-    monkeypatch.setattr("gyral.training.loggers.has_wandb_key", lambda server: False)
+    monkeypatch.setattr("gyral.reports.wandb_runs.has_wandb_key", lambda server: False)
     error = invoke("sweep=wandb:me/gyral", entry="report").error
     assert error.startswith("sweep=wandb:me/gyral: needs a key of Weights & Biases")

@@ -1,4 +1,4 @@
-"""What a run directory says of itself."""
+"""Run directories: created only for valid configurations, with the provenance of the start that wrote them."""
 
 import json
 from pathlib import Path
@@ -6,16 +6,25 @@ from pathlib import Path
 from tests.helpers.running import SMALL_COPY, invoke
 
 
-def test_a_start_that_came_to_nothing_leaves_no_false_provenance(tmp_path: Path) -> None:
+def test_a_wrong_option_leaves_no_run_directory(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wrong = ("model=rum", "model.backend=fused", "model.cell.lambd=0.5")
+    assert invoke(*SMALL_COPY, *wrong, f"hydra.run.dir={run}").status == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_without_a_checkpoint_leaves_no_false_provenance(tmp_path: Path) -> None:
     where = f"hydra.run.dir={tmp_path}"
-    assert invoke(*SMALL_COPY, "model=rum", "model.backend=fused", "model.cell.lambd=0.5", where).status == 1
-    (tmp_path / "git.diff").write_text("changes of the first start")
+    assert "NonFiniteError" in invoke(*SMALL_COPY, "model=rum", "optimizer.lr=1e30", where).error
+    assert "NonFiniteError" in (tmp_path / "FAILED").read_text()
+    (tmp_path / "git.diff").write_text(str(tmp_path))
     first = json.loads((tmp_path / "provenance.json").read_text())
 
     assert invoke(*SMALL_COPY, "model=gru", where).status == 0
+    assert not (tmp_path / "FAILED").exists()
     second = json.loads((tmp_path / "provenance.json").read_text())
     assert "model=gru" in second["command"]
     assert "model=gru" in (tmp_path / "overrides.yaml").read_text()
     assert second["id"] == first["id"]
     diff = tmp_path / "git.diff"
-    assert not diff.exists() or "changes of the first start" not in diff.read_text()
+    assert not diff.exists() or str(tmp_path) not in diff.read_text()

@@ -16,8 +16,10 @@ import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from omegaconf import OmegaConf
 
-from gyral.sweeps import launchers
-from gyral.sweeps.launchers import share, visible_gpus
+from gyral.sweeps.launchers import joblib
+from gyral.sweeps.launchers.base import execute
+from gyral.sweeps.launchers.gpus import gpus_of_worker, visible_gpus
+from gyral.sweeps.launchers.slurm import Slurm
 from tests.helpers.launching import accident
 from tests.helpers.running import (
     ROOT,
@@ -47,24 +49,24 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Have joblib's workers be this process; return what they are handed. A job of seed 13 loses its process."""
     handed: list[Any] = []
 
-    class Here(launchers.Worker):
+    class Here(joblib.Worker):
         def start(self) -> None:
             pass
 
         def submit(self, job: Any) -> Future[Any]:
-            handed.append((self.place, self.environment, job))
+            handed.append((self.number, self.environment, job))
             future: Future[Any] = Future()
             if "seed=13" in job.overrides:
                 job.directory.mkdir(parents=True, exist_ok=True)
                 future.set_exception(TerminatedWorkerError("exit codes of the workers are {SIGKILL(-9)}"))
             else:
-                future.set_result(launchers.execute(job, quiet=True))
+                future.set_result(execute(job, quiet=True))
             return future
 
         def end(self, kill: bool = False) -> None:
             pass
 
-    monkeypatch.setattr(launchers, "Worker", Here)
+    monkeypatch.setattr(joblib, "Worker", Here)
     return handed
 
 
@@ -78,13 +80,13 @@ def test_what_fails_or_is_lost_is_listed_with_its_reason_and_the_others_are_done
     command = [*COPY, "task=copy", "model=rum", "seed=1,13", "model.cell.hidden_size=1,4"]
     outcome = sweep(*command, directory=tmp_path)
     assert outcome.status == 1
-    end = "error: 3 jobs of 4 failed, see above; the same command tries again what is not DONE\n"
+    end = "error: 3 jobs of 4 failed, see above; the same command retries all that are not DONE\n"
     assert outcome.err.endswith(end)
     listed = outcome.err.partition("Failed:\n")[2].splitlines()[:3]
     assert sum("seed=13" in line and "killed (SIGKILL)" in line for line in listed) == 2
     assert sum(line.endswith("model.cell.hidden_size=1: must be an integer ≥ 2") for line in listed) == 1
     ends = endings(tmp_path)
-    assert (len(ends["DONE"]), len(ends["FAILED"])) == (1, 3)
+    assert (len(ends["DONE"]), len(ends["FAILED"])) == (1, 2)
     assert "killed" in (tmp_path / next(name for name in ends["FAILED"] if "seed=13" in name) / "FAILED").read_text()
 
     handed = len(here)
@@ -102,7 +104,7 @@ def test_cores_and_gpus_are_shared_out_among_workers(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,GPU-7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(launchers, "cores", lambda: 12)
+    monkeypatch.setattr(joblib, "available_cores", lambda: 12)
     command = [*COPY, "task=copy", "model=rnn", "seed=1,2,3,4"]
     assert invoke("-m", "launcher=joblib", *command, f"hydra.sweep.dir={tmp_path}").status == 0
     given = {place: environment for place, environment, _ in here}
@@ -123,7 +125,7 @@ def test_cores_and_gpus_are_shared_out_among_workers(
     ],
 )
 def test_each_worker_has_its_own_gpus(gpus: str, each: float, workers: int, expected: list[str]) -> None:
-    assert ["".join(share(gpus, each, place)) for place in range(workers)] == expected
+    assert ["".join(gpus_of_worker(gpus, each, place)) for place in range(workers)] == expected
 
 
 def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, m
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     config = compose_config("launcher=slurm", "hydra.launcher.slurm_partition=gpu", hydra_too=True)
     options = {str(key): value for key, value in config.hydra.launcher.items() if key != "_target_"}
-    slurm = launchers.Slurm(**options)
+    slurm = Slurm(**options)
     slurm.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
     assert slurm.begin() is None, "all jobs at once"
     handed_in = slurm.submit(["one", "two", "three"])  # type: ignore[list-item]
@@ -283,7 +285,7 @@ def test_signals_stop_the_jobs_after_their_step_and_the_sweep_goes_on_later(
     first.send_signal(signal.SIGINT)
     err = first.communicate()[1]
     assert first.returncode == 130, err
-    assert err.count("Stopping the jobs after their step") == 1
+    assert err.count("Stopping the jobs after their current step") == 1
     assert endings(tmp_path)["FAILED"] == []
     assert len(endings(tmp_path)["DONE"]) < 4
     again = start(*LONGER, directory=tmp_path)
@@ -329,7 +331,7 @@ def test_a_job_that_submitit_requeues_ends_as_one_that_was_never_stopped(tmp_pat
     assert outcome.status == 0, outcome.err
     assert mark.exists()
     (directory,) = (path.parent for path in (tmp_path / "sweep").rglob("DONE"))
-    assert "Going on from" in (directory / "train.log").read_text()
+    assert "Resuming from" in (directory / "train.log").read_text()
     assert any("Requeued job" in path.read_text() for path in (tmp_path / "sweep/.submitit").glob("*log.out"))
     assert invoke(*options, f"hydra.run.dir={tmp_path}/whole").status == 0  # the mark is there: nothing happens
     assert_same_run(directory, tmp_path / "whole")

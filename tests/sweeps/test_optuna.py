@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gyral.sweeps import optuna as tune
-from gyral.training import callbacks
+from gyral.training import loop
 from tests.helpers.launching import accident
 from tests.helpers.running import ROOT, SMALL_COPY, Outcome, compose_config, invoke
 
@@ -40,7 +40,7 @@ def read(directory: Path) -> list[dict[str, str]]:
 def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: Path) -> None:
     outcome = search(tmp_path)
     assert outcome.status == 0, outcome.err
-    assert "model.cell.eta is no option here and is not searched" in outcome.out
+    assert "model.cell.eta is not an option of this configuration and is not searched" in outcome.out
     assert len(read(tmp_path)) == 3
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
     assert {path.parent.name for path in times} == {"trial_0", "trial_1", "trial_2"}
@@ -63,7 +63,7 @@ def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: 
     assert set(summary["importances"]) == {"optimizer.lr", "model.cell.hidden_size"}
     assert sum(summary["importances"].values()) == pytest.approx(1)
     assert summary["trials"] == {"complete": 5}
-    for shown in ("Best trials", "How much each mattered", "Trials: 5 complete", "optimizer.lr"):
+    for shown in ("Best trials", "Importance of each option", "Trials: 5 complete", "optimizer.lr"):
         assert shown in outcome.out
     command = outcome.out.partition("The best: ")[2].strip()
     assert shlex.split(command) == summary["best"]["command"]
@@ -82,7 +82,7 @@ def test_a_trial_that_was_stopped_goes_on_under_its_own_number(tmp_path: Path) -
     assert not list((tmp_path / "one").rglob("DONE"))
     outcome = search(tmp_path / "one", stopped, trials=2)
     assert outcome.status == 0, outcome.err
-    assert outcome.err.count("Going on from") == 1
+    assert outcome.err.count("Resuming from") == 1
     assert search(tmp_path / "whole", stopped, trials=2).status == 0  # the mark is there: nothing happens
     first, second = (read(tmp_path / name) for name in ("one", "whole"))
     assert [trial["state"] for trial in first] == ["COMPLETE", "COMPLETE"]
@@ -114,12 +114,12 @@ def test_a_search_in_which_all_fails_stops_early(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_no_number_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "HOPELESS", 1)
-    monkeypatch.setattr(callbacks, "summarize", lambda trainer: {"monitor": None})
-    monkeypatch.setattr("gyral.report.print_results", lambda *_: None)
+    monkeypatch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
+    monkeypatch.setattr(loop, "summarize", lambda trainer: {"monitor": None})
+    monkeypatch.setattr("gyral.train.print_results", lambda *_: None)
     assert search(tmp_path, trials=1).status == 1
     (trial,) = read(tmp_path)
-    assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is no finite number")
+    assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is not a finite number")
 
 
 def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path
         (["hydra.sweeper.storage=nonsense"], "hydra.sweeper.storage=nonsense: cannot be used"),
         (["hydra.sweeper.sampler._target_=optuna.samplers.None"], "hydra.sweeper.sampler=optuna.samplers.None: Error"),
         (["hydra.sweeper.pruner.n_startup_trials=-1"], "hydra.sweeper.pruner=optuna.pruners.MedianPruner: Error"),
-        (["launcher=slurm"], "hydra.launcher.n_jobs=null: must be a number of trials at once"),
+        (["launcher=slurm"], "hydra.launcher.n_jobs=null: must be a number of simultaneous trials"),
         (["optimizer.lr=0.1", "model.cell.hidden_size=8"], "sweep=tune: nothing to search"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Definitions of W&B sweeps: each is one of conf/sweep or a search, and what its agent would run composes."""
+"""Sweeps for W&B agents: the files are generated from conf/sweep, and the commands of an agent compose."""
 
 import itertools
 import re
@@ -10,8 +10,9 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
-from gyral.config.command_line import choices
+from gyral.config.groups import choices
 from gyral.reports import catalogue as sweeps
+from gyral.sweeps import wandb_agents
 from tests.helpers.running import CONF, compose_config
 
 FILES = sorted((CONF / "wandb").glob("*.yaml"))
@@ -42,6 +43,10 @@ def commands(definition: dict[str, Any]) -> list[list[str]]:
         known["${args_no_hyphens}"] = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
         shown.append(list(itertools.chain.from_iterable(known.get(word, [word]) for word in words)))
     return shown
+
+
+def test_files_are_up_to_date() -> None:
+    assert {path.stem: path.read_text() for path in FILES} == wandb_agents.definitions()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -20,11 +20,13 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral import runs
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, Batch
-from gyral.models.pointer_generator import Predictions
-from gyral.tasks.base import SPLITS, GeneratedData, SequenceTask
+from gyral.data.splits import SPLITS
+from gyral.models.summarizer import Predictions
+from gyral.runs.directory import flatten
+from gyral.tasks.base import SequenceTask
+from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.summarization import SummaryTask
 from gyral.tasks.text import TextTask
 from gyral.training.callbacks import Checkpoints
@@ -86,6 +88,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "corpus.mode": ["sh2s", "s2t"],
     **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
     "decoded": [3],
+    "ngrams": [[1, 3]],
 }
 PLACES = ("corpus.data_dir", "data_dir", "corpus.part")  # where files lie changes nothing
 OF_A_RELEASE = ("generated", "path", "validation", "stand_in")  # of bAbI: changes nothing of what is generated
@@ -118,7 +121,7 @@ def small(task: str, short: bool = True, **options: Any) -> SequenceTask:
 def options_of(task: str) -> list[tuple[str, Any]]:
     """Return a task's options by their dotted names, with the values that its YAML has."""
     container = OmegaConf.to_container(compose_config(f"task={task}").task)
-    found = [(name, value) for name, value in runs.flatten(container) if not name.split(".")[-1].startswith("_")]
+    found = [(name, value) for name, value in flatten(container) if not name.split(".")[-1].startswith("_")]
     assert found
     return found
 
@@ -366,6 +369,8 @@ def effects(task: SequenceTask) -> list[Any]:
     read = [[plain(batch) for batch in loader] for loader in loaders]
     shapes = [(name, value.shape) for name, value in task.model.state_dict().items()]
     found = [*read, task.model.vocabulary_size, classes_of(task), shapes, task.baseline, best_steps(task)]
+    if isinstance(task, TextTask):
+        found.append(task.ngrams)
     if isinstance(task, SummaryTask):
         batch = next(iter(task.data.loader("val")))
         found += [task.loss(uniform(task, batch), batch).item(), vars(task.decoding), task.decoded]

@@ -1,6 +1,7 @@
 """Language modelling: every symbol once, a state that goes on, a loss that no size changes, pictures, bad texts."""
 
 import io
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from gyral.data.batching import IGNORED
+from gyral.data.splits import SPLITS
 from gyral.data.text import ngrams
-from gyral.data.text.corpora import SPLITS, Corpus
+from gyral.data.text.corpora import load_file
+from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.windows import Windows
 from gyral.data.vocabulary import Vocabulary
 from gyral.nn.recurrent import detach
@@ -492,7 +495,7 @@ def test_an_absent_corpus_is_named_with_the_command_that_fetches_it(task: str, t
     overrides = (f"task={task}", "model=gru", "logger=none", f"paths.data_dir={tmp_path}")
     error = invoke(*overrides, f"hydra.run.dir={tmp_path / 'run'}").error
     assert error.startswith(f"task.corpus.name={task}: {tmp_path}/")
-    assert " is not there; `make data` fetches it from http" in error
+    assert f" does not exist; `gyral fetch {task.partition('_')[0]}` downloads it from http" in error
 
 
 def test_the_same_text_in_another_data_folder_is_the_same_run(tmp_path: Path) -> None:
@@ -502,3 +505,20 @@ def test_the_same_text_in_another_data_folder_is_the_same_run(tmp_path: Path) ->
     outcome = invoke(*moved)
     assert outcome.status == 0, outcome.err
     assert "is DONE and is not trained again" in outcome.err
+
+
+def test_a_test_measures_ngram_models_on_the_test_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "cache"))
+    options = (*small_text(tmp_path), "model=gru", "trainer.max_steps=2", f"hydra.run.dir={tmp_path / 'run'}")
+    assert invoke(*options, "task.ngrams=[1,3]").status == 0
+    results = json.loads((tmp_path / "run" / "DONE").read_text())
+    corpus = load_file(tmp_path / "text.txt", tmp_path)
+    scores = ngrams.evaluate(corpus, 3)
+    for order in (1, 3):
+        assert results[f"test/ngram_{order}_bits"] == pytest.approx(scores[order - 1].bits, rel=1e-6)
+        assert results[f"test/ngram_{order}_perplexity"] == pytest.approx(scores[order - 1].perplexity, rel=1e-6)
+    assert "test/ngram_2_bits" not in results
+    assert list((tmp_path / "cache").glob("ngrams-*.json"))
+    assert "val/ngram" not in invoke(f"run={tmp_path / 'run'}", "split=val", entry="evaluate").out
+    # A run that was started without the option is the same run.
+    assert "is DONE and is not trained again" in invoke(*options).err

@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from gyral.config.instantiation import make
 from gyral.core.errors import OptionError
 from gyral.training import build
 from tests.helpers.running import (
@@ -44,7 +45,7 @@ def test_every_cell_learns_every_task(cell: str, task: str) -> None:
     shorten(config, train=100, val=20, test=20)
     built = build_or_skip(config)
     batch = next(iter(built.data.loader("train")))
-    optimizer = build.make(compose_config("optimizer=adam"), "optimizer")(built.parameters())
+    optimizer = make(compose_config("optimizer=adam"), "optimizer")(built.parameters())
     losses = []
     for _ in range(8):
         optimizer.zero_grad()
@@ -275,7 +276,7 @@ def small(overrides: list[str]) -> tuple[str, ...]:
 
 def build_all(config: DictConfig, directory: Path) -> None:
     """Build everything that a run is made of, up to its first batch."""
-    build.prepare(config)
+    build.configure_process(config)
     task = build.build_task(config)
     task.configure_optimizers()
     trainer = build.build_trainer(config, directory, loggers=[])
@@ -301,17 +302,35 @@ def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str
 @pytest.mark.parametrize(
     "case", [case for case in REFUSED if case[1] in SAMPLED], ids=[case[1] for case in REFUSED if case[1] in SAMPLED]
 )
-def test_refusals_are_one_line_on_the_command_line_and_leave_nothing_that_looks_finished(
+def test_refusals_are_one_line_on_the_command_line_and_leave_nothing(
     case: tuple[list[str], str, str], tmp_path: Path
 ) -> None:
     overrides, said, _ = case
-    directory = tmp_path / "run"
     key = said.partition("=")[0]
     base = [override for override in small(overrides) if not override.startswith(f"{key}=")]
-    error = invoke(*base, *overrides, f"hydra.run.dir={directory}").error
+    error = invoke(*base, *overrides, f"hydra.run.dir={tmp_path}/run").error
     assert error.startswith(f"{said}:"), error
-    assert not (directory / "DONE").exists()
-    assert not (directory / "checkpoints").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_that_only_loggers_or_callbacks_read_are_validated_first(tmp_path: Path) -> None:
+    wandb = ("logger=wandb", "logger.wandb.project=[1]")
+    for overrides, said in ((["callbacks=cosines"], "callbacks.cosines: GRUCell"), (wandb, "logger.wandb.project=[1]")):
+        error = invoke(*SMALL_COPY, "model=gru", *overrides, f"hydra.run.dir={tmp_path}/run").error
+        assert error.startswith(f"{said}"), error
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_job_of_a_sweep_leaves_nothing_and_is_listed(tmp_path: Path) -> None:
+    options = ("model=gru", "model.cell.hidden_size=-3,4", "trainer.max_steps=2")
+    outcome = invoke("-m", *SMALL_COPY, *options, f"hydra.sweep.dir={tmp_path}/sweep")
+    assert outcome.status == 1
+    failed = outcome.err.partition("Failed:")[2].splitlines()
+    assert "model.cell.hidden_size=-3" in failed[1]
+    assert failed[1].endswith("model.cell.hidden_size=-3: must be an integer ≥ 1")
+    (directory,) = (path.parent for path in (tmp_path / "sweep").rglob("config.yaml"))
+    assert (directory / "DONE").exists()
+    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
 
 
 def test_a_value_is_refused_where_another_cell_would_take_it() -> None:

@@ -15,11 +15,11 @@ import torch
 from pytorch_lightning import Callback
 from torch import distributed
 
-from gyral.core.collectives import rows_of
+from gyral.core.collectives import local_rows
 from gyral.data.batching import Batch
 from gyral.tasks.base import SequenceTask
-from gyral.training import ddp as processes
-from gyral.training.ddp import Place
+from gyral.training.ddp.cluster import ClusterEnvironment
+from gyral.training.ddp.strategy import DDP
 from tests.helpers.running import (
     SMALL,
     SMALL_COPY,
@@ -66,10 +66,8 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise TimeoutError
 
     before = children()
-    original = processes.DDP.__init__
-    monkeypatch.setattr(
-        processes.DDP, "__init__", lambda *_, **options: original(*_, **options, timeout=timedelta(minutes=1))
-    )
+    original = DDP.__init__
+    monkeypatch.setattr(DDP, "__init__", lambda *_, **options: original(*_, **options, timeout=timedelta(minutes=1)))
     former = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(60 * MINUTES)
     try:
@@ -135,7 +133,7 @@ class Fails(Callback):
 
 
 def fails(rank: int, step: int | str, how: str) -> list[str]:
-    options = {"_target_": "tests.test_ddp.Fails", "rank": rank, "step": step, "how": f"'{how}'"}
+    options = {"_target_": f"{__name__}.Fails", "rank": rank, "step": step, "how": f"'{how}'"}
     return [f"+callbacks.fails.{name}={value}" for name, value in options.items()]
 
 
@@ -147,8 +145,8 @@ def seconds_to_fail(directory: Path) -> float:
 
 def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> None:
     outcome = invoke("-m", *COPY, *TWO, *fails(1, "4,99", "raises"), f"hydra.sweep.dir={tmp_path}/sweep")
-    first, second = sorted((tmp_path / "sweep").rglob(".lock"))
-    failed, done = first.parent, second.parent
+    locks = (tmp_path / "sweep").rglob(".lock")
+    failed, done = sorted((lock.parent for lock in locks), key=lambda directory: (directory / "DONE").exists())
     assert outcome.status == 1
     assert "process 1: LookupError: a test wants it so" in outcome.err
     assert "on_train_batch_start" in (failed / "FAILED").read_text(), "where it happened is not told"
@@ -245,8 +243,9 @@ def test_carried_state_goes_on_in_one_process_where_two_stopped(tmp_path: Path, 
 @pytest.mark.parametrize("how", ["vanishes", "leaves the other waiting"])
 def test_a_process_that_vanishes_ends_the_job_within_seconds(tmp_path: Path, how: str) -> None:
     arguments = [*COPY, *TWO, *fails(1, 4, how), f"hydra.run.dir={tmp_path}"]
-    command = f"import sys; from gyral import train; from gyral.config import command_line as cli; from gyral.training import ddp as processes; processes.GRACE = 3; sys.argv[1:] = {arguments}"
-    outcome = spawn("-c", f"{command}\nif __name__ == '__main__': cli.main(train.train, 'train')")
+    command = f"import sys; from gyral import train; sys.argv[1:] = {arguments}"
+    shorter = "from gyral.training.ddp import peers; peers.GRACE = 3"
+    outcome = spawn("-c", f"{command}; {shorter}\nif __name__ == '__main__': train.main()")
     assert seconds_to_fail(tmp_path) < 30
     assert "process 1 ended with exit status 9" in outcome.error
     assert "process 1 ended with exit status 9" in (tmp_path / "FAILED").read_text()
@@ -257,7 +256,7 @@ def test_a_process_that_vanishes_ends_the_job_within_seconds(tmp_path: Path, how
 def test_two_nodes_keep_one_run(tmp_path: Path) -> None:
     """Both on this machine."""
     arguments = [*COPY, "trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", f"hydra.run.dir={tmp_path}/two"]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(Place().main_port)}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ClusterEnvironment().main_port)}
     with ThreadPoolExecutor() as pool:
         outcomes = list(pool.map(lambda n: spawn("-m", "src.train", *arguments, NODE_RANK=n, **meeting), "01"))
     for outcome in outcomes:
@@ -282,7 +281,7 @@ def test_what_cannot_be_shared_is_refused_in_one_line(tmp_path: Path, overrides:
 @pytest.mark.parametrize(("rows", "sizes"), [(6, [2, 2, 2]), (5, [2, 2, 1]), (1, [1, 0, 0])])
 def test_every_row_is_taken_once(rows: int, sizes: list[int]) -> None:
     batch = Batch(*(torch.arange(rows).view(-1, 1) + offset for offset in (0, 10, 20)))
-    parts = [rows_of(batch, rank, 3) for rank in range(3)]
+    parts = [local_rows(batch, rank, 3) for rank in range(3)]
     assert [len(part.inputs) for part in parts] == sizes
     for whole, *leaves in zip(batch, *parts, strict=True):
         assert torch.equal(torch.cat(leaves), whole)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gyral.training.loggers import MetricsFile, has_wandb_key
+from gyral.runs.wandb_key import has_wandb_key
+from gyral.training.loggers import MetricsFile
 
 
 def rows(path: Path) -> list[dict[str, str]]:

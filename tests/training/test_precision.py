@@ -40,7 +40,7 @@ def train(directory: Path, task: str, model: str, *overrides: str) -> tuple[Any,
         *OWN.get(model, ()),
         *overrides,
     )
-    build.prepare(config)
+    build.configure_process(config)
     built = build.build_task(config)
     losses: list[float] = []
     compute = built.loss

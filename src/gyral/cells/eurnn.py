@@ -1,32 +1,32 @@
-"""Efficient unitary recurrent network."""
+"""Efficient unitary recurrent network (EURNN)."""
 
 from torch import Tensor
 
-from gyral.cells.unitary import EUNN, Turns, UnitaryCell, turn
+from gyral.cells.unitary import EUNN, EUNNFactors, UnitaryCell, apply_eunn
 from gyral.core.checks import check_boolean
 
 
 class EURNNCell(UnitaryCell):
     """EURNN (Jing et al., "Tunable efficient unitary neural networks", ICML 2017):
 
-    h_t = modReLU(W h_{t−1} + V x_t; b), W = D F_L ⋯ F_1 of L layers of N/2 plane rotations.
+    h_t = modReLU(W h_{t−1} + V x_t; b), W = D F_L ⋯ F_1 with L layers of N/2 plane rotations.
 
-    A step costs O(L N) on the reference backend. Where N is odd or, with capacity "fft", no power of two, units without
-    a partner pass through a layer.
+    A step costs O(L N) on the reference backend. If N is odd or, with capacity "fft", not a power of two, some units
+    have no partner in a layer; the layer does not change them.
 
-    Parameters: `eunn.theta`, `eunn.phi`, `eunn.omega` of `gyral.cells.unitary.EUNN`; the others are those of
+    Parameters: `eunn.theta`, `eunn.phi`, `eunn.omega`, see `gyral.cells.unitary.EUNN`; `weight_ih` and `bias`, see
     `gyral.cells.unitary.UnitaryCell`.
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1 units; outputs are 2N wide where they are complex.
-        capacity: L, from 1 to N, layers that pair neighbours (tunable style; N is full capacity); "fft": ⌈log₂ N⌉
+        hidden_size: N ≥ 1 units; the output is 2N wide if they are complex.
+        capacity: L, from 1 to N, layers that pair neighbours (tunable style; N is full capacity), or "fft": ⌈log₂ N⌉
             layers that pair i with i + 2^k (FFT style).
-        is_complex: whether units, rotations and D are complex; False: real, without φ and D.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        is_complex: Whether units, rotations and D are complex. If False they are real, without φ and D.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class EURNNCell(UnitaryCell):
         )
         self.eunn = EUNN(hidden_size, capacity, is_complex)
 
-    def operator(self) -> Turns:
+    def operator(self) -> EUNNFactors:
         return self.eunn()
 
-    def apply_operator(self, operator: Turns, vectors: Tensor) -> Tensor:
-        return turn(operator, vectors)
+    def apply_operator(self, operator: EUNNFactors, vectors: Tensor) -> Tensor:
+        return apply_eunn(operator, vectors)
 
     def phases(self) -> list[Tensor]:
         return self.eunn.phases()

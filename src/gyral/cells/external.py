@@ -1,4 +1,4 @@
-"""Cells of other libraries."""
+"""Cells of other libraries (ExternalCell)."""
 
 import importlib
 from inspect import isclass
@@ -12,28 +12,28 @@ from gyral.core.errors import OptionError
 
 
 class ExternalCell(RecurrentCell):
-    """Any cell that is called as `torch.nn.GRUCell` or `torch.nn.LSTMCell` is, by its dotted name.
+    """Any cell with the interface of `torch.nn.GRUCell` or `torch.nn.LSTMCell`, by its dotted name.
 
-    The class is made with (input_size, hidden_size, **options) and called with an input (B, X) and a state: a tensor
-    (B, H), or a tuple of tensors (B, …) whose first is the hidden vector. It returns the new state, of the same shapes.
-    The package torchrecurrent has some thirty such cells.
+    The class takes (input_size, hidden_size, **options). Its instance takes an input (B, X) and a state, which is a
+    tensor (B, H) or a tuple of tensors (B, …) that starts with the hidden vector, and returns the new state with the
+    same shapes. The package torchrecurrent has about thirty such cells.
 
-    Parameters: those of the cell, in `cell`, as it initializes them.
+    Parameters: those of the cell, in `cell`, with its own initialization.
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, as the cell is told.
-        cell: dotted name of the class, e.g. torch.nn.GRUCell or torchrecurrent.MGUCell.
-        options: further arguments of the class by their names.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; the dropout is that of all h in the cell.
+        hidden_size: N ≥ 1, the second argument of the class.
+        cell: Dotted name of the class, such as torch.nn.GRUCell or torchrecurrent.MGUCell.
+        options: Further keyword arguments of the class.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h everywhere in the cell.
 
     Raises:
-        OptionError: a name that does not import or is no module class, options that it does not take, a cell that
-            cannot be called like that.
+        OptionError: The name does not import or is not a module class, the class does not accept the options, or the
+            cell does not have this interface.
     """
 
     class State(NamedTuple):
-        """Hidden vector (B, H), and what else the cell carries."""
+        """Hidden vector (B, H), and the other tensors of the cell's state."""
 
         hidden: Tensor
         others: tuple[Tensor, ...]
@@ -54,17 +54,17 @@ class ExternalCell(RecurrentCell):
             self.is_single, self.shapes = self._probe()
         except OptionError:
             raise
-        except Exception as error:  # code of others may raise anything
+        except Exception as error:  # a class of another library may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise OptionError(f"cell={cell}: cannot be made or called like torch.nn.GRUCell: {reason}") from error
+            raise OptionError("cell", cell, f"cannot be made or called like torch.nn.GRUCell: {reason}") from error
         self.output_size = self.shapes[0][0]
 
     @torch.no_grad()
     def _probe(self) -> tuple[bool, list[torch.Size]]:
-        """Return whether the state is a single tensor, and the shapes of its tensors for one row.
+        """Return whether the state is a single tensor, and the shapes of its tensors without the batch dimension.
 
         Raises:
-            TypeError: what the cell returns is no state that it takes back.
+            TypeError: The return value of the cell is not a state that the cell accepts.
         """
         inputs = self.zeros(2, self.input_size)
         self.cell.eval()
@@ -96,16 +96,16 @@ class ExternalCell(RecurrentCell):
 
 
 def import_class(name: str) -> type[nn.Module]:
-    """Return the module class of a dotted name.
+    """Import a module class by its dotted name.
 
     Raises:
-        OptionError: it does not import, or is no class of modules.
+        OptionError: The name does not import, or it is not a subclass of `torch.nn.Module`.
     """
     module, _, attribute = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(f"cell={name}: does not import: {error or 'no dotted name of a class'}") from error
+        raise OptionError("cell", name, f"does not import: {error or 'not a dotted name of a class'}") from error
     if not (isclass(found) and issubclass(found, nn.Module)):
-        raise OptionError(f"cell={name}: must be a class of torch.nn.Module")
+        raise OptionError("cell", name, "must be a subclass of torch.nn.Module")
     return found

@@ -1,4 +1,4 @@
-"""Fast weights."""
+"""Recurrent network with fast weights (FW-LN)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
 from gyral.core.checks import check_choice, check_integer, check_real
-from gyral.ops.associations import Associations
+from gyral.ops.fast_weights import FastWeights
 from gyral.ops.scan import scan
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
@@ -22,12 +22,12 @@ class FastWeightsCell(RecurrentCell):
     h_{t+1}^{(0)} = f(W h_t + C x_t)
     h_{t+1}^{(s+1)} = f(LN(W h_t + C x_t + A_t h_{t+1}^{(s)}))       S times     (their equations 1, 2 and 6)
 
-    The state is (h, A) with A (B, N, N). The reference builds A at each step. The fused path never does: it reads
-    A_t h = λ^t A_0 h + η Σ_τ λ^{t−τ} h_τ (h_τ · h) from the hidden vectors of the sequence so far, and builds A once,
-    at the end of the sequence, for the state that is handed on.
+    f is `activation`, LN is layer normalization with gain and bias. The state is (h, A) with A (B, N, N). The reference
+    builds A at each step. The fused path computes A_t h = λ^t A_0 h + η Σ_τ λ^{t−τ} h_τ (h_τ · h) from the hidden
+    vectors of the sequence so far, and builds A only for the final state.
 
     Parameters: `weight_ih` C (N, X), Xavier-uniform; `bias` (N,), zero; `weight_hh` W (N, N), the identity times
-    `recurrent_scale`; `norm`.
+    `recurrent_scale`; `norm`, gain 1 and bias 0.
 
     Args:
         input_size: X ≥ 1.
@@ -35,16 +35,16 @@ class FastWeightsCell(RecurrentCell):
         decay: λ, in [0, 1].
         rate: η ≥ 0.
         inner_steps: S ≥ 1.
-        activation: f, "relu" or "tanh".
-        recurrent_scale: of the initial W; the paper's is 0.05.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; the dropout is that of h in W h.
+        activation: The function f, "relu" or "tanh".
+        recurrent_scale: Scale of the identity that W is initialized to; 0.05 in the paper.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in W h.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     class State(NamedTuple):
-        """Hidden vector (B, N) and fast weights (B, N, N), without the hidden vector's own share."""
+        """Hidden vector (B, N), and fast weights (B, N, N) before this hidden vector is added to them."""
 
         hidden: Tensor
         memory: Tensor
@@ -93,7 +93,7 @@ class FastWeightsCell(RecurrentCell):
     def settle(
         self, projected: Tensor, old: Tensor, constants: DropoutMasks, read: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Return the next hidden vector (B, N), where `read` reads the fast weights."""
+        """Run the inner steps; return the next hidden vector (B, N). `read` multiplies the fast weights by a vector."""
         activation = ACTIVATIONS[self.activation]
         drive = torch.addmm(projected, self.apply_recurrent_dropout(old, constants), self.weight_hh.T)
         hidden = activation(drive)
@@ -105,10 +105,10 @@ class FastWeightsCell(RecurrentCell):
         return None
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        memory = Associations(inputs.shape[0], state.memory, self.decay, self.rate)
+        memory = FastWeights(inputs.shape[0], state.memory, self.decay, self.rate)
 
-        def step(at_a_time: tuple[Tensor, DropoutMasks], state: HiddenState) -> tuple[Tensor, HiddenState]:
-            projected, constants = at_a_time
+        def step(values: tuple[Tensor, DropoutMasks], state: HiddenState) -> tuple[Tensor, HiddenState]:
+            projected, constants = values
             hidden = self.settle(projected, memory.append(state.hidden), constants, memory.read)
             return hidden, HiddenState(hidden)
 

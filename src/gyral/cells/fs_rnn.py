@@ -1,4 +1,4 @@
-"""Fast-slow recurrent networks."""
+"""Fast-slow recurrent network (FS-RNN)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops import fast_slow
@@ -14,7 +15,14 @@ from gyral.ops.dropout import dropout_mask
 
 
 class Constants(NamedTuple):
-    """What `constants` of each cell gave; dropout masks of what goes up to the slow cell, comes down and goes out."""
+    """Constants of each cell, and dropout masks or None.
+
+    Attributes:
+        fast, slow: The return values of `sequence_constants` of the fast cells and of the slow one.
+        up: Dropout mask of the output of the first fast cell, the input of the slow cell.
+        down: Dropout mask of the output of the slow cell, the input of the second fast cell.
+        out: Dropout mask of the output of the last fast cell.
+    """
 
     fast: tuple[Any, ...]
     slow: Any
@@ -24,33 +32,36 @@ class Constants(NamedTuple):
 
 
 class FSRNNCell(RecurrentCell):
-    """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): in a step k fast cells take turns, a slow one has a single turn.
+    """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): each step runs k fast cells and one slow cell.
 
-    h = F_1(dropout(x), h)
-    s, S's output = S(dropout(h))
-    h = F_2(dropout(S's output), h)
-    h = F_i(nothing, h)                                 i = 3 … k
-    output = dropout(h)
+    u, h = F_1(dropout(x), h)
+    v, s = S(dropout(u), s)
+    u, h = F_2(dropout(v), h)
+    u, h = F_i(0, h)                                    i = 3 … k
+    output = dropout(u)
 
-    The fast cells share one state, handed from F_1 to F_k and to F_1 of the next step; S has its own. A cell whose
-    input is nothing gets a single zero, as in the authors' code. Both cells may be any of src/cells, with options of
-    their own, zoneout and layer normalization among them. There is a fused path where both cells have a `turn`: LSTMs,
-    RUM with λ = 0 and the cells with a unitary recurrence.
+    Each cell maps an input and its state to an output and the new state. The fast cells share the state h: F_1 to F_k
+    update it in this order, and F_1 of the next step starts from it. S has its own state s. F_3 to F_k have no input;
+    they read a single zero, as in the authors' code. Fast and slow cells may be any cells, with their own options,
+    including zoneout and layer normalization. There is a fused path if both cells implement
+    `gyral.cells.subcell.SubCellMixin`: LSTMs, RUM with λ = 0 and the cells with a unitary recurrent matrix.
+
+    Parameters: those of the cells, in `fast` and `slow`, with their own initialization.
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: of the fast cells.
-        fast, slow: make a cell from its input size and `hidden_size`, e.g. `partial(LSTMCell, layer_norm=True)`.
-        slow_size: hidden size of the slow cell; `hidden_size` if None.
+        hidden_size: Hidden size of the fast cells.
+        fast, slow: Return a cell for its input size and `hidden_size`, such as `partial(LSTMCell, layer_norm=True)`.
+        slow_size: Hidden size of the slow cell; `hidden_size` if None.
         num_fast: k ≥ 2.
-        dropout: probability, in [0, 1), of all dropouts above, in training.
+        dropout: Probability, in [0, 1), of each of the dropouts, in training.
 
     Raises:
-        OptionError: an option out of its bounds or of another type, a hidden size given to `fast` or `slow` itself.
+        OptionError: An option is out of bounds or has another type, or `fast` or `slow` has a hidden size of its own.
     """
 
     class State(NamedTuple):
-        """States of the fast cells, which is one, and of the slow cell."""
+        """The shared state of the fast cells, and the state of the slow cell."""
 
         fast: Any
         slow: Any
@@ -72,7 +83,9 @@ class FSRNNCell(RecurrentCell):
         for name, factory, size in (("fast", fast, "hidden_size"), ("slow", slow, "slow_size")):
             if "hidden_size" in getattr(factory, "keywords", {}):
                 width = factory.keywords["hidden_size"]  # type: ignore[attr-defined]
-                raise OptionError(f"{name}.hidden_size={width}: the {name} cells get theirs from {size}; set that")
+                raise OptionError(
+                    f"{name}.hidden_size", width, f"{size} determines the size of the {name} cells; set that"
+                )
         self.dropout = check_real("dropout", dropout, minimum=0, below=1)
         first = fast(input_size, hidden_size=hidden_size)
         self.slow = slow(first.output_size, hidden_size=slow_size)
@@ -105,41 +118,48 @@ class FSRNNCell(RecurrentCell):
 
     def step(self, projected: Any, state: State, constants: Constants) -> tuple[Tensor, State]:
         output, fast = self._fast(0).step(projected, state.fast, constants.fast[0])
-        down, slow = self.slow.step(self.slow.project(_drop(output, constants.up)), state.slow, constants.slow)
-        inputs = _drop(down, constants.down)
+        down, slow = self.slow.step(self.slow.project(_apply_mask(output, constants.up)), state.slow, constants.slow)
+        inputs = _apply_mask(down, constants.down)
         for index in range(1, len(self.fast)):
             cell = self._fast(index)
             output, fast = cell.step(cell.project(inputs), fast, constants.fast[index])
             if index + 1 < len(self.fast):
                 inputs = self.zeros(output.shape[0], 1)
-        return _drop(output, constants.out), self.State(fast, slow)
+        return _apply_mask(output, constants.out), self.State(fast, slow)
 
     def fused_unsupported_reason(self) -> str | None:
         for name, cell in (("fast", self._fast(0)), ("slow", self.slow)):
-            obstacle = cell.subcell_unsupported_reason()
-            if obstacle is not None:
-                return f"{name}: {obstacle}"
+            if not isinstance(cell, SubCellMixin):
+                return f"{name}: {type(cell).__name__} has no fused path within another cell"
+            reason = cell.subcell_unsupported_reason()
+            if reason is not None:
+                return f"{name}: {reason}"
         return fast_slow.unsupported_reason(next(self.parameters()))
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         inputs = F.dropout(inputs, self.dropout, self.training)
         constants = self.sequence_constants(*inputs.shape[:2])
-        first, *others = [self._fast(index).as_subcell(own) for index, own in enumerate(constants.fast)]
+        first, *others = [_as_subcell(self._fast(index), own) for index, own in enumerate(constants.fast)]
         rest = len(others) - 1
-        order = fast_slow.Order(
+        connections = fast_slow.Connections(
             sources=(-1, 0, 1, *[-1] * rest),
             states=(0, 1, 0, *[0] * rest),
             masks=(None, constants.up, constants.down, *[None] * rest),
         )
-        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # a cell vector, or none
-        turns = [first, self.slow.as_subcell(constants.slow), *others]
-        outputs, final = fast_slow.run(inputs, turns, order, leaves, lengths)
+        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell vector or None
+        subcells = [first, _as_subcell(self.slow, constants.slow), *others]
+        outputs, final = fast_slow.run(inputs, subcells, connections, leaves, lengths)
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))
-        return _drop(outputs, constants.out), self.State(fast, slow)
+        return _apply_mask(outputs, constants.out), self.State(fast, slow)
 
     def phases(self) -> list[Tensor]:
         return [phase for cell in (*self.fast, self.slow) for phase in cell.phases()]
 
 
-def _drop(vector: Tensor, mask: Tensor | None) -> Tensor:
+def _as_subcell(cell: RecurrentCell, constants: Any) -> fast_slow.SubCell:
+    assert isinstance(cell, SubCellMixin)
+    return cell.as_subcell(constants)
+
+
+def _apply_mask(vector: Tensor, mask: Tensor | None) -> Tensor:
     return vector if mask is None else vector * mask

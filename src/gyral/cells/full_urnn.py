@@ -1,4 +1,4 @@
-"""Full-capacity unitary recurrent network."""
+"""Full-capacity unitary recurrent network (full-capacity uRNN)."""
 
 import math
 
@@ -12,21 +12,21 @@ from gyral.ops import unitary
 class FullURNNCell(UnitaryCell):
     """Full-capacity uRNN (Wisdom et al., NIPS 2016): z_t = modReLU(W z_{t−1} + V x_t; b), W any unitary N×N matrix.
 
-    The paper keeps W unitary by steps along the group. Here W = exp(A) for a skew-Hermitian A with N² free coordinates,
-    which any optimizer may move. (`torch.nn.utils.parametrizations.orthogonal` would do the same with a complex
-    parameter, but such a module cannot be copied through pickle, and `.to(dtype)` drops the imaginary parts.)
+    The paper keeps W unitary with gradient steps along the unitary group. Here W = exp(A) for a skew-Hermitian A with
+    N² free coordinates, so that any optimizer can train it. (`torch.nn.utils.parametrizations.orthogonal` does the same
+    with a complex parameter, but such a module cannot be pickled, and `.to(dtype)` drops the imaginary parts.)
 
-    Parameters: `generator` (N, N), the coordinates of A as `gyral.ops.unitary.unitary` orders them, drawn so that W has
-    Haar-random eigenvectors and eigenvalues e^{iω}, ω uniform in ±π; the others are those of
+    Parameters: `generator` (N, N), the coordinates of A in the order of `gyral.ops.unitary.unitary`, drawn so that W
+    has Haar-random eigenvectors and eigenvalues e^{iω} with ω uniform in ±π; `weight_ih` and `bias`, see
     `gyral.cells.unitary.UnitaryCell`.
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1 complex units; outputs are 2N wide.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        hidden_size: N ≥ 1 complex units; the output is 2N wide.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     def __init__(

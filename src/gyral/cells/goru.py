@@ -1,4 +1,4 @@
-"""Gated orthogonal recurrent unit."""
+"""Gated orthogonal recurrent unit (GORU)."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, LayerNorms, RecurrentCell
-from gyral.cells.unitary import EUNN, turn
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.layer_norm import LayerNorms
+from gyral.cells.unitary import EUNN, apply_eunn
 from gyral.core.checks import check_boolean
 from gyral.ops import gated, unitary
 from gyral.ops.scan import Shared
 
 
 class Constants(NamedTuple):
-    """Random masks, and U as its `Turns`."""
+    """Random masks, and the `EUNNFactors` of U."""
 
     masks: DropoutMasks
     operator: Shared
@@ -28,21 +29,23 @@ class GORUCell(RecurrentCell):
     c = modReLU(r ⊙ (U h) + U_c x; b_c)                 candidate, U real orthogonal
     h' = g ⊙ h + (1 − g) ⊙ c
 
-    with modReLU(z; b) = sign(z) ReLU(|z| + b). U = F_L ⋯ F_1 are plane rotations, applied in O(L N) on the reference
-    backend; the fused path builds U once a sequence and has one product of matrices a step.
+    with modReLU(z; b) = sign(z) ReLU(|z| + b). U = F_L ⋯ F_1 is a product of plane rotations, applied in O(L N) on the
+    reference backend. The fused path builds U once per sequence and takes one matrix product per step.
 
     Parameters: `weight_ih` (3N, X), rows [U_r; U_g; U_c], and `weight_hh` (2N, N), rows [W_r; W_g], uniform in ±0.01;
-    `bias` (3N,), b_r = 2, b_g = 0, b_c = 2; `eunn.theta` of `gyral.cells.unitary.EUNN`.
+    `bias` (3N,), b_r = 2, b_g = 0, b_c = 2; `eunn.theta`, uniform in ±π, see `gyral.cells.unitary.EUNN`. With
+    `layer_norm` also `norm_gates`, gain 1 and bias 0.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        capacity: of U: L, from 1 to N, layers that pair neighbours; "fft": ⌈log₂ N⌉ layers that pair i with i + 2^k.
-        layer_norm: normalize (Ba et al. 2016, with gain and bias) r and g before their sigmoids.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        capacity: L, from 1 to N, layers of U that pair neighbours, or "fft": ⌈log₂ N⌉ layers that pair i with i + 2^k.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to r and g before their
+            sigmoids.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class GORUCell(RecurrentCell):
         return F.linear(inputs, self.weight_ih, self._gate_bias())
 
     def _gate_bias(self) -> Tensor:
-        """Return the bias (3N,) without b_c, which belongs to modReLU."""
+        """Return the bias (3N,) with zeros instead of b_c, which is the bias of modReLU."""
         return F.pad(self.bias[: 2 * self.hidden_size], (0, self.hidden_size))
 
     def sequence_constants(self, *shape: int) -> Constants:
@@ -79,10 +82,10 @@ class GORUCell(RecurrentCell):
     def step(self, projected: Tensor, state: HiddenState, constants: Constants) -> tuple[Tensor, HiddenState]:
         gates = 2 * self.hidden_size
         old = self.apply_recurrent_dropout(state.hidden, constants.masks)
-        recurrent, turned = F.linear(old, self.weight_hh), turn(constants.operator.value, old)
+        recurrent, rotated = F.linear(old, self.weight_hh), apply_eunn(constants.operator.value, old)
         input_gates, input_candidate = projected.split((gates, self.hidden_size), dim=-1)
         reset, update = torch.sigmoid(self.norm_gates(input_gates + recurrent)).chunk(2, dim=-1)
-        candidate = unitary.modrelu(torch.addcmul(input_candidate, reset, turned), self.bias[gates:])
+        candidate = unitary.modrelu(torch.addcmul(input_candidate, reset, rotated), self.bias[gates:])
         hidden = self.apply_zoneout(candidate + update * (state.hidden - candidate), state.hidden, constants.masks)
         return hidden, HiddenState(hidden)
 
@@ -92,8 +95,8 @@ class GORUCell(RecurrentCell):
         return gated.unsupported_reason(self.bias)
 
     def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
-        turns = self.eunn()
-        matrix = unitary.rows(lambda vectors: turn(turns, vectors), self.hidden_size, self.bias).T
+        factors = self.eunn()
+        matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
         outputs, hidden, _ = gated.run(
             "goru",
             inputs,
@@ -102,7 +105,7 @@ class GORUCell(RecurrentCell):
             torch.cat((self.weight_hh, matrix)),
             self.bias[2 * self.hidden_size :],
             state.hidden,
-            keep=self.fused_keep(*inputs.shape[:2]),
+            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
         )

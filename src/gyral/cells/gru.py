@@ -1,29 +1,35 @@
-"""Gated recurrent unit."""
+"""Gated recurrent unit (GRU)."""
 
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import DropoutMasks, HiddenState, LayerCell
+from gyral.cells.base import DropoutMasks, HiddenState
+from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean, check_integer
 
 
-class GRUCell(LayerCell):
+class GRUCell(TorchLayerCell):
     """GRU (Cho et al. 2014) in the variant of cuDNN and `torch.nn.GRU`: the reset gate acts after the product.
 
-    Gates in torch's order r, z, n: n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn)), h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}.
-    Initialization is torch's: every weight and bias uniform in ±1/√N.
+    r = σ(W_ir x + b_ir + W_hr h + b_hr)                reset gate
+    z = σ(W_iz x + b_iz + W_hz h + b_hz)                update gate
+    n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn))       candidate
+    h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}
 
-    With layer normalization r and z are normalized before their sigmoids and n before its tanh.
+    The gate order is that of torch: r, z, n. Layer normalization acts on r and z before their sigmoids and on n before
+    its tanh.
+
+    Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; every weight and bias is uniform in ±1/√N.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        bias: whether the gates have biases.
-        layer_norm: normalize (Ba et al. 2016).
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        bias: Whether the gates have biases.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: a size below 1, an option out of its bounds or of another type.
+        OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
 
     State = HiddenState
@@ -52,7 +58,7 @@ class GRUCell(LayerCell):
     def step(self, projected: Tensor, state: HiddenState, constants: DropoutMasks) -> tuple[Tensor, HiddenState]:
         size = self.hidden_size
         input_gates, input_candidate = projected.split((2 * size, size), dim=-1)
-        hidden_gates, hidden_candidate = self.recur(state.hidden, constants).split((2 * size, size), dim=-1)
+        hidden_gates, hidden_candidate = self.project_hidden(state.hidden, constants).split((2 * size, size), dim=-1)
         reset, update = torch.sigmoid(self.norm_gates(input_gates + hidden_gates)).chunk(2, dim=-1)
         candidate = torch.tanh(self.norm_candidate(input_candidate + reset * hidden_candidate))
         hidden = candidate + update * (state.hidden - candidate)

@@ -1,4 +1,4 @@
-"""Long short-term memory."""
+"""Long short-term memory (LSTM)."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -6,44 +6,54 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import DropoutMasks, LayerCell, LayerNorms
+from gyral.cells.base import DropoutMasks, kernel_zoneout
+from gyral.cells.layer_norm import LayerNorms
+from gyral.cells.subcell import SubCellMixin
+from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops import gated
-from gyral.ops.dropout import zoneout as zone_out
-from gyral.ops.fast_slow.sequence import SubCell
+from gyral.ops.fast_slow import SubCell
+from gyral.ops.zoneout import zoneout as apply_zoneout
 
 INITIALIZATIONS = ("torch", "orthogonal")
 
 
 class Constants(NamedTuple):
-    """Masks of the hidden vector, and the zoneout mask of the cell vector (…, B, N), None where there is none."""
+    """Masks of the hidden vector, and the zoneout mask (…, B, N) of the cell vector or None."""
 
     masks: DropoutMasks
-    keep_cell: Tensor | None
+    zoneout_cell: Tensor | None
 
 
-class LSTMCell(LayerCell):
-    """LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), as `torch.nn.LSTM` has it.
+class LSTMCell(TorchLayerCell, SubCellMixin):
+    """LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), the variant of `torch.nn.LSTM`.
 
-    Gates in torch's order i, f, g, o, without peepholes:
-    c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g), h_t = σ(o) ⊙ tanh(c_t).
-    With layer normalization each gate's i, f, g, o is normalized, and c_t where h_t takes its tanh.
+    [i; f; g; o] = W_ih x_t + b_ih + W_hh h_{t−1} + b_hh    input gate, forget gate, candidate, output gate
+    c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g)
+    h_t = σ(o) ⊙ tanh(c_t)
+
+    The gate order is that of torch: i, f, g, o. There are no peepholes. Layer normalization acts on each of i, f, g, o
+    before its nonlinearity, and on c_t before the tanh of h_t.
+
+    The fused path is the layer of torch if it supports all options, else the kernels "lstm" and "normalized_lstm" of
+    `gyral.ops.gated`.
+
+    Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; `initialization` determines their values.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        bias: whether the gates have biases.
-        layer_norm: normalize (Ba et al. 2016).
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; zoneout is that of h.
-        zoneout_cell: the zoneout probability of c, in [0, 1), as it is carried on (Krueger et al. 2017, equation 4).
-        initialization: "torch": every weight and bias uniform in ±1/√N; "orthogonal": each gate's kernels orthogonal,
-            biases zero but for 1 in the forget gate, after its normalization where there is one.
-
-    The fused path is torch's layer where it has all options, else kind "lstm" or "normalized_lstm" of
-    `gyral.ops.gated.sequence`.
+        bias: Whether the gates have biases.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; zoneout acts on h.
+        zoneout_cell: Zoneout probability, in [0, 1), of c in the state; h_t uses the new c (Krueger et al. 2017,
+            equation 4).
+        initialization: "torch": every weight and bias is uniform in ±1/√N. "orthogonal": the kernels of each gate are
+            orthogonal; biases are 0, except 1 in the forget gate, which is the bias of its normalization if there is
+            one.
 
     Raises:
-        OptionError: a size below 1, an option out of its bounds or of another type.
+        OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
 
     class State(NamedTuple):
@@ -80,7 +90,7 @@ class LSTMCell(LayerCell):
 
     @torch.no_grad()
     def make_orthogonal(self) -> None:
-        """Set the weights as `initialization="orthogonal"` says."""
+        """Set the weights to `initialization="orthogonal"`."""
         size = self.hidden_size
         for name, parameter in self.layer.named_parameters():
             if name.startswith("weight"):
@@ -97,22 +107,22 @@ class LSTMCell(LayerCell):
         return self.State(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
 
     def sequence_constants(self, *shape: int) -> Constants:
-        return Constants(self.draw_masks(*shape), self.draw_keep(self.zoneout_cell, *shape))
+        return Constants(self.draw_masks(*shape), self.draw_zoneout_mask(self.zoneout_cell, *shape))
 
     def step(self, projected: Tensor, state: State, constants: Constants) -> tuple[Tensor, State]:
-        gates = self.norm_gates(projected + self.recur(state.hidden, constants.masks))
+        gates = self.norm_gates(projected + self.project_hidden(state.hidden, constants.masks))
         write, forget, candidate, output = gates.chunk(4, dim=-1)
         cell = forget.sigmoid() * state.cell + write.sigmoid() * candidate.tanh()
         hidden = output.sigmoid() * torch.tanh(self.norm_cell(cell))
         hidden = self.apply_zoneout(hidden, state.hidden, constants.masks)
-        if self.zoneout_cell > 0:  # of what is carried on; h has seen the whole of the new c
-            cell = zone_out(cell, state.cell, self.zoneout_cell if constants.keep_cell is None else constants.keep_cell)
+        if self.zoneout_cell > 0:  # after h, which uses the new c
+            mask = constants.zoneout_cell
+            cell = apply_zoneout(cell, state.cell, self.zoneout_cell if mask is None else mask)
         return hidden, self.State(hidden, cell)
 
     def fused_unsupported_reason(self) -> str | None:
-        # torch's layer where it has all options, else our kernels
-        missing, ours = super().fused_unsupported_reason(), self.subcell_unsupported_reason()
-        return None if missing is None or ours is None else f"{missing}, and {ours}"
+        layer_reason, kernel_reason = super().fused_unsupported_reason(), self.subcell_unsupported_reason()
+        return None if layer_reason is None or kernel_reason is None else f"{layer_reason}, and {kernel_reason}"
 
     def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         if super().fused_unsupported_reason() is None:
@@ -131,7 +141,7 @@ class LSTMCell(LayerCell):
         return SubCell(partial(gated.Problem, **self._kernel_options(constants)), *self._kernel_weights())
 
     def _kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Return weight_ih, the sum of both biases, weight_hh, and all that normalizes in one row."""
+        """Return weight_ih, the sum of both biases, weight_hh, and the normalizations' gains and biases in one row."""
         weight_ih, bias_ih = self._parameters_of("ih")
         weight_hh, bias_hh = self._parameters_of("hh")
         bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
@@ -139,13 +149,13 @@ class LSTMCell(LayerCell):
         return weight_ih, bias, weight_hh, torch.cat(norms) if norms else None
 
     def _kernel_options(self, constants: Constants) -> dict[str, Any]:
-        """Return the fields of `gyral.ops.gated.sequence.Problem` that are no weights and no states."""
+        """Return the fields of `gyral.ops.gated.Problem` other than weights and states."""
         masks = constants.masks
         return {
             "kind": "normalized_lstm" if self.layer_norm else "lstm",
-            "keep": (self.zoneout or None) if masks.keep is None else masks.keep,
-            "keep_cell": (self.zoneout_cell or None) if constants.keep_cell is None else constants.keep_cell,
-            "drop": None if masks.drop is None else masks.drop.value,
+            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
+            "keep_cell": kernel_zoneout(constants.zoneout_cell, self.zoneout_cell),
+            "drop": None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
             "units": self.hidden_size,
             "chunk": 1,
         }

@@ -1,4 +1,4 @@
-"""Ordered-neurons LSTM."""
+"""Ordered-neurons LSTM (ON-LSTM)."""
 
 from typing import NamedTuple
 
@@ -6,36 +6,39 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, LayerNorms, RecurrentCell
+from gyral.cells.base import DropoutMasks, RecurrentCell
+from gyral.cells.layer_norm import LayerNorms
 from gyral.core.checks import check_boolean, check_integer
 from gyral.ops import gated
 
 
 class ONLSTMCell(RecurrentCell):
-    """ON-LSTM (Shen et al., "Ordered neurons", ICLR 2019): an LSTM whose neurons are ranked by how long they remember.
+    """ON-LSTM (Shen et al., "Ordered neurons", ICLR 2019): an LSTM whose neurons are ordered by how long they
+    remember.
 
     With the gates f, i, o and the candidate ĉ of an LSTM, cumax(z) = cumsum(softmax(z)), D = ⌈N/C⌉:
 
     f̃ = cumax(W_f̃ x + U_f̃ h + b_f̃)                     master forget gate, D entries, rising from 0 to 1
     ĩ = 1 − cumax(W_ĩ x + U_ĩ h + b_ĩ)                 master input gate, falling from 1 to 0
-    ω = f̃ ⊙ ĩ                                          where both are open
+    ω = f̃ ⊙ ĩ                                          overlap, where both gates are open
     f̂ = f ⊙ ω + (f̃ − ω),   î = i ⊙ ω + (ĩ − ω)
     c_t = f̂ ⊙ c_{t−1} + î ⊙ ĉ,   h_t = o ⊙ tanh(c_t)    (their equations 3 to 13)
 
-    each entry of a master gate serving C neurons, the last one fewer where C does not divide N.
+    Each entry of a master gate applies to C neurons, the last one to fewer if C does not divide N.
 
-    Parameters: `weight_ih` (2D + 4N, X), `weight_hh` (2D + 4N, N) and `bias` (2D + 4N,), rows [f̃; ĩ; f; i; o; ĉ]; every
-    weight and bias uniform in ±1/√N.
+    Parameters: `weight_ih` (2D + 4N, X), `weight_hh` (2D + 4N, N) and `bias` (2D + 4N,), gate order [f̃; ĩ; f; i; o; ĉ];
+    every weight and bias is uniform in ±1/√N. With `layer_norm` also `norm_gates`, gain 1 and bias 0.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        chunk_size: C, from 1 to N − 1: with a single chunk the master gates would be constant.
-        layer_norm: normalize (Ba et al. 2016, with gain and bias) f, i, o and ĉ before their functions.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        chunk_size: C, from 1 to N − 1: with a single chunk the master gates are constant.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to f, i, o and ĉ before
+            their nonlinearities.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     class State(NamedTuple):
@@ -60,7 +63,7 @@ class ONLSTMCell(RecurrentCell):
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.chunk_size = check_integer("chunk_size", chunk_size, maximum=hidden_size - 1)
         self.chunks = -(-hidden_size // chunk_size)
-        # made again from the options: no part of the weights
+        # not saved: the options determine it
         self.register_buffer("owner", torch.arange(hidden_size) // chunk_size, persistent=False)
         rows, bound = 2 * self.chunks + 4 * hidden_size, hidden_size**-0.5
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size).uniform_(-bound, bound))
@@ -83,9 +86,9 @@ class ONLSTMCell(RecurrentCell):
         forget, write, output = gates[..., : 3 * size].sigmoid().chunk(3, dim=-1)
         master_forget, past = master.unflatten(-1, (2, -1)).softmax(-1).cumsum(-1).unbind(-2)
         both = master_forget * (1 - past)
-        # for all neurons at once: ω, f̃ − ω and ĩ − ω
-        spread = torch.stack((both, master_forget - both, 1 - past - both), dim=-2).index_select(-1, self.owner)
-        overlap, kept, new = spread.unbind(-2)
+        # ω, f̃ − ω and ĩ − ω of all neurons at once
+        expanded = torch.stack((both, master_forget - both, 1 - past - both), dim=-2).index_select(-1, self.owner)
+        overlap, kept, new = expanded.unbind(-2)
         cell = torch.addcmul(kept, forget, overlap) * state.cell
         cell = torch.addcmul(cell, torch.addcmul(new, write, overlap), gates[..., 3 * size :].tanh())
         hidden = self.apply_zoneout(output * cell.tanh(), state.hidden, constants)
@@ -106,7 +109,7 @@ class ONLSTMCell(RecurrentCell):
             None,
             state.hidden,
             state.cell,
-            keep=self.fused_keep(*inputs.shape[:2]),
+            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
             chunk=self.chunk_size,

@@ -1,28 +1,29 @@
-"""The plain recurrent network."""
+"""Elman network, the plain recurrent network (RNN)."""
 
 from torch import Tensor, nn
 
-from gyral.cells.base import DropoutMasks, HiddenState, LayerCell
+from gyral.cells.base import DropoutMasks, HiddenState
+from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer
 
 
-class RNNCell(LayerCell):
-    """Elman network (Elman 1990): h_t = f(W_ih x_t + b_ih + W_hh h_{t−1} + b_hh), as `torch.nn.RNN` has it.
+class RNNCell(TorchLayerCell):
+    """Elman network (Elman 1990): h_t = f(W_ih x_t + b_ih + W_hh h_{t−1} + b_hh), the variant of `torch.nn.RNN`.
 
-    Initialization is torch's: every weight and bias uniform in ±1/√N.
+    Layer normalization acts on the argument of f.
 
-    With layer normalization what f takes is normalized.
+    Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; every weight and bias is uniform in ±1/√N.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        nonlinearity: f, "tanh" or "relu".
-        bias: whether there are biases.
-        layer_norm: normalize (Ba et al. 2016).
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        nonlinearity: The function f, "tanh" or "relu".
+        bias: Whether there are biases.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: a size below 1, an option out of its bounds or of another type, an unknown nonlinearity.
+        OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
 
     State = HiddenState
@@ -51,6 +52,6 @@ class RNNCell(LayerCell):
 
     def step(self, projected: Tensor, state: HiddenState, constants: DropoutMasks) -> tuple[Tensor, HiddenState]:
         activation = Tensor.tanh if self.layer.nonlinearity == "tanh" else Tensor.relu
-        hidden = activation(self.norm(projected + self.recur(state.hidden, constants)))
+        hidden = activation(self.norm(projected + self.project_hidden(state.hidden, constants)))
         hidden = self.apply_zoneout(hidden, state.hidden, constants)
         return hidden, HiddenState(hidden)

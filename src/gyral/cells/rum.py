@@ -1,4 +1,4 @@
-"""Rotational unit of memory."""
+"""Rotational unit of memory (RUM)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops import fast_slow, rotation, rum
-from gyral.ops.fast_slow.sequence import SubCell
-from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.fast_slow import SubCell
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
 INITIALIZATIONS = ("one_block", "two_block")
@@ -27,7 +27,7 @@ class AssociativeState(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """What the inputs alone decide; leaves (…, B, N) but for `axis.nonzero`, (…, B, 1)."""
+    """The values that depend only on the inputs; leaves (…, B, N), except `axis.nonzero`, (…, B, 1)."""
 
     target: Tensor
     gate: Tensor | None
@@ -36,7 +36,7 @@ class Projected(NamedTuple):
     fallback: Tensor
 
 
-class RUMCell(RecurrentCell):
+class RUMCell(RecurrentCell, SubCellMixin):
     """RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019, Algorithm 1).
 
     τ_t  = W_hh^τ h_{t−1} + W_xh^τ x_t + b^τ            memory target
@@ -47,32 +47,35 @@ class RUMCell(RecurrentCell):
     h'_t = u_t ⊙ h_{t−1} + (1 − u_t) ⊙ h̃_t
     h_t  = η h'_t / ‖h'_t‖                              time normalization; h_t = h'_t without η
 
-    The state is h (B, N) alone for λ = 0, and (h, R) with R (B, N, N) otherwise. A step costs O(N²) a sample for λ = 0
-    and λ = 1 (R is updated in the rank-two form of `gyral.ops.rotation`), and O(N³) for any other λ, whose R must stay
-    without the eigenvalue −1 (`gyral.ops.rotation.power`).
+    f is `activation`. The state is h (B, N) for λ = 0, and (h, R) with R (B, N, N) otherwise. A step costs O(N²) per
+    sample for λ = 0 and λ = 1, which updates R in the rank-two form of `gyral.ops.rotation`. It costs O(N³) for any
+    other λ, for which R must not have the eigenvalue −1 (see `gyral.ops.rotation.power`).
 
-    Parameters are laid out as in `torch.nn.GRUCell`: `weight_ih` (3N, X), rows [target; gate; embedding]; `weight_hh`
-    (2N, N), rows [target; gate]; `bias` (3N). Without the update gate its rows are absent. Layer normalizations are
-    `norm_target`, `norm_gate`, `norm_candidate`.
+    Parameters, in the layout of `torch.nn.GRUCell`: `weight_ih` (3N, X), rows [target; gate; embedding]; `weight_hh`
+    (2N, N), rows [target; gate]; `bias` (3N,), rows as in `weight_ih`. Without the update gate its rows are absent.
+    `initialization` determines their values. With `layer_norm` also `norm_target`, `norm_gate` and `norm_candidate`,
+    gain 1 and bias 0.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 2, since a rotation needs a plane.
-        lambd: λ, any finite number: how much of the associative memory a step carries on.
+        lambd: λ, any finite number: the power of the associative memory that a step keeps.
         eta: η > 0, the norm of the hidden vector, or None for no time normalization.
-        activation: f: "relu", "tanh", "sigmoid" or "softsign".
-        update_gate: whether there is one; without, h' = h̃.
-        trainable_target: False holds W_hh^τ and W_xh^τ constant (RUM′). Their gradient is then exactly zero; combine
-            with no weight decay.
-        trainable_embedding: False holds W̃_xh constant, likewise.
-        layer_norm: normalize (Ba et al. 2016, with gain and bias) τ, u before its sigmoid, and ε̃ + R h before f.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; the dropout is that of h in τ and u.
-        initialization: of the kernels [W_xh; W_hh] (X + N, N) of τ and u. "two_block": two orthogonal blocks of N/2
-            columns side by side, W̃ orthogonal, as in the authors' TensorFlow code, which ran the paper's experiments.
-            "one_block": orthogonal, W̃ Xavier-uniform, as in their PyTorch code. b^τ = b^u = 1, b̃ = 0 in both.
+        activation: The function f: "relu", "tanh", "sigmoid" or "softsign".
+        update_gate: Whether there is an update gate; without it h' = h̃.
+        trainable_target: Whether to train W_hh^τ and W_xh^τ. If False (RUM′) their gradient is exactly zero; do not
+            combine it with weight decay.
+        trainable_embedding: Whether to train W̃_xh, likewise.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to τ, to u before its
+            sigmoid, and to ε̃ + R h before f.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in τ and u.
+        initialization: Of the kernels [W_xh; W_hh] (X + N, N) of τ and u. "two_block": two orthogonal blocks of N/2
+            columns side by side, and W̃ orthogonal, as in the authors' TensorFlow code, which they used for the
+            experiments of the paper. "one_block": orthogonal, and W̃ Xavier-uniform, as in their PyTorch code. In both
+            b^τ = b^u = 1 and b̃ = 0.
 
     Raises:
-        OptionError: an option out of the bounds above or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class RUMCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the kernels as `initialization` says and set the biases."""
+        """Draw the kernels according to `initialization` and set the biases."""
         size = self.hidden_size
         widths = [size] if self.initialization == "one_block" else [size // 2, size - size // 2]
         for recurrent, inputs in zip(self.weight_hh.split(size), self.weight_ih.split(size), strict=False):
@@ -149,14 +152,14 @@ class RUMCell(RecurrentCell):
         )
 
     def _kernel(self, weight: Tensor) -> Tensor:
-        """Return weight_ih or weight_hh with the rows that are held constant cut from the graph."""
-        held_target, held_embedding = not self.trainable_target, not self.trainable_embedding
-        if not held_target and (not held_embedding or weight is self.weight_hh):
+        """Return weight_ih or weight_hh; rows that are not trained are detached from the graph."""
+        fixed_target, fixed_embedding = not self.trainable_target, not self.trainable_embedding
+        if not fixed_target and (not fixed_embedding or weight is self.weight_hh):
             return weight
         rows = list(weight.split(self.hidden_size))
-        if held_target:
+        if fixed_target:
             rows[0] = rows[0].detach()
-        if held_embedding and weight is self.weight_ih:
+        if fixed_embedding and weight is self.weight_ih:
             rows[-1] = rows[-1].detach()
         return torch.cat(rows)
 
@@ -164,17 +167,17 @@ class RUMCell(RecurrentCell):
         self, projected: Projected, state: HiddenState | AssociativeState, constants: DropoutMasks
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
         old = state.hidden
-        target, gate = self._recur(self.apply_recurrent_dropout(old, constants))
+        target, gate = self._project_hidden(self.apply_recurrent_dropout(old, constants))
         target = self.norm_target(projected.target + target)
-        turn = rotation.plane(projected.axis, target, projected.fallback)
+        plane = rotation.plane(projected.axis, target, projected.fallback)
         if self._cosines is not None:
-            self._cosines.append(turn.cosine.detach().squeeze(-1))
+            self._cosines.append(plane.cosine.detach().squeeze(-1))
 
-        rotated = rotation.apply(turn, old)
+        rotated = rotation.apply(plane, old)
         memory = None
         if isinstance(state, AssociativeState):
             memory = state.memory if self.lambd == 1 else rotation.power(state.memory, self.lambd)
-            p, u, q, r = rotation.factors(turn)
+            p, u, q, r = rotation.factors(plane)
             columns = memory @ torch.stack((rotated, p, q), dim=-1)
             rotated = columns[..., 0]
             memory = torch.baddbmm(memory, columns[..., 1:], torch.stack((u, r), dim=-2))
@@ -188,28 +191,23 @@ class RUMCell(RecurrentCell):
         hidden = self.apply_zoneout(hidden, old, constants)
         return hidden, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
 
-    def _recur(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the recurrent parts (B, N) of the memory target and, if there is one, of the update gate."""
+    def _project_hidden(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the recurrent terms (B, N) of the memory target and of the update gate, None without a gate."""
         parts = F.linear(hidden, self._kernel(self.weight_hh)).split(self.hidden_size, dim=-1)
         return parts[0], parts[1] if self.update_gate else None
 
     def fused_unsupported_reason(self) -> str | None:
         if self.lambd not in (0, 1):
-            return f"λ = {self.lambd:g} has no fused path, 0 and 1 have"
+            return f"λ = {self.lambd:g} has no fused path; λ = 0 and λ = 1 have one"
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
-        try:
-            rum.kernels_for(self.bias)
-        except KernelUnavailableError as error:
-            return str(error)
-        return None
+        return rum.unsupported_reason(self.bias)
 
     def fused(
         self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
         memory = state.memory if isinstance(state, AssociativeState) else None
-        outputs, hidden, memory, cosines = rum.scan(
-            rum.kernels_for(self.bias),
+        outputs, hidden, memory, cosines = rum.run(
             inputs,
             self._kernel(self.weight_ih),
             self._kernel(self.weight_hh),
@@ -217,9 +215,9 @@ class RUMCell(RecurrentCell):
             state.hidden,
             memory,
             self._norms(),
-            self.fused_keep(*inputs.shape[:2]),
-            lengths,
-            rum.Options(self.activation, self.update_gate, self.eta),
+            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
+            lengths=lengths,
+            options=rum.Options(self.activation, self.update_gate, self.eta),
         )
         if self._cosines is not None:
             self._cosines.extend(cosines.unbind(0))
@@ -227,13 +225,13 @@ class RUMCell(RecurrentCell):
 
     def subcell_unsupported_reason(self) -> str | None:
         if self.lambd != 0:
-            return f"RUM with λ = {self.lambd:g} has no fused path within another cell, λ = 0 has"
+            return f"RUM with λ = {self.lambd:g} has no fused path within another cell; λ = 0 has one"
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
         return fast_slow.unsupported_reason(self.bias)
 
     def as_subcell(self, constants: DropoutMasks) -> SubCell:
-        keep = (self.zoneout or None) if constants.keep is None else constants.keep
+        keep = kernel_zoneout(constants.zoneout, self.zoneout)
         options = rum.Options(self.activation, self.update_gate, self.eta)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
         return SubCell(partial(rum.subcell_problem, keep=keep, options=options), *weights, self._cosines)
@@ -242,14 +240,14 @@ class RUMCell(RecurrentCell):
         return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
 
     def _norms(self) -> Tensor | None:
-        """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate."""
+        """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate, or None."""
         layers = [self.norm_target, self.norm_gate if self.update_gate else self.norm_target, self.norm_candidate]
         pairs = [torch.stack((layer.weight, layer.bias)) for layer in layers if isinstance(layer, nn.LayerNorm)]
         return torch.stack(pairs) if pairs else None
 
     @contextmanager
     def record_cosines(self) -> Iterator[list[Tensor]]:
-        """Within this context every step appends cos θ_t (B,), the angle from ε̃_t to τ_t (1 where either is zero)."""
+        """Within this context every step appends cos θ_t (B,) of the angle from ε̃_t to τ_t; 1 where either is 0."""
         self._cosines = []
         try:
             yield self._cosines

@@ -1,4 +1,4 @@
-"""What the cells with a unitary recurrence share."""
+"""Base class of the cells with a unitary recurrent matrix, and the matrix of EURNN and GORU."""
 
 import math
 from abc import abstractmethod
@@ -9,34 +9,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.subcell import SubCellMixin
 from gyral.core.errors import OptionError
 from gyral.ops import gated, unitary
-from gyral.ops.fast_slow.sequence import SubCell
+from gyral.ops.fast_slow import SubCell
 from gyral.ops.scan import Shared
 
 
 class Constants(NamedTuple):
-    """Random masks, and what `operator` returned."""
+    """Random masks, and the return value of `operator`."""
 
     masks: DropoutMasks
     operator: Shared
 
 
 class EUNN(nn.Module):
-    """The matrix D F_L ⋯ F_1 of Jing et al. (ICML 2017), without D where it is real; see `gyral.ops.unitary.rotations`.
+    """The unitary matrix D F_L ⋯ F_1 of Jing et al. (ICML 2017); a real matrix has no D. See `unitary.rotations`.
 
-    Parameters, all uniform in ±π: `theta` (pairs,); of a complex matrix also `phi` (pairs,) and `omega` (N,),
+    Parameters, all uniform in ±π: `theta` (pairs,); for a complex matrix also `phi` (pairs,) and `omega` (N,), with
     D = diag(e^{iω}).
 
     Args:
         size: N ≥ 1.
-        capacity: L, layers that pair neighbours, from 1 to N, which is full capacity; "fft": ⌈log₂ N⌉ layers that pair
+        capacity: L, from 1 to N, layers that pair neighbours (N is full capacity), or "fft": ⌈log₂ N⌉ layers that pair
             i with i + 2^k.
-        is_complex: whether there are φ and D.
+        is_complex: Whether there are φ and D.
 
     Raises:
-        OptionError: another capacity.
+        OptionError: The capacity is not allowed.
     """
 
     partner: Tensor
@@ -50,8 +51,8 @@ class EUNN(nn.Module):
         elif isinstance(capacity, int) and not isinstance(capacity, bool) and 1 <= capacity <= size:
             pairing = unitary.tunable_pairing(size, capacity)
         else:
-            raise OptionError(f"capacity={capacity}: must be an integer from 1 to {size}, or fft")
-        for name, tensor in pairing._asdict().items():  # made again from the options: no part of the weights
+            raise OptionError("capacity", capacity, f"must be an integer from 1 to {size}, or fft")
+        for name, tensor in pairing._asdict().items():  # not saved: the options determine them
             self.register_buffer(name, tensor, persistent=False)
         self.theta = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))
         self.phi: nn.Parameter | None = None
@@ -60,35 +61,36 @@ class EUNN(nn.Module):
             self.phi = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))
             self.omega = nn.Parameter(torch.empty(size).uniform_(-math.pi, math.pi))
 
-    def forward(self) -> "Turns":
-        """Return what the parameters make of the matrix, for `turn`."""
+    def forward(self) -> "EUNNFactors":
+        """Return the factors of the matrix, for `apply_eunn`."""
         pairing = unitary.Pairing(self.partner, self.angle, self.first)
-        return Turns(unitary.rotations(pairing, self.theta, self.phi), self.omega)
+        return EUNNFactors(unitary.rotations(pairing, self.theta, self.phi), self.omega)
 
     def phases(self) -> list[Tensor]:
         """Return all angles."""
         return list(self.parameters())
 
 
-class Turns(NamedTuple):
-    """Layers of rotations and, for a complex matrix, the angles ω (N,) of D."""
+class EUNNFactors(NamedTuple):
+    """Layers F of rotations and, for a complex matrix, the angles ω (N,) of D."""
 
     layers: unitary.Rotations
     omega: Tensor | None
 
 
-def turn(turns: Turns, vectors: Tensor) -> Tensor:
+def apply_eunn(factors: EUNNFactors, vectors: Tensor) -> Tensor:
     """Return D F_L ⋯ F_1 z for vectors z (…, N)."""
-    vectors = unitary.rotate(vectors, turns.layers)
-    return vectors if turns.omega is None else unitary.phase(vectors, turns.omega)
+    vectors = unitary.rotate(vectors, factors.layers)
+    return vectors if factors.omega is None else unitary.phase(vectors, factors.omega)
 
 
-class UnitaryCell(RecurrentCell):
-    """h_t = modReLU(W h_{t−1} + V x_t; b) with a unitary W, modReLU(z; b) = ReLU(|z| + b) z/|z|.
+class UnitaryCell(RecurrentCell, SubCellMixin):
+    """h_t = modReLU(W h_{t−1} + V x_t; b) with a unitary W and modReLU(z; b) = ReLU(|z| + b) z/|z|.
 
-    The state of a complex cell holds N complex numbers as 2N real ones, real parts before imaginary parts, and that is
-    its output. A subclass says how W is made of parameters and applied: at each step, by the reference. The fused path
-    builds W once a sequence, for a product of matrices takes less time than many small operations.
+    The state of a complex cell holds N complex numbers as 2N real ones, real parts before imaginary parts; the output
+    is the same vector. A subclass defines how W depends on its parameters and how W is applied. The reference applies W
+    at each step. The fused path builds W once per sequence, since one matrix product is faster than many small
+    operations.
 
     Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero.
     """
@@ -104,11 +106,11 @@ class UnitaryCell(RecurrentCell):
 
     @abstractmethod
     def operator(self) -> Any:
-        """Return what the parameters make of W, for `apply`."""
+        """Return W in the form that `apply_operator` takes."""
 
     @abstractmethod
     def apply_operator(self, operator: Any, vectors: Tensor) -> Tensor:
-        """Return W z for vectors z (…, N), complex where the cell is."""
+        """Return W z for vectors z (…, N), which are complex if the cell is."""
 
     def matrix(self) -> Tensor:
         """Return W (N, N)."""
@@ -125,15 +127,15 @@ class UnitaryCell(RecurrentCell):
     def sequence_constants(self, *shape: int) -> Constants:
         return Constants(self.draw_masks(*shape), Shared(self.operator()))
 
-    def spread(self, mask: Tensor) -> Tensor:
-        return torch.cat((mask, mask), dim=-1) if self.is_complex else mask  # a complex unit is kept or dropped as one
+    def expand_mask(self, mask: Tensor) -> Tensor:
+        return torch.cat((mask, mask), dim=-1) if self.is_complex else mask  # both parts of a unit have one mask
 
     def step(self, projected: Tensor, state: HiddenState, constants: Constants) -> tuple[Tensor, HiddenState]:
         hidden = self.apply_recurrent_dropout(state.hidden, constants.masks)
         operator = constants.operator.value
         if self.is_complex:
-            turned = self.apply_operator(operator, torch.complex(*hidden.chunk(2, dim=-1)))
-            hidden = projected + torch.cat((turned.real, turned.imag), dim=-1)
+            product = self.apply_operator(operator, torch.complex(*hidden.chunk(2, dim=-1)))
+            hidden = projected + torch.cat((product.real, product.imag), dim=-1)
         else:
             hidden = projected + self.apply_operator(operator, hidden)
         modrelu = unitary.complex_modrelu if self.is_complex else unitary.modrelu
@@ -149,7 +151,7 @@ class UnitaryCell(RecurrentCell):
         return self.fused_unsupported_reason()
 
     def as_subcell(self, constants: Constants) -> SubCell:
-        keep = (self.zoneout or None) if constants.masks.keep is None else constants.masks.keep
+        keep = kernel_zoneout(constants.masks.zoneout, self.zoneout)
         options: dict[str, Any] = {"kind": self._kind(), "keep": keep, "keep_cell": None, "drop": None}
         problem = partial(gated.Problem, units=self.hidden_size, chunk=1, **options)
         return SubCell(problem, self.weight_ih, None, self._real_matrix(), self.bias)
@@ -158,7 +160,7 @@ class UnitaryCell(RecurrentCell):
         return "complex_modrelu" if self.is_complex else "modrelu"
 
     def _real_matrix(self) -> Tensor:
-        """Return W as it acts on real parts before imaginary parts: (P + iQ)(a + ib) = (Pa − Qb) + i(Qa + Pb)."""
+        """Return the matrix that acts as W on [real; imaginary]: (P + iQ)(a + ib) = (Pa − Qb) + i(Qa + Pb)."""
         weight = self.matrix()
         if not self.is_complex:
             return weight
@@ -173,7 +175,7 @@ class UnitaryCell(RecurrentCell):
             self._real_matrix(),
             self.bias,
             state.hidden,
-            keep=self.fused_keep(*inputs.shape[:2]),
+            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
         )

@@ -1,4 +1,4 @@
-"""Unitary evolution recurrent network."""
+"""Unitary evolution recurrent network (uRNN)."""
 
 import math
 from typing import NamedTuple
@@ -22,19 +22,19 @@ class URNNCell(UnitaryCell):
 
     W = D3 R2 F⁻¹ D2 Π R1 F D1                          (their equation 6)
 
-    where D = diag(e^{iω}), R = I − 2 v v*/‖v‖², F is the unitary Fourier transform and Π a permutation, drawn once and
-    kept with the weights. A step costs O(N log N) on the reference backend, and W has 7N parameters.
+    where D = diag(e^{iω}), R = I − 2 v v*/‖v‖², F is the unitary Fourier transform and Π a random permutation, drawn
+    once and saved with the weights. A step costs O(N log N) on the reference backend, and W has 7N parameters.
 
-    Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v, uniform in ±1; the
-    others are those of `gyral.cells.unitary.UnitaryCell`.
+    Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v, uniform in ±1;
+    `weight_ih` and `bias`, see `gyral.cells.unitary.UnitaryCell`.
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1 complex units; outputs are 2N wide.
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`.
+        hidden_size: N ≥ 1 complex units; the output is 2N wide.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     permutation: Tensor

@@ -1,4 +1,4 @@
-"""A recurrent network whose weights are a memory."""
+"""WeiNet, a recurrent network whose recurrent weights are a memory."""
 
 from typing import NamedTuple
 
@@ -12,29 +12,30 @@ from gyral.ops import gated
 
 
 class WeiNetCell(RecurrentCell):
-    """WeiNet: recurrent weights that learned gates update from the current input (after Zhang and Zhou 2017).
+    """WeiNet: learned gates update the recurrent weights from the current input (after Zhang and Zhou 2017).
 
-    The papers that cite WeiNet give no equations, so these are ours, made to the description and to its about 22
-    thousand parameters at N = 50 in the recall table of Dangovski et al. (TACL 2019):
+    The papers that cite WeiNet give no equations. These equations are ours; they follow the description and the
+    parameter count, about 22 thousand at N = 50, in the recall table of Dangovski et al. (TACL 2019):
 
     f, f', i, i' = σ(W x_t + U h_{t−1} + b)             gates of rows and columns, each (N,)
     v = W_v x_t + b_v,   k = W_k x_t + b_k              value and key
     A_t = (f f'ᵀ) ⊙ A_{t−1} + (i ⊙ v)(i' ⊙ k)ᵀ          the memory, A_0 = 0
     h_t = tanh(LN(A_t h_{t−1} + C x_t + b_c))
 
-    The state is (h, A) with A (B, N, N); a step costs O(N²) a sample, and keeps A for backward.
+    The state is (h, A) with A (B, N, N). A step costs O(N²) per sample and keeps A for the backward pass.
 
-    Parameters: `weight_ih` (7N, X) and `bias` (7N,), rows [f; f'; i; i'; v; k; c], `weight_hh` (4N, N), rows of the
-    gates, and `norm`; kernels Xavier-uniform, biases zero but for 1 in the rows of f and f'.
+    Parameters: `weight_ih` (7N, X), rows [f; f'; i; i'; v; k; c], and `weight_hh` (4N, N), rows [f; f'; i; i'], each
+    block of N rows Xavier-uniform; `bias` (7N,), 1 in the rows of f and f' and 0 in the others; `norm`, gain 1 and
+    bias 0.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        layer_norm: whether there is LN (Ba et al. 2016, with gain and bias).
-        zoneout, recurrent_dropout: of `gyral.cells.base.RecurrentCell`; the dropout is that of h in the gates.
+        layer_norm: Whether to apply LN (Ba et al. 2016, with gain and bias).
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in the gates.
 
     Raises:
-        OptionError: an option out of its bounds or of another type.
+        OptionError: An option is out of bounds or has another type.
     """
 
     fused_keeps_states = True
@@ -106,7 +107,7 @@ class WeiNetCell(RecurrentCell):
             torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None,
             state.hidden,
             state.memory.flatten(1),
-            keep=self.fused_keep(*inputs.shape[:2]),
+            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
         )

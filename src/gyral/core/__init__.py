@@ -1,1 +1,1 @@
-"""What every other subpackage builds on: no Hydra, no Lightning."""
+"""Foundations of all other subpackages, without Hydra and Lightning."""

@@ -1,4 +1,4 @@
-"""Checks of option values; each failure is one line that names the option, its value and what is allowed."""
+"""Checks of option values. Each error is one line with the option, its value and the allowed values."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def check_real(
 def check_boolean(name: str, value: Any) -> bool:
     """Return `value` if it is true or false, else raise `OptionError`."""
     if not isinstance(value, bool):
-        raise OptionError(name, value, f"must be true or false")
+        raise OptionError(name, value, "must be true or false")
     return value
 
 

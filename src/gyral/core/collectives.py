@@ -1,4 +1,7 @@
-"""Operations between the processes that train one model together; without others, each is the identity."""
+"""Collective operations between the processes of distributed training.
+
+In a single process, each operation returns its input.
+"""
 
 from typing import Any
 
@@ -7,41 +10,46 @@ from torch import Tensor, distributed
 from torch.utils._pytree import tree_map
 
 
-def rows_of(batch: Any, rank: int, count: int) -> Any:
-    """Return the rows of a batch, or of any structure with tensors that begin with its rows, that a process takes.
+def local_rows(batch: Any, rank: int, world_size: int) -> Any:
+    """Return the rows of a global batch that one process trains on.
 
-    As even as can be; where there are fewer rows than processes the last ones have none.
+    The rows are split as evenly as possible. If there are fewer rows than processes, the last processes get none.
+
+    Args:
+        batch: a tensor, or any structure of tensors, whose first dimension is the rows.
+        rank: number of the process, from 0.
+        world_size: number of processes.
     """
-    return tree_map(lambda leaf: leaf.tensor_split(count)[rank] if isinstance(leaf, Tensor) else leaf, batch)
+    return tree_map(lambda leaf: leaf.tensor_split(world_size)[rank] if isinstance(leaf, Tensor) else leaf, batch)
 
 
 def rank() -> int:
-    """Return the number of this process among all of the job."""
-    return distributed.get_rank() if _several() else 0
+    """Return the number of this process among all processes, from 0."""
+    return distributed.get_rank() if _is_distributed() else 0
 
 
-def count() -> int:
-    """Return the number of processes of the job."""
-    return distributed.get_world_size() if _several() else 1
+def world_size() -> int:
+    """Return the number of processes."""
+    return distributed.get_world_size() if _is_distributed() else 1
 
 
-def gather(value: Any) -> list[Any]:
-    """Return what each process calls this with, in order; all processes have to call it."""
-    if not _several():
+def all_gather_object(value: Any) -> list[Any]:
+    """Return the values of all processes, ordered by rank. Every process must call this function."""
+    if not _is_distributed():
         return [value]
-    values = [None] * count()
+    values = [None] * world_size()
     distributed.all_gather_object(values, value)
     return values
 
 
-def any_of_all(decision: bool) -> bool:
-    """Return whether one of the processes calls this with True; all processes have to call it."""
-    if not _several():
-        return decision
-    vote = torch.tensor(float(decision), device="cuda" if distributed.get_backend() == "nccl" else "cpu")
-    distributed.all_reduce(vote)
-    return bool(vote)
+def any_process(condition: bool) -> bool:
+    """Return whether the condition is true in at least one process. Every process must call this function."""
+    if not _is_distributed():
+        return condition
+    total = torch.tensor(float(condition), device="cuda" if distributed.get_backend() == "nccl" else "cpu")
+    distributed.all_reduce(total)
+    return bool(total)
 
 
-def _several() -> bool:
+def _is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()

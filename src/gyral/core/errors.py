@@ -4,7 +4,7 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """Something that the user gave cannot be used. The message is one line that says what, and what is allowed."""
+    """The user's input cannot be used. The message is one line with the reason and, if possible, what is allowed."""
 
 
 class OptionError(UserError):
@@ -13,9 +13,9 @@ class OptionError(UserError):
     The message is `<option>=<value>: <reason>`.
 
     Args:
-        option: name of the option, with the sections that it is in if they are known: `model.cell.hidden_size`.
-        value: the value that was given.
-        reason: what is allowed, as "must be an integer ≥ 1".
+        option: name of the option, with its sections if they are known: `model.cell.hidden_size`.
+        value: value of the option.
+        reason: the requirement that the value does not meet, such as "must be an integer ≥ 1".
     """
 
     def __init__(self, option: str, value: Any = None, reason: str | None = None) -> None:
@@ -24,5 +24,13 @@ class OptionError(UserError):
         super().__init__(option if reason is None else f"{option}={value}: {reason}")
 
     def within(self, section: str) -> "OptionError":
-        """Return the same error about the option of a section."""
+        """Return the same error with the option in a section."""
         return OptionError(f"{section}.{self.option}", self.value, self.reason)
+
+
+class JobError(Exception):
+    """A job of a sweep failed; the other jobs continue. The message is one line: the run directory and the reason."""
+
+
+class SweepError(Exception):
+    """Some jobs of a sweep failed. The message is one line."""

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all."""
+"""Atomic writing of files."""
 
 import os
 from collections.abc import Callable
@@ -6,10 +6,14 @@ from pathlib import Path
 
 
 def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` write a file beside `path` and move it there: the file is whole, or what it was before.
+    """Write a temporary file in the same folder and move it to `path`, so that `path` is never incomplete.
+
+    Args:
+        path: path of the file; its folder is created if necessary.
+        write: writes the file at the path that it is called with.
 
     Raises:
-        OSError: it cannot be written; the unfinished file is removed.
+        OSError: the file cannot be written; the temporary file is removed and `path` is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -19,12 +23,12 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        # torch leaves out which file it was
+        # errors of torch lack the file name
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that it is there whole or not at all."""
+    """Write a text file completely or not at all."""
     replace_when_written(path, lambda temporary: temporary.write_text(text))

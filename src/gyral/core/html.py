@@ -1,15 +1,15 @@
-"""The start of every page that needs no other file."""
+"""The head of self-contained HTML pages."""
 
 import html
 from string import Template
 
 
-def start(title: str, style: str) -> str:
-    """Return a page's head, in light and dark colours, up to where its body starts.
+def page_head(title: str, style: str) -> str:
+    """Return the start of a page, up to and including `<body>`, with a light and a dark color scheme.
 
     Args:
-        title: of the page.
-        style: its own rules.
+        title: title of the page, which is escaped.
+        style: CSS rules of the page.
     """
     return HEAD.substitute(title=html.escape(title), style=style)
 

@@ -1,4 +1,4 @@
-"""Work spread over processes."""
+"""Parallel execution in several processes."""
 
 import itertools
 import multiprocessing
@@ -12,38 +12,38 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
+def available_cores() -> int:
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(
-    function: Callable[..., Result], jobs: Iterable[tuple[Any, ...]], processes: int | None = None
+def parallel_map(
+    function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]], processes: int | None = None
 ) -> Iterator[Result]:
-    """Yield what a function returns for each job, in their order, computed by several processes.
+    """Yield the results of a function for each tuple of arguments, in their order.
 
-    Jobs are taken as they are needed: at most two a process are in memory. A single job is done by this process. The
-    processes are new ones, so that they inherit neither threads nor memory; they import the function's module.
+    Arguments are consumed lazily: at most two calls per process are pending. A single call runs in this process. The
+    worker processes are spawned, so that they inherit neither threads nor memory; they import the function's module.
 
     Args:
-        function: of a module's top level.
-        jobs: the function's arguments.
-        processes: None: as many as cores. With 1 this process does it all.
+        function: a function at the top level of a module.
+        arguments: positional arguments of each call.
+        processes: number of worker processes; None: one for each available core. With 1, all calls run in this process.
     """
-    jobs = iter(jobs)
-    processes = cores() if processes is None else processes
-    first = list(itertools.islice(jobs, 2))
+    arguments = iter(arguments)
+    processes = available_cores() if processes is None else processes
+    first = list(itertools.islice(arguments, 2))
     if processes == 1 or len(first) < 2:
-        yield from itertools.starmap(function, itertools.chain(first, jobs))
+        yield from itertools.starmap(function, itertools.chain(first, arguments))
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, _ignore_interrupt) as pool:
         pending: deque[Future[Result]] = deque()
         try:
-            for job in itertools.chain(first, jobs):
+            for call in itertools.chain(first, arguments):
                 if len(pending) == 2 * processes:
                     yield pending.popleft().result()
-                pending.append(pool.submit(function, *job))
+                pending.append(pool.submit(function, *call))
             while pending:
                 yield pending.popleft().result()
         finally:
@@ -52,5 +52,5 @@ def spread(
 
 
 def _ignore_interrupt() -> None:
-    """Leave Ctrl-C, which the terminal sends to every process, to the one that waits for the others."""
+    """Ignore Ctrl-C, which the terminal sends to all processes: the parent process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

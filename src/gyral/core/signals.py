@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a run that trains stops between two steps, anything else stops at once."""
+"""Handling of Ctrl-C and SIGTERM: training stops between two steps, everything else stops immediately."""
 
 import signal
 import sys
@@ -10,15 +10,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """The user asked a run to stop. No KeyboardInterrupt, which Lightning would turn into an exit of its own."""
+    """The user asked a run to stop. Not a KeyboardInterrupt, because Lightning would turn that into its own exit."""
 
 
 class StopRequest:
-    """Whether a signal asked to stop.
+    """State of a request to stop.
 
     Attributes:
-        deferrable: True while someone looks at `asked` after each step. The first signal then sets `asked`; the second,
-            or any signal at another time, raises `Interrupted`.
+        deferrable: True while a training loop checks `asked` after each step. The first signal then sets `asked`; the
+            second one, or any signal at another time, raises `Interrupted`.
         asked: whether to stop.
     """
 
@@ -28,7 +28,7 @@ class StopRequest:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to SIGINT and SIGTERM within this context; outside the main thread they are left alone."""
+        """Handle SIGINT and SIGTERM in this context. In other threads than the main thread, this does nothing."""
         self.deferrable = self.asked = False
         former: dict[signal.Signals, Any] = {}
         try:
@@ -46,7 +46,7 @@ class StopRequest:
         if self.asked or not self.deferrable:
             raise Interrupted
         self.asked = True
-        print("\nStopping after this step; once more stops at once.", file=sys.stderr, flush=True)
+        print("\nStopping after this step; press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)
 
 
 stop = StopRequest()

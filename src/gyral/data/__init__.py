@@ -1,1 +1,1 @@
-"""Batching and vocabularies: data that know no model."""
+"""Data: vocabularies, batching, downloads, and a folder for each family of corpora."""

@@ -1,4 +1,4 @@
-"""Batches: of rows held in memory or of examples of different lengths; seeded, and resumable at the next batch."""
+"""Batches of equally long rows and of examples of different lengths; seeded and resumable."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -13,15 +13,18 @@ from torch import Tensor
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 
-BLOCK = 8  # training batches that are assembled at once: a call costs as much as a small batch
-POOL = 100  # training batches whose examples are sorted by length together
-IGNORED = -100  # a target that no loss is taken on, as torch.nn.functional.cross_entropy has it
+BLOCK = 8  # training batches per call of `assemble`, whose overhead is as large as the cost of a small batch
+POOL = 100  # training batches that are sorted by length together
+IGNORED = -100  # target without loss, the default `ignore_index` of torch.nn.functional.cross_entropy
 
 
 class Batch(NamedTuple):
-    """One batch of token sequences, all (B, T): inputs and targets are integers.
+    """A batch of token sequences. All fields are (B, T).
 
-    `targets` is `IGNORED` where no loss is taken; `answers` is True where a symbol counts for the accuracy.
+    Attributes:
+        inputs: integers.
+        targets: integers; `IGNORED` for steps without loss.
+        answers: True for steps that count in the accuracy.
     """
 
     inputs: Tensor
@@ -33,7 +36,7 @@ BatchType = TypeVar("BatchType", covariant=True)
 
 
 class Indexed(Protocol[BatchType]):
-    """Batches that have numbers, from 0."""
+    """A sequence of batches."""
 
     def __len__(self) -> int: ...
 
@@ -41,7 +44,7 @@ class Indexed(Protocol[BatchType]):
 
 
 class Batches:
-    """The rows in order, once; the last batch may be smaller."""
+    """One pass over the rows in order; the last batch may be smaller."""
 
     def __init__(self, rows: Tensor, batch_size: int, assemble: Callable[[Tensor], Batch]) -> None:
         self.rows = rows
@@ -57,13 +60,13 @@ class Batches:
 
 
 class Stream(ABC, Generic[BatchType]):
-    """Training batches with a position that outlives its iterators: it goes on where it stopped, or a saved one stood.
+    """Training batches with a position. A new iterator continues at the position, which can be saved and restored.
 
     Args:
         length: number of batches.
 
     Attributes:
-        position: how many were served.
+        position: number of batches yielded so far.
     """
 
     def __init__(self, length: int) -> None:
@@ -77,19 +80,19 @@ class Stream(ABC, Generic[BatchType]):
     def __iter__(self) -> Iterator[BatchType]: ...
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position: how many batches were served."""
+        """Return the position."""
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a saved position."""
+        """Continue at a saved position."""
         self.position = state["position"]
 
 
 class RepeatedBatches(Stream[BatchType]):
-    """Batches in their order, pass after pass.
+    """Batches in a fixed order, repeated.
 
     Args:
-        batches: of one pass, at least one.
+        batches: batches of one pass, at least one.
         length: number of batches in the stream.
     """
 
@@ -104,27 +107,29 @@ class RepeatedBatches(Stream[BatchType]):
 
 
 class ShuffledBatches(Stream[Batch]):
-    """Full batches, each pass over the rows in a new order; the order depends on the seed alone.
+    """Full batches, in a new random order in each pass over the rows. The order depends only on the seed.
 
-    What is left at the end of a pass, less than a batch, is left out of that pass. Batches are assembled some at a time
-    and are views of what that gave.
+    The remainder of a pass, which is less than a batch, is dropped in that pass. Several batches are assembled together
+    and are views of the result.
 
     Args:
         rows: (n, …), n ≥ `batch_size`.
-        batch_size: rows a batch.
-        assemble: makes a batch from its rows, each row by itself: what it makes of several batches' rows is cut apart.
-        seed: of the orders.
+        batch_size: rows per batch.
+        assemble: builds a batch from its rows. It must treat rows independently, because it is called with the rows of
+            several batches and the result is split.
+        seed: seed of the orders.
         length: number of batches in the stream.
 
     Raises:
-        OptionError: fewer rows than a batch has.
+        OptionError: there are fewer rows than `batch_size`.
     """
 
     def __init__(
         self, rows: Tensor, batch_size: int, assemble: Callable[[Tensor], Batch], *, seed: int, length: int
     ) -> None:
         if len(rows) < batch_size:
-            raise OptionError(f"batch_size={batch_size}: must be at most the number of training examples, {len(rows)}")
+            reason = f"must be at most the number of training examples, {len(rows)}"
+            raise OptionError("batch_size", batch_size, reason)
         super().__init__(length)
         self.rows = rows
         self.batch_size = batch_size
@@ -132,14 +137,14 @@ class ShuffledBatches(Stream[Batch]):
         self.seed = seed
 
     def __iter__(self) -> Iterator[Batch]:
-        batches_a_pass = len(self.rows) // self.batch_size
+        batches_per_pass = len(self.rows) // self.batch_size
         current_pass, order = -1, torch.empty(0, dtype=torch.long)
         while self.position < self.length:
-            this_pass, index = divmod(self.position, batches_a_pass)
+            this_pass, index = divmod(self.position, batches_per_pass)
             if this_pass != current_pass:
                 generator = torch.Generator().manual_seed(mix_seed(self.seed, f"pass {this_pass}"))
                 current_pass, order = this_pass, torch.randperm(len(self.rows), generator=generator)
-            count = min(BLOCK, batches_a_pass - index, self.length - self.position)
+            count = min(BLOCK, batches_per_pass - index, self.length - self.position)
             block = self.assemble(self.rows[order[index * self.batch_size : (index + count) * self.batch_size]])
             for parts in zip(*(tensor.split(self.batch_size) for tensor in block), strict=True):
                 self.position += 1
@@ -147,23 +152,23 @@ class ShuffledBatches(Stream[Batch]):
 
 
 class Examples(Protocol[BatchType]):
-    """Examples of different lengths, numbered from 0."""
+    """Examples of different lengths."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n,) steps of each."""
+        """(n,) number of steps of each example."""
 
     def __len__(self) -> int: ...
 
     def batch(self, rows: np.ndarray) -> BatchType:
-        """Return the examples of these numbers, (B,), as one batch."""
+        """Return the examples with the given indices, (B,), as one batch."""
 
 
 class SortedBatches(Generic[BatchType]):
-    """Every example once, the shortest first, those of one length in their order; the last batch may be smaller.
+    """One pass over all examples, sorted by length (stable); the last batch may be smaller.
 
     Attributes:
-        order: (n,) numbers of the examples, in the order in which they are served.
+        order: (n,) indices of the examples in the order of the pass.
     """
 
     def __init__(self, examples: Examples[BatchType], batch_size: int) -> None:
@@ -180,19 +185,20 @@ class SortedBatches(Generic[BatchType]):
 
 
 class BucketedBatches(Stream[BatchType]):
-    """Batches of similar length, each pass over the examples in a new order.
+    """Batches of examples of similar length, in a new random order in each pass.
 
-    A pass has every example once. It is shuffled, sorted by length in pools of `POOL` batches, cut into batches, of
-    which one may be smaller, and these are shuffled. The order depends on the seed and the pass alone.
+    A pass contains every example once. The examples are shuffled, sorted by length in pools of `POOL` batches, and
+    split into batches, of which one may be smaller. Then the batches are shuffled. The order depends only on the seed
+    and the number of the pass.
 
     Args:
-        examples: at least one.
-        batch_size: examples a batch.
-        seed: of the orders.
+        examples: at least one example.
+        batch_size: examples per batch.
+        seed: seed of the orders.
         length: number of batches in the stream.
 
     Raises:
-        OptionError: `batch_size` below 1.
+        OptionError: `batch_size` is below 1.
     """
 
     def __init__(self, examples: Examples[BatchType], batch_size: int, *, seed: int, length: int) -> None:
@@ -202,10 +208,10 @@ class BucketedBatches(Stream[BatchType]):
         self.seed = seed
 
     def __iter__(self) -> Iterator[BatchType]:
-        batches_a_pass = -(-len(self.examples) // self.batch_size)
+        batches_per_pass = -(-len(self.examples) // self.batch_size)
         current_pass, batches = -1, list[np.ndarray]()
         while self.position < self.length:
-            this_pass, index = divmod(self.position, batches_a_pass)
+            this_pass, index = divmod(self.position, batches_per_pass)
             if this_pass != current_pass:
                 current_pass, batches = this_pass, self._pass(this_pass)
             self.position += 1
@@ -227,5 +233,5 @@ class BucketedBatches(Stream[BatchType]):
 
 
 def mix_seed(seed: int, purpose: str) -> int:
-    """Derive a seed for one purpose, so that streams drawn for different purposes are independent."""
+    """Derive the seed for one purpose, so that random streams for different purposes are independent."""
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "big")

@@ -1,4 +1,4 @@
-"""Symbols of a text, characters, words or bytes, and the integers that stand for them."""
+"""Vocabularies: the symbols of a text (characters, words or bytes) and their indices."""
 
 import codecs
 from collections import Counter
@@ -9,25 +9,27 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError
+from gyral.core.errors import UserError
 
 LEVELS = ("char", "word", "byte")
-UNKNOWN = "<unk>"  # as the word-level Penn Treebank has it
+UNKNOWN = "<unk>"  # as in the word-level Penn Treebank
+PADDING = "<pad>"
+PADDING_ID = 0  # index of the padding symbol in every vocabulary that has one
 END_OF_LINE = "<eos>"
-BLOCK = 2**22  # characters that are looked up at once: the memory this takes does not grow with the text
+BLOCK = 2**22  # characters per lookup, so that the memory use does not grow with the text
 
-Symbols: TypeAlias = str | bytes | list[str]  # characters, bytes, words: what they are cut into
+Symbols: TypeAlias = str | bytes | list[str]  # characters, bytes or words
 
 
 class Vocabulary:
-    """Symbols and their numbers, 0 and up in the order of `symbols`.
+    """Symbols and their indices, from 0 in the order of `symbols`.
 
-    Bytes are named by the characters of the same code points, 0 to 255.
+    Bytes are represented by the characters with code points 0 to 255.
 
     Args:
-        level: "char": a symbol is a character, a code point of Unicode; "word": what stands between white space, and
-            the end of a line, `<eos>`; "byte": a byte of the text in UTF-8.
-        symbols: all different; with `<unk>` among them it stands for every symbol that is not.
+        level: kind of symbols. "char": characters, that is, Unicode code points; "word": text between white space, and
+            `<eos>` for the end of a line; "byte": bytes of the text in UTF-8.
+        symbols: different symbols. If `<unk>` is one of them, it stands for every symbol outside the vocabulary.
 
     Raises:
         OptionError: another level.
@@ -37,8 +39,8 @@ class Vocabulary:
         self.level = check_choice("level", level, LEVELS)
         self.symbols = tuple(symbols)
         self.index = {symbol: index for index, symbol in enumerate(self.symbols)}
-        self.dtype = np.min_scalar_type(max(len(self.symbols) - 1, 0))  # the smallest unsigned type that holds all
-        # what is not a symbol: <unk>, else a number that no symbol has
+        self.dtype = np.min_scalar_type(max(len(self.symbols) - 1, 0))  # the smallest unsigned type for all indices
+        # index of other symbols: that of <unk>, else one that no symbol has
         self._unknown = self.index.get(UNKNOWN, len(self.symbols))
         if level != "word":
             codes = {ord(symbol): index for symbol, index in self.index.items() if symbol != UNKNOWN}
@@ -47,17 +49,18 @@ class Vocabulary:
 
     @classmethod
     def of(cls, symbols: Symbols, level: str, minimum_count: int = 1) -> "Vocabulary":
-        """Make the vocabulary of a training text.
+        """Build the vocabulary of a training text.
 
-        Characters and bytes are in the order of their code points, words by how often they occur, the most frequent
-        first, and of equally frequent ones by their code points. An `<unk>` that is added comes last but among words.
+        Characters and bytes are sorted by code point. Words are sorted by descending frequency and then by code points.
+        If `<unk>` is added, it is the last symbol at the levels "char" and "byte".
 
         Args:
-            symbols: the training text, of that level.
-            minimum_count: with 2 or more, symbols that occur less often are taken for `<unk>`, which is added.
+            symbols: symbols of the training text.
+            level: kind of the symbols.
+            minimum_count: with 2 or more, symbols that occur less often are replaced by `<unk>`, which is added.
 
         Raises:
-            OptionError: `minimum_count` below 1.
+            OptionError: `minimum_count` is below 1.
         """
         check_integer("minimum_count", minimum_count)
         counts: Mapping[str, int] = Counter(symbols) if isinstance(symbols, list) else _count(symbols)
@@ -73,23 +76,23 @@ class Vocabulary:
         return len(self.symbols)
 
     def segment(self, text: str) -> Symbols:
-        """Return the symbols that a text consists of."""
+        """Split a text into symbols."""
         if self.level == "word":
             return split_words(text)
         return text.encode() if self.level == "byte" else text
 
     def encode(self, text: Symbols, place: str = "text") -> np.ndarray:
-        """Return the numbers of a text's symbols.
+        """Return the indices of the symbols of a text.
 
         Args:
             text: a text, or its symbols: words or bytes.
-            place: what the text is, for the error.
+            place: name of the text, for the error.
 
         Returns:
             (n,) unsigned integers of type `dtype`.
 
         Raises:
-            OptionError: a symbol is not in the vocabulary, which has no `<unk>`.
+            UserError: a symbol is not in the vocabulary, and neither is `<unk>`.
         """
         symbols = self.segment(text) if isinstance(text, str) else text
         if isinstance(symbols, list):
@@ -102,39 +105,39 @@ class Vocabulary:
         return encoded
 
     def _checked(self, indices: np.ndarray, symbols: Symbols, start: int, place: str) -> np.ndarray:
-        """Return the indices of symbols from `start` on in the smallest type, if all are in the vocabulary."""
+        """Return indices, which start at `start` in the text, as `dtype` after a check that all symbols are known."""
         if UNKNOWN not in self.index and (unseen := indices == self._unknown).any():
             position = start + int(unseen.argmax())
             symbol = symbols[position]
             name = f"byte 0x{symbol:02x}" if isinstance(symbol, int) else repr(symbol)
             if self.level == "char":
                 name += f" (U+{ord(str(symbol)):04X})"
-            raise OptionError(
+            raise UserError(
                 f"{place}: {name} at position {position} does not occur in the training text: remove or replace it, "
-                f"or train on a file of your own with minimum_count=2, which takes rare symbols for {UNKNOWN}"
+                f"or train on your own file with minimum_count=2, which replaces rare symbols by {UNKNOWN}"
             )
         return indices.astype(self.dtype)
 
     def decode(self, indices: Iterable[int]) -> str:
-        """Return the text of numbers: words between spaces, `<eos>` as the end of a line, broken UTF-8 as �."""
+        """Return the text of indices: words are joined by spaces, `<eos>` ends a line, invalid UTF-8 becomes �."""
         decoder = Decoder(self.level)
         return "".join(decoder.add(self.symbols[index]) for index in indices) + decoder.end()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` makes the same vocabulary of: strings in plain containers."""
+        """Return plain containers of strings from which `from_json` restores the vocabulary."""
         return {"level": self.level, "symbols": list(self.symbols)}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Vocabulary":
-        """Return the vocabulary that `to_json` was called on."""
+        """Restore a vocabulary from the result of `to_json`."""
         return cls(saved["level"], saved["symbols"])
 
 
 class Decoder:
-    """Makes text of symbols that come one after another.
+    """Incremental conversion of symbols to text.
 
     Args:
-        level: of the vocabulary.
+        level: level of the vocabulary.
     """
 
     def __init__(self, level: str) -> None:
@@ -143,9 +146,9 @@ class Decoder:
         self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def add(self, symbol: str) -> str:
-        """Return the text that a symbol adds: of a character's bytes, all of it with the last of them."""
+        """Return the text that a symbol adds; the bytes of a character add it with the last of them."""
         if self._level == "byte":
-            return self._bytes.decode(symbol.encode("latin-1"))  # an added <unk> is no byte: it stays readable
+            return self._bytes.decode(symbol.encode("latin-1"))  # an added <unk> is not a byte; it stays readable
         if self._level == "char":
             return symbol
         ends = symbol == END_OF_LINE
@@ -154,17 +157,17 @@ class Decoder:
         return text
 
     def end(self) -> str:
-        """Return what is left: � for a character that lacks bytes."""
+        """Return the rest of the text: � if the last character is incomplete."""
         return self._bytes.decode(b"", final=True)
 
 
 def split_words(text: str) -> list[str]:
-    """Return what stands between white space; the end of a line is a word, too: `<eos>`."""
+    """Split a text at white space; each line end becomes the word `<eos>`."""
     return text.replace("\n", f" {END_OF_LINE} ").split()
 
 
 def _blocks(symbols: str | bytes) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the code points block by block, each with where it starts."""
+    """Yield the code points in blocks, each with its start."""
     for start in range(0, len(symbols), BLOCK):
         block = symbols[start : start + BLOCK]
         if isinstance(block, bytes):
@@ -176,7 +179,7 @@ def _blocks(symbols: str | bytes) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _count(symbols: str | bytes) -> dict[str, int]:
-    """Return how often each character occurs."""
+    """Return the number of occurrences of each character."""
     counts: Counter[int] = Counter()
     for _, codes in _blocks(symbols):
         found = np.bincount(codes)

@@ -1,1 +1,54 @@
-"""What trained models write."""
+"""Text that trained models generate: one module per kind of text."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from inspect import Parameter, signature
+from typing import Any
+
+from gyral.core.errors import OptionError, UserError
+from gyral.generation.answers import answer_story
+from gyral.generation.summaries import summarize
+from gyral.generation.surprisal import show_surprisal
+from gyral.generation.text import continue_text
+from gyral.tasks.base import SequenceTask
+
+Generator = Callable[..., Iterator[str]]
+
+# The type hint of the first parameter is the type of task that a function is for. The other parameters are options of
+# conf/generate.yaml, where null stands for the default value.
+GENERATORS: tuple[Generator, ...] = (continue_text, show_surprisal, answer_story, summarize)
+
+
+def generators_of(task: SequenceTask) -> list[Generator]:
+    """Return the functions that generate text with a task; their parameters are options."""
+    own = []
+    for generator in GENERATORS:
+        first, *_ = signature(generator).parameters.values()
+        if isinstance(task, first.annotation):
+            own.append(partial(generator, task))
+    return own + task.generators()
+
+
+def choose(generators: list[Generator], given: Mapping[str, Any], task: str) -> Generator:
+    """Return the first function that accepts all given options and whose required options are all given.
+
+    Args:
+        generators: functions whose parameters are options.
+        given: options that the user set, with their values.
+        task: description of the task, for errors.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not generators:
+        raise UserError(f"{task} generates nothing")
+    options = [signature(generator).parameters for generator in generators]
+    for generator, accepted in zip(generators, options, strict=True):
+        required = {name for name, option in accepted.items() if option.default is Parameter.empty}
+        if required <= set(given) <= set(accepted):
+            return generator
+    allowed = ", or else ".join(", ".join(accepted) for accepted in options)
+    unknown = [name for name in given if not any(name in accepted for accepted in options)]
+    if unknown:
+        raise OptionError(unknown[0], given[unknown[0]], f"{task} takes {allowed}")
+    raise UserError(f"{', '.join(given)}: {task} takes {allowed}")

@@ -1,157 +1,160 @@
-"""Summaries beside their articles as a page: where the model looked, what it copied, how it compares."""
+"""Summaries of any articles."""
 
-import base64
-import html
-from collections.abc import Sequence
-from itertools import chain
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from string import Template
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import torch
 
-from gyral import runs
-from gyral.core import html as webpage
-from gyral.data.summaries.articles import Words
-from gyral.data.summaries.files import joined
+from gyral.core.checks import check_integer
+from gyral.data.summaries.batches import EncodedSummaries, SummaryBatch, encode_pairs
+from gyral.data.summaries.files import STANDARD_INPUT, Article, Output, join_words, read_articles
+from gyral.data.summaries.parsing import Pair, Report
+from gyral.generation.summary_page import Shown, write_page
 from gyral.tasks import rouge
+from gyral.tasks.summarization import SummaryTask, Written
+
+log = logging.getLogger(__name__)
+ON_PAGE = 20  # number of summaries on a page; larger pages open slowly
+LOG_INTERVAL = 10.0  # seconds between two log lines about progress
 
 
-class Shown(NamedTuple):
-    """A summary and how it came about.
-
-    Attributes:
-        place: what names the article to a user.
-        article: the words that were read of it.
-        reference: sentences of the summary that a person wrote; none where there is none.
-        summary: sentences of the one that the model wrote, T words.
-        attention: (T, S) to the article's words.
-        copied: (T,) share of each word's probability that copying has.
-    """
-
-    place: str
-    article: Words
-    reference: Sequence[Words]
-    summary: Sequence[Words]
-    attention: np.ndarray
-    copied: np.ndarray
-
-
-def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:
-    """Write summaries as a page that needs no other file.
+def summarize(
+    task: SummaryTask,
+    *,
+    input: str,
+    out: str | None = None,
+    html: str | None = None,
+    batch_size: int | None = None,
+    beam: int | None = None,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    length_penalty: float | None = None,
+    block_ngrams: int | None = None,
+) -> Iterator[str]:
+    """Summarize articles batch by batch. Records that cannot be used are skipped, and counted in the log.
 
     Args:
-        path: of the page.
-        shown: the summaries.
-        title: of the page.
+        task: a trained task.
+        input: path of a `gyral.data.summaries.sources.ArticleSource`, or "-": standard input, with one article or
+            lines of JSON.
+        out: output file, one line of JSON per summary. An existing file is continued.
+        html: page that shows the first `ON_PAGE` summaries.
+        batch_size: number of articles that are summarized together; None: the run's eval_batch_size.
+        beam, min_length, max_length, length_penalty, block_ngrams: see `BeamSearch`; None: the value of the run.
+
+    Yields:
+        The summaries, one line each, if there is no output file.
+
+    Raises:
+        UserError: the input does not exist; the output file belongs to another input, or cannot be written.
+    """
+    given = {
+        "beam": beam,
+        "min_length": min_length,
+        "max_length": max_length,
+        "length_penalty": length_penalty,
+        "block_ngrams": block_ngrams,
+    }
+    task.decoding = task.decoding.changed(**{name: value for name, value in given.items() if value is not None})
+    size = task.data.eval_batch_size if batch_size is None else check_integer("batch_size", batch_size)
+    report, shown = Report(), list[Shown]()
+    with Output(None if out is None else Path(out)) as output, _Progress(report) as progress:
+        articles = output.remaining(read_articles(input, report))
+        while batch := list(islice(articles, size)):
+            encoded = _encode(task, [article.pair for article in batch], task.data.lengths["max_summary"])
+            written = task.write(_batch(task, encoded), encoded)
+            for article, summary in zip(batch, written, strict=True):
+                sentences = join_words(summary.sentences)
+                output.add(article, sentences, summary.score)
+                if out is None:
+                    yield f"{' '.join(sentences)}\n"
+            if html is not None:
+                shown += explain(task, batch[: ON_PAGE - len(shown)], written)
+            progress.add(len(batch))
+    if output.pairs:
+        references, candidates = zip(*output.pairs, strict=True)
+        log.info("of %s with a summary: %s", f"{len(references):,}", describe(rouge.score(references, candidates)))
+    if html is not None:
+        source = "standard input" if input == STANDARD_INPUT else Path(input).name
+        write_page(Path(html), shown, f"Summaries of {source}")
+        log.info("%s shows %d", html, len(shown))
+
+
+def explain(task: SummaryTask, articles: Sequence[Article], written: Sequence[Written]) -> list[Shown]:
+    """Return articles and summaries with the attention at each word and the words that were copied."""
+    if not articles:
+        return []
+    pairs = [
+        article.pair._replace(sentences=tuple(summary.sentences))
+        for article, summary in zip(articles, written, strict=False)
+    ]
+    lengths = [sum(map(len, pair.sentences)) for pair in pairs]
+    batch = _batch(task, _encode(task, pairs, 1 + max(lengths)))  # the end of a summary is a step
+    with torch.no_grad():
+        attention, copied = (part.cpu().numpy() for part in task.model.trace(batch))
+    return [
+        Shown(
+            article.place,
+            article.pair.article[:size],
+            article.pair.sentences,
+            pair.sentences,
+            attention[row, :length, :size],
+            copied[row, :length],
+        )
+        for row, (article, pair, length, size) in enumerate(
+            zip(articles, pairs, lengths, batch.lengths.tolist(), strict=True)
+        )
+    ]
+
+
+def describe(scores: dict[str, rouge.Rouge]) -> str:
+    """Return ROUGE scores as a line of text."""
+    names = ("ROUGE-1", "ROUGE-2", "ROUGE-L")
+    return ", ".join(
+        f"{name} {score.f1:.2f} ({score.low:.2f} to {score.high:.2f})"
+        for name, score in zip(names, scores.values(), strict=True)
+    )
+
+
+class _Progress:
+    """Logs the number of articles and the speed, every `LOG_INTERVAL` seconds and at the end; a context manager.
+
+    Args:
+        report: skipped and unusual records, logged at the end.
     """
 
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(webpage.start(title, STYLE))
-            file.write(HEAD.substitute(title=html.escape(title)))
-            for summary in shown:
-                file.write(_section(summary))
-            file.write(FOOT)
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._count = 0
 
-    runs.replace_when_written(path, write)
+    def __enter__(self) -> "_Progress":
+        self._started = self._logged = time.monotonic()
+        return self
 
+    def add(self, count: int) -> None:
+        self._count += count
+        if time.monotonic() - self._logged > LOG_INTERVAL:
+            self._logged = time.monotonic()
+            log.info("%s articles, %.3g a second so far", f"{self._count:,}", self._rate())
 
-def _section(shown: Shown) -> str:
-    # of the strongest look that a word gets the colour is full
-    looked = shown.attention.sum(axis=0) if len(shown.attention) else np.zeros(len(shown.article))
-    steps = np.round(255 * shown.attention / max(float(shown.attention.max(initial=0)), 1e-9)).astype(np.uint8)
-    words = zip(shown.article, looked / max(float(looked.max(initial=0)), 1e-9), strict=True)
-    article = " ".join(_word(word, strength) for word, strength in words)
-    copied = iter(shown.copied.tolist())
-    summary = "".join(
-        f"<p>{' '.join(_word(word, next(copied), ' tabindex=0') for word in sentence)}</p>"
-        for sentence in shown.summary
-    )
-    reference = "".join(f"<p>{html.escape(' '.join(sentence))}</p>" for sentence in shown.reference)
-    facts = " · ".join(f"{name} {value:.1f} %" for name, value in measure(shown).items())
-    return SECTION.substitute(
-        place=html.escape(shown.place),
-        facts=html.escape(facts),
-        article=article,
-        summary=summary or "<p>(no word)</p>",
-        reference=f"<h3>Reference</h3>{reference}" if reference else "",
-        steps=base64.b64encode(steps.tobytes()).decode(),
-    )
+    def _rate(self) -> float:
+        return self._count / max(time.monotonic() - self._started, 1e-9)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is None:
+            noun = "article" if self._count == 1 else "articles"
+            log.info("%s %s, %.3g a second%s", f"{self._count:,}", noun, self._rate(), self._report.oddities())
 
 
-def measure(shown: Shown) -> dict[str, float]:
-    """Return what a summary is measured by, in percent, by the names that people know."""
-    written = list(chain.from_iterable(shown.summary))
-    facts = {}
-    if shown.reference:
-        scores = rouge.score([joined(shown.reference)], [joined(shown.summary)], samples=1)
-        facts = {name.replace("rouge", "ROUGE-"): found.f1 for name, found in scores.items()}
-    facts["copied"] = 100 * float(shown.copied.mean()) if len(shown.copied) else 0.0
-    facts["repeated 3-grams"] = rouge.repetition(shown.summary)["3-grams"]
-    facts["novel 2-grams"] = rouge.novel_ngrams(shown.article, written, 2)
-    return facts
+def _encode(task: SummaryTask, pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
+    numbered = encode_pairs(pairs, task.data.corpus.vocabulary)
+    return EncodedSummaries(numbered, "test", max_article=task.data.lengths["max_article"], max_summary=max_summary)
 
 
-def _word(word: str, strength: float, more: str = "") -> str:
-    return f'<span style="--a:{strength:.2f}"{more}>{html.escape(word)}</span>'
-
-
-STYLE = """\
-:root { --look: 255 170 40; --copy: 60 150 230 }
-@media (prefers-color-scheme: dark) { :root { --look: 190 100 0; --copy: 20 95 170 } }
-body { margin: 0 auto; max-width: 80rem; padding: 0.75rem 1.25rem; line-height: 1.6 }
-h2 { margin: 0; font-size: 1.05rem }
-h3 { margin: 1rem 0 0; font-size: 0.9rem; color: var(--faint) }
-.faint { color: var(--faint); font-variant-numeric: tabular-nums }
-section { border-top: 1px solid var(--line); margin-top: 1.25rem; padding-top: 0.75rem }
-.beside { display: grid; grid-template-columns: 3fr 2fr; gap: 0 2rem }
-@media (max-width: 45rem) { .beside { grid-template-columns: 1fr } .beside > :last-child { order: -1 } }
-span { border-radius: 3px; padding: 0.05em 0.1em }
-.article span { background: rgb(var(--look) / var(--a)) }
-.summary span { background: rgb(var(--copy) / var(--a)); cursor: pointer }
-.summary span:hover, .summary span:focus { outline: 2px solid var(--ink) }
-.key span { padding: 0 0.5em; color: var(--ink) }
-"""
-
-HEAD = Template("""\
-<header>
-<h1>$title</h1>
-<p class="faint key"><span style="background: rgb(var(--copy) / 0.8)">copied</span> a word of a summary, by the share
-of its probability that copying from the article has;
-<span style="background: rgb(var(--look) / 0.8)">looked at</span> a word of an article, by the attention that it gets
-over the whole summary. Point at a word of a summary, or go to it by the tab key, for where the model looked as it wrote
-it.</p>
-</header>
-<main>
-""")
-
-SECTION = Template("""\
-<section data-steps="$steps">
-<h2>$place</h2>
-<p class="faint">$facts</p>
-<div class="beside">
-<div><h3>Article, as far as it was read</h3><p class="article">$article</p></div>
-<div><h3>Summary</h3><div class="summary">$summary</div>$reference</div>
-</div>
-</section>
-""")
-
-FOOT = """\
-</main>
-<script>
-for (const section of document.querySelectorAll("section")) {
-  const words = [...section.querySelectorAll(".article span")];
-  const all = words.map(word => word.style.getPropertyValue("--a"));
-  const steps = Uint8Array.from(atob(section.dataset.steps), sign => sign.charCodeAt(0));
-  const show = strengths => words.forEach((word, place) => word.style.setProperty("--a", strengths[place]));
-  [...section.querySelectorAll(".summary span")].forEach((word, step) => {
-    const own = () => show(words.map((_, place) => steps[step * words.length + place] / 255));
-    for (const event of ["mouseenter", "focus"]) word.addEventListener(event, own);
-    for (const event of ["mouseleave", "blur"]) word.addEventListener(event, () => show(all));
-  });
-}
-</script>
-</body>
-</html>
-"""
+def _batch(task: SummaryTask, encoded: EncodedSummaries) -> SummaryBatch:
+    return task.transfer_batch_to_device(encoded.batch(np.arange(len(encoded))), task.device, 0)

@@ -1,4 +1,4 @@
-"""Readouts of one prediction a sequence: the last state alone, or with what attention finds in the states before it."""
+"""Readouts for one prediction per sequence: the last output, alone or with attention over the outputs before it."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from gyral.ops.rotation import rotate
 
 
 class ReadoutFactory(Protocol):
-    """Makes a readout from the width of a recurrent stack's outputs, that of its inputs, and the number of classes."""
+    """Makes a readout from the output size and the input size of the recurrent stack, and the number of classes."""
 
     def __call__(self, width: int, input_size: int, output_size: int) -> nn.Module: ...
 
@@ -18,8 +18,8 @@ class LastStep(nn.Module):
     """A dense layer on the output at the last step of each sequence.
 
     Args:
-        width: H, of the outputs.
-        input_size: X, of the inputs, which are not looked at.
+        width: H, size of the outputs.
+        input_size: X, size of the inputs, which this readout does not use.
         output_size: number of classes.
     """
 
@@ -31,25 +31,25 @@ class LastStep(nn.Module):
         """Return logits (B, output_size).
 
         Args:
-            outputs: (T, B, H) of the recurrent stack.
-            inputs: (T, B, X) that it had.
-            lengths: (B,) integers in [1, T], the sequences' steps; T for all if None.
+            outputs: (T, B, H) outputs of the recurrent stack.
+            inputs: (T, B, X) inputs of the recurrent stack.
+            lengths: (B,) integers in [1, T], lengths of the sequences; None: T for all.
         """
         return self.dense(last_of(outputs, lengths))
 
 
 class Attention(nn.Module):
-    """Attention of the last state, which has read the query, over the states before it (Dangovski et al., TACL 2019).
+    """Attention over the outputs of a sequence with its last output as query (Dangovski et al., TACL 2019).
 
-    With q the output at a sequence's last step:
+    With q the output at the last step of a sequence:
 
         p = softmax over the steps t before the last of q·h_t,   c = Σ p_t h_t,   logits = W [c; q] + b
 
-    The last step itself is left out: q·q = ‖q‖² would be the largest of the products. A sequence of one step has c = 0.
+    The last step itself is excluded, because q·q = ‖q‖² would be the largest product. A sequence of one step has c = 0.
 
     Args:
-        width: H, of the outputs.
-        input_size: X, of the inputs.
+        width: H, size of the outputs.
+        input_size: X, size of the inputs.
         output_size: number of classes.
     """
 
@@ -58,9 +58,9 @@ class Attention(nn.Module):
         self.dense = nn.Linear(2 * width, output_size)
 
     def forward(self, outputs: Tensor, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits (B, output_size); arguments as of `LastStep.forward`."""
+        """Return logits (B, output_size). The arguments are those of `LastStep.forward`."""
         context = torch.einsum("tb,tbh->bh", self.weights(outputs, lengths), outputs)
-        query = self.turned(last_of(outputs, lengths), last_of(inputs, lengths), context)
+        query = self.transform_query(last_of(outputs, lengths), last_of(inputs, lengths), context)
         return self.dense(torch.cat([context, query], dim=-1))
 
     def weights(self, outputs: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -68,22 +68,22 @@ class Attention(nn.Module):
         products = torch.einsum("bh,tbh->tb", last_of(outputs, lengths), outputs)
         steps = torch.arange(len(outputs), device=outputs.device).unsqueeze(1)
         before = steps < (len(outputs) if lengths is None else lengths.to(outputs.device)) - 1
-        # not −∞, of which a column without any step before would make NaN
+        # With −∞, a column without earlier steps would be NaN.
         lowest = torch.finfo(products.dtype).min
         return products.masked_fill(~before, lowest).softmax(dim=0) * before
 
-    def turned(self, query: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """Return the query's state (B, H) as it enters the dense layer."""
+    def transform_query(self, query: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+        """Return the query (B, H) that enters the dense layer."""
         return query
 
 
 class RotationalAttention(Attention):
-    """Attention whose context turns the query's state, as RUM's memory turns its own (suggested in the same paper).
+    """Attention whose context rotates the query, as in the update of RUM's memory (suggested in the same paper).
 
         logits = W [c; Rotation(ε̃, c) q] + b,   ε̃ = W̃ x + b̃
 
-    with x the input at the last step, the query's embedding; as in RUM, W̃ is Xavier-uniform and b̃ zero at the start.
-    Where c is zero the rotation is the identity.
+    Here x is the input at the last step, the embedding of the query. As in RUM, W̃ is initialized Xavier-uniform and b̃
+    with zero. If c is zero, the rotation is the identity.
     """
 
     def __init__(self, width: int, input_size: int, output_size: int) -> None:
@@ -92,7 +92,7 @@ class RotationalAttention(Attention):
         nn.init.xavier_uniform_(self.embed.weight)
         nn.init.zeros_(self.embed.bias)
 
-    def turned(self, query: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+    def transform_query(self, query: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         return rotate(self.embed(embedded), context, query)
 
 

@@ -1,4 +1,4 @@
-"""What a model of sequences predicts: along a given one, and a new one from its own predictions."""
+"""Predictions of a sequence model for a given sequence, and sampling of new sequences."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 @torch.inference_mode()
 def read(model: nn.Module, tokens: Tensor, window: int) -> Iterator[tuple[Tensor, Any]]:
-    """Read a sequence in windows, so that memory does not grow with its length.
+    """Read a sequence in windows, so that the memory does not grow with the length of the sequence.
 
     Args:
-        model: is called as `gyral.models.sequence.SequenceModel` is.
+        model: called like `gyral.models.sequence.SequenceModel`.
         tokens: (n,) integers, n ≥ 1.
-        window: tokens at a time.
+        window: tokens per window.
 
     Yields:
-        the logits after each token of a window, (≤ window, classes), and the state after its last.
+        the logits after each token of a window, (≤ window, classes), and the state after the last token.
     """
     state = None
     for piece in tokens.split(window):
@@ -26,26 +26,26 @@ def read(model: nn.Module, tokens: Tensor, window: int) -> Iterator[tuple[Tensor
 
 
 def distribution(logits: Tensor, temperature: float, top_p: float) -> Tensor:
-    """Return the probabilities that a token is drawn by.
+    """Return the probabilities from which a token is drawn.
 
     Args:
         logits: (classes,).
-        temperature: what logits are divided by; 0: all on the likeliest, of equally likely ones the first.
-        top_p: only the likeliest classes, as few as together have this probability, are left (nucleus sampling,
-            Holtzman et al. 2020).
+        temperature: divisor of the logits; 0: the most likely class has probability 1, the first one of a tie.
+        top_p: only the smallest set of most likely classes whose probabilities sum to at least this value is kept
+            (nucleus sampling, Holtzman et al. 2020).
 
     Returns:
-        (classes,) float64, of sum 1.
+        (classes,) in float64, with sum 1.
     """
     logits = logits.double()
     if temperature == 0:
         return torch.zeros_like(logits).index_fill(0, logits.argmax(), 1.0)
-    # the largest becomes 0, so that no temperature, however small, makes an infinity of it
+    # The largest logit becomes 0, so that no temperature overflows.
     probabilities = torch.softmax((logits - logits.max()) / temperature, dim=0)
-    if top_p == 1:  # the sum below may reach 1 by rounding before the last class
+    if top_p == 1:  # the cumulative sum may round to 1 before the last class
         return probabilities
     ordered, order = probabilities.sort(descending=True, stable=True)
-    before = ordered.cumsum(0) - ordered  # of all that are likelier
+    before = ordered.cumsum(0) - ordered  # probability of all classes that are more likely
     probabilities[order[before >= top_p]] = 0.0
     return probabilities / probabilities.sum()
 
@@ -54,14 +54,14 @@ def distribution(logits: Tensor, temperature: float, top_p: float) -> Tensor:
 def sample(
     model: nn.Module, prompt: Tensor, *, window: int, temperature: float, top_p: float, seed: int
 ) -> Iterator[int]:
-    """Go on with a sequence without end: draw a token, have the model read it, draw the next.
+    """Continue a sequence without end: draw a token, let the model read it, draw the next token.
 
     Args:
-        model: is called as `gyral.models.sequence.SequenceModel` is.
-        prompt: (n,) integers, n ≥ 1: what is read first, in windows.
-        window: tokens of the prompt at a time.
-        temperature, top_p: of `distribution`.
-        seed: of the draws, which are made on the processor: the same ones wherever the model lies.
+        model: called like `gyral.models.sequence.SequenceModel`.
+        prompt: (n,) integers, n ≥ 1, the beginning of the sequence.
+        window: tokens of the prompt per window.
+        temperature, top_p: see `distribution`.
+        seed: seed of the draws, which are made on the CPU, so that they do not depend on the device of the model.
     """
     generator = torch.Generator().manual_seed(seed)
     for logits, state in read(model, prompt, window):

@@ -1,4 +1,4 @@
-"""Sequences in, one prediction a step out, or one a sequence."""
+"""A model of token sequences with one prediction per step, or one per sequence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,34 +11,34 @@ from torch.utils._pytree import tree_leaves
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import ReadoutFactory
 from gyral.nn.dropout import SequenceDropout
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.dropout import dropout_mask
 
-PADDING = 0  # the token that fills up a step of several tokens
-
 
 class SequenceModel(nn.Module):
-    """Tokens → one-hot vectors or embeddings → recurrent stack → linear head, or the readout that a task asks for.
+    """Tokens → one-hot vectors or embeddings → recurrent stack → linear head, or the readout of a task.
 
     Args:
         cell: makes a cell from its input size.
         vocabulary_size: number of input tokens.
-        output_size: number of classes predicted, at each step unless a readout does otherwise.
-        readout: makes what turns outputs into logits, from the width of outputs, that of inputs and `output_size`; it
-            is called as `gyral.models.attention.LastStep` is. None for the linear head.
-        embedding_size: width of a trained embedding; None for one-hot inputs.
-        tied: the head's weights are the embedding's (Press and Wolf 2017).
-        pooling: what a step of several tokens has of their vectors, "mean" or "sum".
-        embedding_dropout: probability, in [0, 1), that a token's vector is zero in training, wherever the token stands
-            in the batch (Gal and Ghahramani 2016).
-        input_dropout, output_dropout: probabilities, in [0, 1), on what enters the recurrent stack and the head.
-        num_layers, bidirectional, dropout, locked_dropout, weight_drop, backend: of
-            `gyral.nn.recurrent.Recurrent`; `locked_dropout` holds for inputs and outputs, too.
+        output_size: number of predicted classes, per step or as the readout defines.
+        readout: makes the module that computes logits from outputs, from the sizes of outputs and inputs and
+            `output_size`. It is called like `gyral.models.attention.LastStep`. None: a linear head at each step.
+        embedding_size: size of a trained embedding; None: one-hot inputs.
+        tied: whether the head shares its weights with the embedding (Press and Wolf 2017).
+        pooling: how the vectors of a step with several tokens are combined, "mean" or "sum".
+        embedding_dropout: probability, in [0, 1), that the vector of a token is zero at all of its positions in a
+            training batch (Gal and Ghahramani 2016).
+        input_dropout, output_dropout: dropout probabilities, in [0, 1), of the inputs of the recurrent stack and of the
+            head.
+        num_layers, bidirectional, dropout, locked_dropout, weight_drop, backend: see
+            `gyral.nn.recurrent.Recurrent`; `locked_dropout` also applies to inputs and outputs.
 
     Raises:
-        OptionError: an argument out of bounds; `tied` where the sizes or a readout do not allow it.
+        OptionError: an argument is out of bounds, or `tied` is not possible with the sizes or the readout.
     """
 
     def __init__(
@@ -91,25 +91,24 @@ class SequenceModel(nn.Module):
 
     def _tie(self) -> None:
         if self.head is None:
-            raise OptionError("tied=True: this task's model has no head at every step; must be false")
+            raise OptionError("tied", True, "must be false, because the model has no head at each step for this task")
         shape = tuple(self.head.weight.shape)
         if self.embedding is None:
-            raise OptionError(f"tied=True: needs an embedding; set embedding_size={shape[1]}")
+            raise OptionError("tied", True, f"needs an embedding; set embedding_size={shape[1]}")
         if self.embedding.weight.shape != shape:
-            raise OptionError(
-                f"tied=True: the embedding is {tuple(self.embedding.weight.shape)} and the head {shape},"
-                " (symbols, width), and must be equal"
-            )
+            embedding = tuple(self.embedding.weight.shape)
+            reason = f"the embedding is {embedding} and the head {shape}, (symbols, width), and must be equal"
+            raise OptionError("tied", True, reason)
         self.head.weight = self.embedding.weight
-        # an embedding's own ±1 would make logits of √width
+        # With the usual N(0, 1) of an embedding, logits would have a standard deviation of √width.
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
     def forward(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Return logits, (B, T, output_size) or as the readout makes them, and the state after the last step.
+        """Return logits, (B, T, output_size) or those of the readout, and the state after the last step.
 
         Args:
-            tokens: (B, T) integers; or (B, T, W), steps of up to W tokens filled up with 0.
-            state, lengths: of `gyral.nn.recurrent.Recurrent.forward`.
+            tokens: (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0.
+            state, lengths: see `gyral.nn.recurrent.Recurrent.forward`.
         """
         outputs, inputs, state = self.run(tokens, state, lengths)
         outputs = self.output_dropout(outputs)
@@ -119,13 +118,13 @@ class SequenceModel(nn.Module):
         return self.readout(outputs, inputs, lengths), state
 
     def run(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:
-        """Return outputs (T, B, H) and inputs (T, B, X) of the recurrent stack, and its state after the last step."""
+        """Return the outputs (T, B, H), the inputs (T, B, X) and the last state of the recurrent stack."""
         inputs = self.input_dropout(self._vectors(tokens.transpose(0, 1)))
         outputs, state = self.recurrent(inputs, state, lengths)
         return outputs, inputs, state
 
     def _vectors(self, tokens: Tensor) -> Tensor:
-        """Return the vectors (T, B, X) of tokens (T, B), or those of tokens (T, B, W), pooled over W."""
+        """Return the vectors (T, B, X) of tokens (T, B), or of tokens (T, B, W), pooled over W."""
         dropping = self.training and self.embedding_dropout > 0
         weight = next(self.parameters()) if self.embedding is None else self.embedding.weight
         kept = dropout_mask(weight.new_empty(self.vocabulary_size, 1), self.embedding_dropout) if dropping else None
@@ -139,10 +138,10 @@ class SequenceModel(nn.Module):
             weight = torch.eye(self.vocabulary_size, dtype=weight.dtype, device=weight.device)
         if kept is not None:
             weight = weight * kept
-        pooled = F.embedding_bag(tokens.flatten(0, 1), weight, mode=self.pooling, padding_idx=PADDING)
+        pooled = F.embedding_bag(tokens.flatten(0, 1), weight, mode=self.pooling, padding_idx=PADDING_ID)
         return pooled.view(*tokens.shape[:2], -1)
 
     @torch.no_grad()
     def state_size(self) -> int:
-        """Number of recurrent state values carried from step to step for one sequence."""
+        """Return the number of recurrent state values that are carried from step to step for one sequence."""
         return sum(leaf.numel() for leaf in tree_leaves(self.recurrent.init_state(1)))

@@ -1,1 +1,1 @@
-"""Cells run over time."""
+"""The time loop that runs cells over sequences, and layers with the interface of `torch.nn.GRU`."""

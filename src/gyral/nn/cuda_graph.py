@@ -1,4 +1,4 @@
-"""The time loop as a CUDA graph: one launch for all steps, where a launch a kernel would cost more than the kernels."""
+"""The time loop as a CUDA graph: one launch for all steps. Launching small kernels takes longer than running them."""
 
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -14,10 +14,10 @@ Loop = Callable[[Callable[[Any, State], tuple[Tensor, State]], Any, State, Tenso
 
 
 class GraphedLoops:
-    """Runs `loop` over cells as CUDA graphs, one for each cell and set of shapes, captured at its first call.
+    """Runs `loop` over cells as CUDA graphs, one per cell and set of shapes, captured at the first call.
 
-    A graph has fixed shapes and memory of its own, which its next run overwrites. So the plain loop runs instead for
-    shapes beyond the first `LIMIT` of a cell, and while an earlier run of the same graph waits for its backward.
+    A graph has fixed shapes and its own memory, which its next run overwrites. The plain loop runs instead for shapes
+    beyond the first `LIMIT` of a cell, and while an earlier run of the same graph waits for its backward pass.
     """
 
     LIMIT = 4
@@ -28,28 +28,28 @@ class GraphedLoops:
         self._waiting: set[Hashable] = set()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "GraphedLoops":
-        return GraphedLoops(self._loop)  # graphs belong to the cells they were captured with
+        return GraphedLoops(self._loop)  # a graph belongs to the cell that it was captured with
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GraphedLoops, (self._loop,)
 
     def run(self, cell: RecurrentCell, sequence: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """Return what the loop returns for the cell's step."""
+        """Return the result of the loop over the cell's `scan_step`."""
         leaves, structure = tree_flatten((sequence, state, lengths))
-        given = [leaf for leaf in leaves if leaf is not None]
-        about = tuple((leaf.shape, leaf.dtype, leaf.requires_grad) for leaf in given)
-        frozen = tuple(parameter.requires_grad for parameter in cell.parameters())
-        key = (id(cell), torch.is_grad_enabled(), cell.training, str(structure), about, frozen)
+        tensors = [leaf for leaf in leaves if leaf is not None]
+        signature = tuple((leaf.shape, leaf.dtype, leaf.requires_grad) for leaf in tensors)
+        trainable = tuple(parameter.requires_grad for parameter in cell.parameters())
+        key = (id(cell), torch.is_grad_enabled(), cell.training, str(structure), signature, trainable)
         is_new = key not in self._graphs
         if key in self._waiting or (is_new and sum(other[0] == id(cell) for other in self._graphs) >= self.LIMIT):
             return self._loop(cell.scan_step, sequence, state, lengths)
-        given += cell.parameters()
+        tensors += cell.parameters()
         if is_new:
-            flat = _Flat(self._loop, cell, leaves, structure)
-            samples = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in given)
+            flat = _FlatLoop(self._loop, cell, leaves, structure)
+            samples = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors)
             self._graphs[key] = torch.cuda.make_graphed_callables(flat.run, samples, allow_unused_input=True)
-        # what a graph puts out, gradients too, lies in memory that its next run overwrites: hand out copies
-        results = [result.clone() for result in self._graphs[key](*map(_CopiedGradient.apply, given))]
+        # the next run of a graph overwrites its outputs and gradients, so return copies
+        results = [result.clone() for result in self._graphs[key](*map(_CopiedGradient.apply, tensors))]
         for result in results:
             if result.requires_grad:
                 self._waiting.add(key)
@@ -57,8 +57,8 @@ class GraphedLoops:
         return results[0], tree_unflatten(results[1:], tree_flatten(state)[1])
 
 
-class _Flat(nn.Module):
-    """The loop over one cell as a function of tensors alone: sequence, state, lengths, then parameters."""
+class _FlatLoop(nn.Module):
+    """The loop over one cell as a function of tensors only: sequence, state and lengths, then parameters."""
 
     def __init__(self, loop: Loop, cell: RecurrentCell, leaves: list[Tensor | None], structure: Any) -> None:
         super().__init__()
@@ -66,12 +66,12 @@ class _Flat(nn.Module):
         self.absent = [leaf is None for leaf in leaves]
         self.names = [name for name, _ in self.named_parameters()]
 
-    def run(self, *given: Tensor) -> tuple[Tensor, ...]:
-        count = len(given) - len(self.names)
-        return functional_call(self, dict(zip(self.names, given[count:], strict=True)), given[:count])
+    def run(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        count = len(tensors) - len(self.names)
+        return functional_call(self, dict(zip(self.names, tensors[count:], strict=True)), tensors[:count])
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        present = iter(given)
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        present = iter(tensors)
         leaves = [None if absent else next(present) for absent in self.absent]
         sequence, state, lengths = tree_unflatten(leaves, self.structure)
         output, final = self.loop(self.cell.scan_step, sequence, state, lengths)
@@ -79,7 +79,7 @@ class _Flat(nn.Module):
 
 
 class _CopiedGradient(torch.autograd.Function):
-    """The identity, whose gradient is a copy."""
+    """The identity function. Its gradient is a copy of the incoming gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ from gyral.ops.dropout import dropout_mask
 
 
 class SequenceDropout(nn.Module):
-    """Dropout on (T, B, X), in training.
+    """Dropout on sequences (T, B, X), in training.
 
     Args:
-        probability: in [0, 1).
-        locked: drop the same units at all steps of a sequence (Gal and Ghahramani 2016), not others at each.
+        probability: In [0, 1).
+        locked: Whether to drop the same units at all steps of a sequence (Gal and Ghahramani 2016).
     """
 
     def __init__(self, probability: float, locked: bool = False) -> None:
@@ -29,7 +29,11 @@ class SequenceDropout(nn.Module):
 
 
 class WeightDrop(nn.Module):
-    """Dropout on the entries of a weight, in training, as a parametrization of it (DropConnect, Wan et al. 2013)."""
+    """Dropout on the entries of a weight (DropConnect, Wan et al. 2013), in training; a parametrization of the weight.
+
+    Args:
+        probability: In [0, 1).
+    """
 
     def __init__(self, probability: float) -> None:
         super().__init__()

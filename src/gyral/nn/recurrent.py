@@ -1,4 +1,4 @@
-"""The time loop around a cell: stacking, direction, lengths, backends. Written once, for all cells."""
+"""The time loop for all cells, with layers, directions, lengths and backends."""
 
 import logging
 from collections.abc import Callable
@@ -23,28 +23,32 @@ BACKENDS = ("auto", "reference", "fused", "compile", "graph")
 
 
 class Recurrent(nn.Module):
-    """Runs any cell over sequences; called as `torch.nn.GRU` is.
+    """Runs any cell over sequences, with the interface of `torch.nn.GRU`.
 
     Args:
-        cell_factory: makes a cell from its input size, e.g. `functools.partial(RUMCell, hidden_size=100)`.
+        cell_factory: Returns a cell for its input size, such as `functools.partial(RUMCell, hidden_size=100)`.
         input_size: X.
-        num_layers: layers, each fed with the outputs of the one before.
-        bidirectional: a second cell in each layer reads the sequence backwards; outputs are concatenated.
-        dropout: probability on the outputs of each layer but the last, in training.
-        locked_dropout: of `gyral.ops.dropout.SequenceDropout`.
-        weight_drop: probability, in [0, 1), that an entry of the cells' recurrent weights, those named weight_hh…, is
-            zero in training, the same ones at all steps of a sequence (AWD-LSTM: Merity et al., ICLR 2018).
-        batch_first: inputs and outputs are (B, T, …) instead of (T, B, …).
-        backend: "reference" is the readable loop over `cell.step`; "fused" the cell's own whole-sequence path;
-            "compile" the loop over the step as `torch.compile` makes it (needs a C++ compiler on CPU); "graph" the
-            whole loop as a CUDA graph; "auto" is fused where the cell has it, else graph on a GPU, else reference.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        dropout: Probability of dropout on the outputs of each layer except the last, in training.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        backend: "reference" is the readable loop over `cell.step`; "fused" is the cell's own function for the whole
+            sequence; "compile" is the loop over the step compiled by `torch.compile` (needs a C++ compiler on a CPU);
+            "graph" is the whole loop as a CUDA graph; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
+            else "reference".
+        locked_dropout: See `gyral.nn.dropout.SequenceDropout`.
+        weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
+            with weight_hh) is zero in training, the same entries at all steps of a sequence (AWD-LSTM: Merity et al.,
+            ICLR 2018).
 
     Attributes:
-        backend: what runs: never "auto". It may change when the module is moved to another device.
+        backend: The backend in use, never "auto". It may change when the module moves to another device.
+        requested_backend: The argument `backend`.
 
     Raises:
-        OptionError: an argument out of bounds, an unknown backend, or "fused" where the cell has no fused path;
-            `weight_drop` where the cell has no such weights.
+        OptionError: An argument is out of bounds, the backend is unknown or not supported by the cell, or `weight_drop`
+            is positive and the cell has no such weights.
     """
 
     def __init__(
@@ -78,9 +82,9 @@ class Recurrent(nn.Module):
         if weight_drop > 0:
             self._drop_weights()
 
-        self.asked = backend
+        self.requested_backend = backend
         self.backend = ""
-        # the class's function, not a cell's method, which a deep copy of this module would share with the original
+        # the function of the class: a deep copy of this module would share a cell's method with the original
         self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False) if backend == "compile" else None
         self._graphs = GraphedLoops(scan)
         self._choose_backend(cells[0])
@@ -93,36 +97,36 @@ class Recurrent(nn.Module):
             if name.startswith("weight_hh")
         ]
         if not weights:
-            raise OptionError(
-                f"weight_drop={self.weight_drop}: {type(self.cells[0]).__name__} has no weights weight_hh; must be 0"
-            )
+            reason = f"{type(self.cells[0]).__name__} has no weights weight_hh; must be 0"
+            raise OptionError("weight_drop", self.weight_drop, reason)
         for module, name in weights:
             parametrize.register_parametrization(module, name, WeightDrop(self.weight_drop), unsafe=True)
 
     def _choose_backend(self, cell: RecurrentCell) -> str:
-        """Return the backend for a cell where it lies now, and log it when it is another than the last."""
-        chosen, reason = self.asked, ""
+        """Return the backend for a cell on its current device, and log it if it has changed."""
+        chosen, note = self.requested_backend, ""
         device = next(cell.parameters()).device.type
-        # a graph would go on with the weights that were dropped when it was captured
+        # a graph would reuse the entries that were dropped when it was captured
         loop = "graph" if device == "cuda" and self.weight_drop == 0 else "reference"
-        if self.asked in ("auto", "fused"):
-            obstacle = cell.fused_unsupported_reason()
-            if obstacle is not None and self.asked == "fused":
-                raise OptionError(f"backend=fused: {obstacle}; allowed here: auto, reference, compile, graph")
-            if self.asked == "auto":
-                chosen = "fused" if obstacle is None else loop
-                reason = "" if obstacle is None else f"; {obstacle}"
+        if self.requested_backend in ("auto", "fused"):
+            reason = cell.fused_unsupported_reason()
+            if reason is not None and self.requested_backend == "fused":
+                raise _backend_error("fused", reason)
+            if self.requested_backend == "auto":
+                chosen = "fused" if reason is None else loop
+                note = "" if reason is None else f"; {reason}"
         if chosen == "graph" and self.weight_drop > 0:
-            raise OptionError("backend=graph: has no weight_drop; allowed with it: auto, reference, fused, compile")
+            raise _backend_error("graph", "does not support weight_drop")
         if chosen == "graph" and not torch.cuda.is_available():
-            raise OptionError("backend=graph: there is no GPU; allowed here: auto, reference, fused, compile")
+            raise _backend_error("graph", "there is no GPU")
         if chosen != self.backend:
-            log.info("%s runs on the %s backend (asked for: %s%s)", type(cell).__name__, chosen, self.asked, reason)
+            name, requested = type(cell).__name__, self.requested_backend
+            log.info("%s runs on the %s backend (requested: %s%s)", name, chosen, requested, note)
             self.backend = chosen
         return chosen
 
     def init_state(self, batch_size: int) -> tuple[State, ...]:
-        """Return one initial state a cell: layer by layer, forward direction before backward."""
+        """Return the initial state of each cell: layer by layer, forward direction before backward."""
         return tuple(self._cell(index).init_state(batch_size) for index in range(len(self.cells)))
 
     def _cell(self, index: int) -> RecurrentCell:
@@ -137,16 +141,17 @@ class Recurrent(nn.Module):
 
         Args:
             inputs: (T, B, X), or a structure of tensors with leading dimensions (T, B).
-            state: one state a cell, as `init_state` orders them; the initial state if None.
-            lengths: (B,) integers in [1, T]. Steps beyond a sequence's length leave its state alone and put out zeros;
-                the backward direction starts at the sequence's own end.
+            state: One state per cell, in the order of `init_state`; the initial state if None.
+            lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
+                outputs are zero; the backward direction starts at the end of the sequence.
 
         Returns:
-            outputs (T, B, output_size) of the last layer, and the state after each sequence's last step.
+            The outputs (T, B, output_size) of the last layer, and the state after the last step of each sequence.
 
         Raises:
-            ValueError: lengths of another shape or out of [1, T]; a state that has not one entry a cell, or tensors of
-                other shapes.
+            OptionError: The backend does not support the cell on this device.
+            ValueError: Lengths have another shape or are not in [1, T]; the state does not have one entry per cell, or
+                its tensors have other shapes.
         """
         if self.batch_first:
             inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
@@ -163,7 +168,7 @@ class Recurrent(nn.Module):
                 raise ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
             lengths = lengths.to(next(self.parameters()).device, torch.int64)
 
-        # inside, a weight that is dropped is drawn once, whatever asks for it how often
+        # within `cached` each dropped weight is drawn once, however often the cells read it
         with parametrize.cached() if self.weight_drop > 0 else nullcontext():
             outputs, final = self._run_layers(inputs, state, lengths)
         return (outputs.transpose(0, 1) if self.batch_first else outputs), final
@@ -183,20 +188,20 @@ class Recurrent(nn.Module):
                 sequence = reverse(outputs, lengths) if backward else outputs
                 result, last = self._run(index, sequence, state[index], lengths)
                 layer.append(reverse(result, lengths) if backward else result)
-                # under autocast some paths end in its type, which sequences that go on would add up errors in
+                # under autocast some paths return its dtype, in which errors would accumulate over calls
                 final.append(tree_map(lambda new, old: new.to(old.dtype), last, state[index]))
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
         return outputs, tuple(final)
 
     def _check_shapes(self, state: tuple[State, ...], batch_size: int) -> None:
-        """Raise `ValueError` where a given state has not the shapes that one for this batch has."""
+        """Raise `ValueError` if a tensor of the state does not have the shape that `init_state` gives it."""
         for given, one in zip(tree_leaves(state), tree_leaves(self.init_state(1)), strict=True):
             if given.shape != (batch_size, *one.shape[1:]):
                 allowed = (batch_size, *one.shape[1:])
                 raise ValueError(f"a tensor of the state has shape {tuple(given.shape)}, must have {allowed}")
 
     def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """Run one cell over (T, B, …) inputs in the order given."""
+        """Run one cell over (T, B, …) inputs."""
         cell = self._cell(index)
         backend = "reference" if cell.recorded is not None else self._choose_backend(cell)
         if backend == "fused":
@@ -205,16 +210,19 @@ class Recurrent(nn.Module):
         sequence = cell.project(inputs), cell.sequence_constants(*shape)
         if backend == "graph":
             if next(cell.parameters()).device.type != "cuda":
-                raise OptionError(
-                    "backend=graph: the model lies on no GPU; allowed there: auto, reference, fused, compile"
-                )
+                raise _backend_error("graph", "the model is not on a GPU")
             return self._graphs.run(cell, sequence, state, lengths)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
         return scan(step, sequence, state, lengths)
 
 
+def _backend_error(backend: str, reason: str) -> OptionError:
+    others = ", ".join(other for other in BACKENDS if other != backend)
+    return OptionError("backend", backend, f"{reason}; allowed here: {others}")
+
+
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:
-    """Reverse (T, B, …) leaves in time, each sequence within its own length; padding stays at the end."""
+    """Reverse the leaves (T, B, …) in time, each sequence within its own length; padding stays at the end."""
     if lengths is None:
         return tree_map(lambda leaf: leaf.flip(0), sequence)
 
@@ -232,5 +240,5 @@ def detach(state: Any) -> Any:
 
 
 def reorder(state: Any, rows: Tensor) -> Any:
-    """Pick batch rows (B',) from every leaf of a state, as beam search does."""
+    """Select batch rows (B',) from every leaf of a state, as beam search does."""
     return tree_map(lambda leaf: leaf.index_select(0, rows), state)

@@ -1,1 +1,1 @@
-"""Pure tensor functions that the cells are made of."""
+"""Pure tensor functions, with a folder for each family of functions that has its own kernels."""

@@ -1,23 +1,26 @@
-"""Large buffers used again by the next call: to fault in fresh pages costs up to a sixth of a step."""
+"""A pool of large buffers that later calls reuse: page faults of new memory take up to a sixth of a training step."""
 
 import torch
 from torch import Tensor
 
-MAX_SPARES = 8
-_spares: list[Tensor] = []
+MAX_BUFFERS = 8
+_pool: list[Tensor] = []
 
 
-def take(size: int, like: Tensor) -> Tensor:
-    """Return `size` numbers, uninitialized: a spare buffer where one fits, and those that do not are let go."""
-    while _spares:
-        spare = _spares.pop()
-        if (spare.dtype, spare.device) == (like.dtype, like.device) and size <= spare.numel() <= 2 * size:
-            return spare[:size]
-    with torch.inference_mode(False):  # what is made in that mode may not be written to outside, later
+def acquire(size: int, like: Tensor) -> Tensor:
+    """Return an uninitialized buffer with `size` elements, on the device and in the dtype of `like`.
+
+    Reuses a buffer of the pool that fits; buffers that do not fit are freed.
+    """
+    while _pool:
+        buffer = _pool.pop()
+        if (buffer.dtype, buffer.device) == (like.dtype, like.device) and size <= buffer.numel() <= 2 * size:
+            return buffer[:size]
+    with torch.inference_mode(False):  # an inference tensor could not be written to outside inference mode later
         return torch.empty(size, dtype=like.dtype, device=like.device)
 
 
-def give(buffer: Tensor) -> None:
-    """Keep a buffer that nothing uses any more as a spare; torch does so itself on a GPU."""
-    if buffer.device.type == "cpu" and len(_spares) < MAX_SPARES:
-        _spares.append(buffer.flatten())
+def release(buffer: Tensor) -> None:
+    """Return a buffer that is no longer used to the pool; torch pools the memory of a GPU itself."""
+    if buffer.device.type == "cpu" and len(_pool) < MAX_BUFFERS:
+        _pool.append(buffer.flatten())

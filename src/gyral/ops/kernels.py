@@ -1,33 +1,60 @@
-"""Fast paths of the functions in `gyral.ops`, one module a kind of device. Imported when they are wanted."""
+"""How the functions of `gyral.ops` find their kernels: one module per device type, imported on first use."""
 
 import importlib
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
 class KernelUnavailableError(Exception):
-    """A kernel cannot run here, and why."""
+    """No kernel supports this device or dtype; the message is the reason."""
 
 
 def find(modules: dict[str, str], tensor: Tensor) -> Any:
-    """Return the module of kernels for the device and dtype of a tensor, made ready to run there.
+    """Return the module with the kernels for the device and dtype of a tensor, ready to run on that device.
+
+    A kernel module has `DTYPES`, `prepare(device)`, `forward` and `backward`.
 
     Args:
-        modules: names of modules by the type of device. Each has `DTYPES` and `prepare(device)`.
-        tensor: what they are to run on.
+        modules: Dotted names of kernel modules by device type.
+        tensor: A tensor with the device and dtype of the state and the parameters.
 
     Raises:
-        KernelUnavailableError: there are none, and why.
+        KernelUnavailableError: There are no such kernels; the message is the reason.
+        ImportError: The kernel module is broken, for example a misspelt name. Only a missing `triton` package counts
+            as unavailable, so that a broken module never falls back to the reference.
     """
-    kind = tensor.device.type
-    if kind not in modules:
-        raise KernelUnavailableError(f"there are no kernels for {kind}")
+    device = tensor.device.type
+    if device not in modules:
+        raise KernelUnavailableError(f"there are no kernels for {device}")
     try:
-        kernels = importlib.import_module(modules[kind])
-    except ImportError as error:
-        raise KernelUnavailableError(f"{error.name} is not installed") from error
+        kernels = importlib.import_module(modules[device])
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        raise KernelUnavailableError("triton is not installed") from error
     if tensor.dtype not in kernels.DTYPES:
-        raise KernelUnavailableError(f"there are no kernels for {tensor.dtype} on {kind}")
+        raise KernelUnavailableError(f"there are no kernels for {tensor.dtype} on {device}")
     kernels.prepare(tensor.device)
     return kernels
+
+
+def unsupported_reason(modules: dict[str, str], tensor: Tensor) -> str | None:
+    """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
+    try:
+        find(modules, tensor)
+    except KernelUnavailableError as error:
+        return str(error)
+    return None
+
+
+def check_dtypes(dtype: torch.dtype, *tensors: Tensor | None) -> None:
+    """Check that inputs and states have the dtype of the parameters.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+    """
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype != dtype:
+            raise TypeError(f"inputs and states must have the dtype of the parameters, {dtype}, not {tensor.dtype}")

@@ -1,12 +1,12 @@
-"""Rotations in the plane of two vectors, applied without building matrices.
+"""Rotations in the plane of two vectors, applied without computing matrices.
 
-`Rotation(a, b)` turns span(a, b) by the angle from a to b and leaves the orthogonal complement alone
+`Rotation(a, b)` rotates span(a, b) by the angle from a to b and does not change the orthogonal complement
 (Dangovski et al., "Rotational Unit of Memory", TACL 2019, section 3). With u = a/‖a‖, v = b/‖b‖, c = u·v and
 r = v − c·u it is the rank-two update
 
     Rotation(a, b) = I + p uᵀ + q rᵀ,   p = r − (1 − c) u,   q = −u − κ r,   κ = (1 − c)/‖r‖²
 
-where κ = 1/(1 + c) as long as c ≥ 0. r is orthogonalized once more against u, and κ is taken from ‖r‖² for c < 0,
+where κ = 1/(1 + c) if c ≥ 0. r is orthogonalized once more against u, and κ is taken from ‖r‖² for c < 0,
 because the textbook forms lose all precision either at angle 0 (division by the sine) or towards π (division by 1 + c).
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class Direction(NamedTuple):
-    """Unit vectors `unit` (…, N), zero where the vector was, and `nonzero` (…, 1), False there."""
+    """Unit vectors `unit` (…, N), zero for zero vectors, and the mask `nonzero` (…, 1), False for these."""
 
     unit: Tensor
     nonzero: Tensor
@@ -41,14 +41,14 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
     """Normalize `vector` (…, N).
 
-    A vector whose squared norm is below the smallest normal number or overflows counts as zero, and so does one where
-    the mask `where` (…, 1) is False; its gradient is zero.
+    A vector counts as zero if its squared norm is below the smallest normal number or overflows, or if the mask `where`
+    (…, 1) is False; its gradient is then zero.
     """
     squared = dot(vector, vector)
     nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
     if where is not None:
         nonzero = nonzero & where
-    # multiplied by the reciprocal, and both masked as (…, 1): a division or a mask over (…, N) costs several times that
+    # multiply by the reciprocal, and mask at shape (…, 1): a division or a mask over (…, N) takes several times as long
     inverse = torch.where(nonzero, torch.where(nonzero, squared, 1.0).rsqrt(), 0.0)
     return Direction(vector * inverse, nonzero)
 
@@ -65,9 +65,9 @@ def perpendicular(unit: Tensor) -> Tensor:
 def plane(source: Direction, goal: Tensor, fallback: Tensor) -> Plane:
     """Return the rotation from the direction `source` to that of the vector `goal`, both (…, N).
 
-    If either is zero the rotation is the identity, with zero gradient to both. If the two are opposite to within 8
-    machine epsilons the plane is undefined; it is then span(source, `fallback`), `fallback` (…, N) being a unit vector
-    orthogonal to `source` such as `perpendicular` gives, and constant in the gradient.
+    If either is zero, the rotation is the identity, and both gradients are zero. If the two are opposite to within 8
+    machine epsilons, the plane is undefined; the function then uses span(source, `fallback`), where `fallback` (…, N)
+    is a unit vector orthogonal to `source`, such as that of `perpendicular`, and constant in the gradient.
     """
     u = source.unit
     v, both = direction(goal, where=source.nonzero)
@@ -89,14 +89,14 @@ def plane(source: Direction, goal: Tensor, fallback: Tensor) -> Plane:
 
 
 def apply(rotation: Plane, x: Tensor) -> Tensor:
-    """Return the rotated vectors `x` (…, N), in O(N) a vector."""
+    """Return the rotated vectors `x` (…, N) in O(N) operations per vector."""
     along_u, along_r = dot(rotation.u, x), dot(rotation.r, x)
     rotated = torch.addcmul(x, rotation.r, along_u - rotation.kappa * along_r)
     return torch.addcmul(rotated, rotation.u, -rotation.versine * along_u - along_r)
 
 
 def factors(rotation: Plane) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return p, u, q, r (…, N) with the rotation = I + p uᵀ + q rᵀ."""
+    """Return p, u, q, r (…, N) such that the rotation is I + p uᵀ + q rᵀ."""
     p = torch.addcmul(rotation.r, -rotation.versine, rotation.u)
     q = torch.addcmul(-rotation.u, -rotation.kappa, rotation.r)
     return p, rotation.u, q, rotation.r
@@ -105,15 +105,16 @@ def factors(rotation: Plane) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def rotate(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     """Return Rotation(a, b) x for each row of a, b and x (…, N), N ≥ 2.
 
-    Identity where a or b is zero. Finite with finite gradients at every angle, 0 and π included; at π the plane is
-    that of a and its smallest coordinate's axis. The inverse is `rotate(b, a, x)` (except at π, where it is itself).
+    The rotation is the identity where a or b is zero. Values and gradients are finite at every angle, including 0 and
+    π; at π the plane is that of a and the axis of its smallest coordinate. The inverse is `rotate(b, a, x)`, except at
+    π, where the rotation is its own inverse.
     """
     source = direction(a)
     return apply(plane(source, b, perpendicular(source.unit)), x)
 
 
 def matrix(a: Tensor, b: Tensor) -> Tensor:
-    """Return Rotation(a, b) (…, N, N) for a and b (…, N): what `rotate` applies, for tests and pictures."""
+    """Return Rotation(a, b) (…, N, N) for a and b (…, N), the matrix that `rotate` applies, for tests and figures."""
     source = direction(a)
     p, u, q, r = factors(plane(source, b, perpendicular(source.unit)))
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
@@ -143,7 +144,7 @@ class _HermitianRotationPower(torch.autograd.Function):
         half_angles, vectors = ctx.saved_tensors
         total = half_angles[..., :, None] + half_angles[..., None, :]
         difference = half_angles[..., :, None] - half_angles[..., None, :]
-        # sin(λδ)/sin δ as a quotient of sincs, which torch continues through δ = 0
+        # sin(λδ)/sin δ as a quotient of sincs, which torch defines at δ = 0 as well
         quotient = ctx.exponent * torch.sinc(ctx.exponent * difference / torch.pi) / torch.sinc(difference / torch.pi)
         cosines = half_angles.cos()
         size = 2 * cosines[..., :, None] * cosines[..., None, :] * quotient
@@ -155,10 +156,12 @@ class _HermitianRotationPower(torch.autograd.Function):
 def power(rotation: Tensor, exponent: float) -> Tensor:
     """Return rotation^exponent = exp(exponent · log rotation) for orthogonal matrices `rotation` (…, N, N).
 
-    Every plane's angle is multiplied by the exponent. The principal logarithm needs a rotation without the eigenvalue
-    −1 (an angle of π): `torch.linalg.LinAlgError` where one is met exactly. O(N³) a matrix, and about 50 times the
-    cost of a matrix product; a matrix that has drifted from orthogonality is first brought back (the skew part of its
-    Cayley transform).
+    Multiplies the angle of every plane by the exponent. The principal logarithm exists only without the eigenvalue −1
+    (an angle of π). O(N³) operations per matrix, about 50 times the time of a matrix product. A matrix that has drifted
+    from orthogonality is corrected first, by the skew part of its Cayley transform.
+
+    Raises:
+        torch.linalg.LinAlgError: A matrix has exactly the eigenvalue −1.
     """
     identity = torch.eye(rotation.shape[-1], dtype=rotation.dtype, device=rotation.device)
     cayley = torch.linalg.solve(rotation + identity, rotation - identity, left=False)

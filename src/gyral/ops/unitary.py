@@ -1,7 +1,7 @@
-"""Unitary and orthogonal matrices applied to vectors without being built.
+"""Unitary and orthogonal matrices, applied to vectors without computing the matrices.
 
-Every function takes vectors (…, N), real or complex, and is exactly unitary in its parameters: no step of an optimizer
-can leave the group. `rows` builds the matrix where that is wanted: for tests, pictures and small N.
+Every function takes vectors (…, N), real or complex, and is exactly unitary for all values of its parameters: no step
+of an optimizer can leave the group. `rows` computes the matrix, for tests, figures and small N.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def phase(vectors: Tensor, angles: Tensor) -> Tensor:
 
 
 def reflect(vectors: Tensor, axis: Tensor) -> Tensor:
-    """Return the complex Householder reflections (I − 2 v v*/‖v‖²) x for an axis v (N,), v = 0 being the identity."""
+    """Return the complex Householder reflections (I − 2 v v*/‖v‖²) x for an axis v (N,); the identity for v = 0."""
     squared = (axis.real**2 + axis.imag**2).sum()
     scale = 2 / torch.where(squared > 0, squared, 1.0)
     along = (vectors * axis.conj()).sum(-1, keepdim=True)
@@ -40,10 +40,12 @@ def permute(vectors: Tensor, permutation: Tensor) -> Tensor:
 
 
 class Pairing(NamedTuple):
-    """Which units L layers of plane rotations turn together; all (L, N).
+    """The pairs of units that L layers of plane rotations rotate; all tensors (L, N).
 
-    `partner` is a unit's other one, itself where it passes through; `angle` the index of their pair's angle, the number
-    of pairs where it passes through; `first` is True for the first unit of a pair.
+    Attributes:
+        partner: Index of the other unit of the pair, or of the unit itself if the layer does not rotate it.
+        angle: Index of the pair's angle, or the number of pairs if the layer does not rotate the unit.
+        first: True for the first unit of a pair.
     """
 
     partner: Tensor
@@ -52,12 +54,12 @@ class Pairing(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """Number of pairs in all layers, and so of angles."""
+        """Number of pairs in all layers, which is the number of angles."""
         return int(self.first.sum())
 
 
 def tunable_pairing(size: int, layers: int) -> Pairing:
-    """Pair neighbours: (0, 1), (2, 3), … in the first layer, (1, 2), (3, 4), … in the second, and so on in turn.
+    """Pair neighbours: (0, 1), (2, 3), … in the first layer, (1, 2), (3, 4), … in the second, and so on alternately.
 
     Full capacity is layers = size (Jing et al., ICML 2017, section 4.1).
     """
@@ -67,7 +69,7 @@ def tunable_pairing(size: int, layers: int) -> Pairing:
 def fft_pairing(size: int) -> Pairing:
     """Pair i with i + 2^k in layer k of ⌈log₂ N⌉, as the fast Fourier transform does (Jing et al., section 4.2).
 
-    Where N is no power of two the units whose partner would be beyond the last pass through.
+    If N is not a power of two, units whose partner would be beyond the last unit are not rotated.
     """
     strides = [1 << layer for layer in range((size - 1).bit_length())]
     ones = [torch.arange(size - stride) for stride in strides]
@@ -75,7 +77,7 @@ def fft_pairing(size: int) -> Pairing:
 
 
 def _pairing(size: int, layers: list[tuple[Tensor, int]]) -> Pairing:
-    """Return the pairs of `layers`: of each the first units, and how far their partners are."""
+    """Return the pairs of `layers`, each given by its first units and the distance of their partners."""
     count = sum(len(one) for one, _ in layers)
     partner = torch.arange(size).repeat(len(layers), 1)
     angle = torch.full((len(layers), size), count)
@@ -90,7 +92,7 @@ def _pairing(size: int, layers: list[tuple[Tensor, int]]) -> Pairing:
 
 
 class Rotations(NamedTuple):
-    """Layers of plane rotations: layer l takes x to own[l] ⊙ x + other[l] ⊙ x[partner[l]], all (L, N)."""
+    """Layers of plane rotations: layer l maps x to own[l] ⊙ x + other[l] ⊙ x[partner[l]], all (L, N)."""
 
     own: Tensor
     other: Tensor
@@ -98,20 +100,20 @@ class Rotations(NamedTuple):
 
 
 def rotations(pairing: Pairing, theta: Tensor, phi: Tensor | None = None) -> Rotations:
-    """Return the layers whose pair p is turned by [[e^{iφ} cos θ, −e^{iφ} sin θ], [sin θ, cos θ]].
+    """Return the layers that apply [[e^{iφ} cos θ, −e^{iφ} sin θ], [sin θ, cos θ]] to each pair.
 
     θ and φ (pairs,) are in radians; without φ the rotations are real.
     """
     angles = torch.cat((theta, theta.new_zeros(1)))[pairing.angle]
     own, other = angles.cos(), torch.where(pairing.first, -angles.sin(), angles.sin())
     if phi is not None:
-        turned = torch.where(pairing.first, torch.cat((phi, phi.new_zeros(1)))[pairing.angle], 0.0)
-        own, other = torch.polar(torch.ones_like(turned), turned) * torch.stack((own, other))
+        phases = torch.where(pairing.first, torch.cat((phi, phi.new_zeros(1)))[pairing.angle], 0.0)
+        own, other = torch.polar(torch.ones_like(phases), phases) * torch.stack((own, other))
     return Rotations(own, other, pairing.partner)
 
 
 def rotate(vectors: Tensor, layers: Rotations) -> Tensor:
-    """Return F_L ⋯ F_1 x for vectors (…, N), in O(L N)."""
+    """Return F_L ⋯ F_1 x for vectors (…, N) in O(L N) operations."""
     for own, other, partner in zip(*layers, strict=True):
         vectors = torch.addcmul(own * vectors, other, permute(vectors, partner))
     return vectors
@@ -120,13 +122,14 @@ def rotate(vectors: Tensor, layers: Rotations) -> Tensor:
 def unitary(generator: Tensor) -> Tensor:
     """Return exp(A) (N, N), unitary, for the skew-Hermitian A whose N² real coordinates are the entries of `generator`.
 
-    The part above the diagonal holds the real parts of A, the diagonal and the part below its imaginary parts. Every
-    unitary matrix is reached.
+    The part above the diagonal holds the real parts of A, the diagonal and the part below hold its imaginary parts.
+    Every unitary matrix is of this form.
     """
     upper, lower = generator.triu(1), generator.tril()
     imaginary = lower + lower.tril(-1).T
     matrix = torch.matrix_exp(torch.complex(upper - upper.T, imaginary))
-    # a step of Newton and Schulz's iteration: in float32 the exponential is off by 2e-5 at N = 100, this by 1e-6
+    # one step of the Newton–Schulz iteration: in float32 at N = 100 it reduces the error of the exponential from 2e-5
+    # to 1e-6
     return 1.5 * matrix - 0.5 * matrix @ (matrix.mH @ matrix)
 
 
@@ -147,12 +150,12 @@ def modrelu(vectors: Tensor, bias: Tensor) -> Tensor:
 
 
 def complex_modrelu(vectors: Tensor, bias: Tensor) -> Tensor:
-    """Return `modrelu` of complex numbers given as (…, 2N), real parts before imaginary parts; b (N,).
+    """Return `modrelu` of complex numbers (…, 2N), real parts before imaginary parts, with b (N,).
 
-    z so small that 1/|z|² would overflow is returned as it is.
+    A z so small that 1/|z|² would overflow is returned unchanged.
     """
     parts = vectors.unflatten(-1, (2, -1))
     size = torch.linalg.vector_norm(parts, dim=-2, keepdim=True)
-    seen = size > torch.finfo(size.dtype).tiny ** 0.4
-    scale = torch.relu(1 + bias / torch.where(seen, size, torch.inf))
+    is_normal = size > torch.finfo(size.dtype).tiny ** 0.4
+    scale = torch.relu(1 + bias / torch.where(is_normal, size, torch.inf))
     return (parts * scale).flatten(-2)

@@ -1,23 +1,20 @@
 """bAbI question answering (Weston et al. 2015, arXiv:1502.05698): read a story, then a question; answer in one word.
 
-A question of task 2 with its story, as the network reads it: a step is a sentence, the question the last one.
+A question of task 2 with its story. A step is a sentence, and the last step is the question:
 
     input       john got the milk there . | mary moved to the attic . | john went to the hallway . | where is the milk ?
     target      hallway
 
-At the level of words each word is a step; at that of sentences the mean, or sum, of its words'
-embeddings.
+With `level=word`, each word is a step. With `level=sentence`, the input of a step is the mean or the sum of the
+embeddings of its words.
 """
 
 import logging
 import math
-import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +26,35 @@ from torchmetrics import MeanMetric
 
 from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.core.errors import OptionError
-from gyral.data.babi import release as babi
-from gyral.data.babi.batches import PADDING, EncodedQuestions, QuestionBatch
-from gyral.data.babi.release import Babi, NoReleaseError
-from gyral.data.babi.stories import Question, Words, questions
+from gyral.data.babi import corpus as babi
+from gyral.data.babi.batches import EncodedQuestions, QuestionBatch
+from gyral.data.babi.corpus import Babi
+from gyral.data.babi.release import NoReleaseError
+from gyral.data.babi.stories import Question, questions
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.splits import SPLITS
+from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
-from gyral.tasks.base import SPLITS, Metrics, ModelFactory, SequenceTask, SplitData
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
 READOUTS: dict[bool | str, ReadoutFactory] = {False: LastStep, True: Attention, "rotational": RotationalAttention}
-SHOWN = 108  # letters of an example's line
+LINE_WIDTH = 108  # columns of a rendered story
 
 
 class BabiData(SplitData):
-    """Questions with their stories: training in batches of similar length, the other splits once.
+    """Questions with their stories: training batches of similar lengths, one pass over the other splits.
 
     Args:
         babi: the questions.
-        level: what a step is: "word", or "sentence".
-        batch_size, eval_batch_size: questions a batch, in training and in evaluation.
-        data_seed: of the order of training batches.
+        level: unit of a step: "word" or "sentence".
+        batch_size, eval_batch_size: questions per batch, in training and in evaluation.
+        data_seed: seed of the order of the training batches.
 
     Raises:
-        OptionError: an option out of its bounds.
+        OptionError: an option is out of bounds.
     """
 
     def __init__(self, babi: Babi, *, level: str, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
@@ -65,30 +67,30 @@ class BabiData(SplitData):
         self._encoded = {"train": self.encode(babi.splits["train"])}
 
     def encode(self, stories: Sequence[Sequence[Question]]) -> EncodedQuestions:
-        """Return the questions of stories as numbers."""
+        """Return the encoded questions of stories."""
         return EncodedQuestions([list(story) for story in stories], self.babi.vocabulary, self.babi.classes, self.level)
 
     def encoded(self, split: str) -> EncodedQuestions:
-        """Return the questions of a split as numbers, which they are made on first use."""
+        """Return the encoded questions of a split; the first call encodes them."""
         if split not in self._encoded:
             self._encoded[split] = self.encode(self.babi.splits[split])
         return self._encoded[split]
 
     def loader(self, split: str) -> SortedBatches:
-        """Return the questions of a split, the shortest first, for evaluation."""
+        """Return the questions of a split, sorted by length, for evaluation."""
         return SortedBatches(self.encoded(check_choice("split", split, SPLITS)), self.eval_batch_size)
 
     def stream(self) -> BucketedBatches:
-        """Return the training stream: each pass over the questions in a new order."""
+        """Return the training stream, which reads the questions in a new order in each pass."""
         seed = mix_seed(self.data_seed, "order")
         return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
 
 
 class QuestionMetrics(Metrics):
-    """Loss over the questions whose answer is a class, and over all questions the share that is answered right.
+    """Loss over the questions whose answer is a class, and accuracy over all questions.
 
-    `majority` is that share for who knows of each task the most frequent answer in training. Where there are several
-    tasks, `accuracy_qa1` and so on are the shares of each.
+    `majority` is the accuracy of a predictor that always returns the most frequent answer of the task in training. If
+    there are several tasks, `accuracy_qa1` and so on are the accuracies on each task.
 
     Args:
         babi: the questions.
@@ -110,35 +112,38 @@ class QuestionMetrics(Metrics):
     def update(self, logits: Tensor, batch: QuestionBatch, loss: Tensor) -> None:
         """Add one batch: its logits (B, classes) and its mean loss."""
         self.loss.update(loss, weight=(batch.answers != IGNORED).sum())
-        right = (logits.argmax(dim=-1) == batch.answers).float()
-        self.accuracy.update(right)
-        most = torch.tensor([self._most[task] for task in batch.tasks.tolist()], device=right.device)
+        correct = (logits.argmax(dim=-1) == batch.answers).float()
+        self.accuracy.update(correct)
+        most = torch.tensor([self._most[task] for task in batch.tasks.tolist()], device=correct.device)
         self.majority.update((most == batch.answers).float())
         for task in self._tasks:
-            getattr(self, f"accuracy_qa{task}").update(right, weight=(batch.tasks == task).float())
+            getattr(self, f"accuracy_qa{task}").update(correct, weight=(batch.tasks == task).float())
 
 
 class BabiTask(SequenceTask[BabiData]):
-    """bAbI, with the protocol of Dangovski et al. (TACL 2019, section 4.3).
+    """bAbI with the protocol of Dangovski et al. (TACL 2019, section 4.3).
 
-    One class is predicted for a question, at the last step: the answer, of those that training has; several words, as
-    "football,milk", are one. The baseline is the loss on the test split of who knows how frequent each answer of the
-    task is in training. Where no release is found, stories are generated, in which case the constant `generated`, which
-    is logged with all metrics, is 1; `stand_ins` is the number of tasks that are trained on less than `size` says.
+    The model predicts one class per question, at the last step: one of the answers of the training split. An answer of
+    several words, such as "football,milk", is one class. The baseline is the loss on the test split of a predictor that
+    knows the frequency of each answer of the task in training. If there is no release, the task generates stories and
+    logs the constant `generated` = 1 with all metrics. The constant `stand_ins` is the number of tasks that are trained
+    on fewer questions than `size`.
 
     Args:
-        model: makes the model from the task's sizes and the readout that `attention` asks for.
-        qa: the task, 1 to 20, or "all", one model for all of them.
-        size: training questions a task, with those for validation: "1k" or "10k".
-        level: what a step is: "sentence", its words' embeddings pooled by the model, or "word".
-        attention: over the states of the story: False, True (`gyral.models.attention.Attention`), or "rotational".
-        validation, stand_in, path, data_dir: of `gyral.data.babi.release.load`.
-        generated: take generated stories, of tasks 1 and 2, in any case; False: only where `data_dir` has no release.
-        batch_size, eval_batch_size, data_seed: of `BabiData`; generated stories are drawn from `data_seed`, too.
-        **options: of `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        model: makes the model from the sizes of the task and the readout that `attention` selects.
+        qa: number of the task, 1 to 20, or "all": one model for all tasks.
+        size: training questions per task, including those for validation: "1k" or "10k".
+        level: unit of a step: "sentence", with the embeddings of its words pooled by the model, or "word".
+        attention: attention over the states of the story: False, True (`gyral.models.attention.Attention`), or
+            "rotational".
+        validation, stand_in, path, data_dir: see `gyral.data.babi.corpus.load`.
+        generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
+            `data_dir` has no release.
+        batch_size, eval_batch_size, data_seed: see `BabiData`; `data_seed` is also the seed of generated stories.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
-        OptionError: an option out of its bounds; data that is missing or not the published one.
+        UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
 
     def __init__(
@@ -160,7 +165,7 @@ class BabiTask(SequenceTask[BabiData]):
         **options: Any,
     ) -> None:
         if attention not in READOUTS or not isinstance(attention, bool | str):
-            raise OptionError(f"attention={attention}: must be true, false or rotational")
+            raise OptionError("attention", attention, "must be true, false or rotational")
         if check_boolean("generated", generated):
             found = babi.load_generated(qa, size, data_seed)
         else:
@@ -172,7 +177,7 @@ class BabiTask(SequenceTask[BabiData]):
                 found = _generate_instead(qa, size, data_seed, error)
         data = BabiData(found, level=level, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
         log.info(
-            "%s: %s; a pass over training takes %d steps",
+            "%s: %s; one pass over the training split takes %d steps",
             found.name,
             ", ".join(f"{sum(map(len, stories)):,} {split} questions" for split, stories in found.splits.items()),
             -(-len(data.encoded("train")) // batch_size),
@@ -191,7 +196,7 @@ class BabiTask(SequenceTask[BabiData]):
         found = self.data.babi
         return {
             **super().constants(),
-            "generated": float(found.name == babi.GENERATED_NAME),
+            "generated": float(found.name == babi.GENERATED),
             "stand_ins": float(len(found.stand_ins)),
         }
 
@@ -203,50 +208,50 @@ class BabiTask(SequenceTask[BabiData]):
         return batch.answers
 
     def loss(self, logits: Tensor, batch: QuestionBatch) -> Tensor:
-        """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 where there is none."""
+        """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 if there is none."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
         return total / (batch.answers != IGNORED).sum().clamp(min=1)
 
     def render(self, batch: QuestionBatch, predicted: Tensor, row: int = 0) -> str:
-        """Draw a question: the end of its story and itself, the answer and the prediction (`predicted` (B,))."""
+        """Draw the end of a story with its question, the answer and the prediction (`predicted`, (B,))."""
         steps = batch.inputs[row, : batch.lengths[row]].tolist()
         symbols, classes = self.data.babi.vocabulary.symbols, self.data.babi.classes
         if self.data.level == "word":
-            told = " ".join(symbols[word] for word in steps)
+            story = " ".join(symbols[word] for word in steps)
         else:
-            told = " | ".join(" ".join(symbols[word] for word in step if word != PADDING) for step in steps)
-        if len(told) > SHOWN:
-            told = f"… {told[2 - SHOWN :].partition(' ')[2]}"
+            story = " | ".join(" ".join(symbols[word] for word in step if word != PADDING_ID) for step in steps)
+        if len(story) > LINE_WIDTH:
+            story = f"… {story[2 - LINE_WIDTH :].partition(' ')[2]}"
         answer = batch.answers[row].item()
-        target = "(training lacks it)" if answer == IGNORED else classes[int(answer)]
-        return f"input       {told}\ntarget      {target}\nprediction  {classes[int(predicted[row])]}"
+        target = "(not in the training data)" if answer == IGNORED else classes[int(answer)]
+        return f"input       {story}\ntarget      {target}\nprediction  {classes[int(predicted[row])]}"
 
     def batch_of(self, asked: Sequence[Question]) -> QuestionBatch:
-        """Return questions of any stories as one batch, on the task's device."""
+        """Return questions of any stories as one batch, on the device of the task."""
         encoded = self.data.encode([[question] for question in asked])
         return self.transfer_batch_to_device(encoded.batch(np.arange(len(encoded))), self.device, 0)
 
     def probabilities(self, asked: Sequence[Question]) -> Tensor:
-        """Return the distribution (n, classes) of the answers to n questions of any stories."""
-        with self._at_rest():
+        """Return the probabilities (n, classes) of the answers to n questions of any stories."""
+        with self._evaluating():
             return self(self.batch_of(asked)).softmax(dim=-1)
 
     def attention(self, asked: Sequence[Question]) -> Tensor:
-        """Return how n questions attend to the steps before them: (T, n), each column's sum 1.
+        """Return the attention of n questions to the steps before them, (T, n); each column has sum 1.
 
         Raises:
-            OptionError: a task without attention.
+            OptionError: the task has no attention.
         """
         readout = self.model.readout
         if not isinstance(readout, Attention):
-            raise OptionError("task.attention=False: must be true or rotational")
-        with self._at_rest():
+            raise OptionError("task.attention", False, "must be true or rotational")
+        with self._evaluating():
             batch = self.batch_of(asked)
             return readout.weights(self.model.run(batch.inputs, lengths=batch.lengths)[0], batch.lengths)
 
     @contextmanager
-    def _at_rest(self) -> Iterator[None]:
-        """Have no dropout and no gradients for a while."""
+    def _evaluating(self) -> Iterator[None]:
+        """Turn off dropout and gradients within the context."""
         training = self.training
         try:
             with torch.no_grad():
@@ -254,91 +259,23 @@ class BabiTask(SequenceTask[BabiData]):
         finally:
             self.train(training)
 
-    def generators(self) -> list[Callable[..., Iterator[str]]]:
-        return [self.answer_story]
-
-    def answer_story(self, *, story: str) -> Iterator[str]:
-        """Yield the questions of a file with their answers, a line each.
-
-        Args:
-            story: a file, or "-" for standard input; see `answer`.
-
-        Raises:
-            OptionError: it cannot be read, or has no question.
-        """
-        answers = self.answer(read_lines(story))
-        first = next(answers, None)
-        if first is None:
-            raise OptionError(f"story={story}: has no question; one ends with a question mark")
-        for line in chain([first], answers):
-            yield f"{line}\n"
-
-    def answer(self, lines: Iterable[str]) -> Iterator[str]:
-        """Answer the questions of a story, each as soon as it was read.
-
-        A line is a sentence, or a question, which a question mark ends. A story ends at an empty line, and, where lines
-        are numbered as in the official format, before a number 1. What stands behind a tab, there the answer and its
-        facts, is not looked at.
-
-        Args:
-            lines: of the stories.
-
-        Yields:
-            Each question with the answer and its probability.
-        """
-        story: list[Words] = []
-        unknown = set[str]()
-        for line in lines:
-            number, text = re.fullmatch(r"\s*(\d+ )?([^\t\n\r]*)(?s:.*)", line).groups()  # type: ignore[union-attr]
-            text = text.strip()
-            if number == "1 " or not text:
-                story = []
-            if not text:
-                continue
-            words = (*text.rstrip(".?").split(), "?" if text.endswith("?") else ".")
-            index = self.data.babi.vocabulary.index
-            if new := [word for word in words if word.lower() not in index and word.lower() not in unknown]:
-                unknown.update(map(str.lower, new))
-                log.warning("Training has no %s: it is read as an unknown word", ", ".join(map(repr, new)))
-            if words[-1] == ".":
-                story.append(words)
-                continue
-            [distribution] = self.probabilities([Question(0, tuple(story), words, "", ())])
-            best = int(distribution.argmax())
-            yield f"{text} {self.data.babi.classes[best]} ({distribution[best]:.0%})"
-
-
-def read_lines(name: str) -> Iterator[str]:
-    """Yield the lines of a text file as they come, "-" for standard input.
-
-    Raises:
-        OptionError: it cannot be read, or is not in UTF-8.
-    """
-    try:
-        with nullcontext(sys.stdin) if name == "-" else open(name, encoding="utf-8") as file:
-            yield from file
-    except OSError as error:
-        raise OptionError(f"story={name}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise OptionError(f"story={name}: is not UTF-8 at offset {error.start}") from None
-
 
 def _generate_instead(qa: int | str, size: str, seed: int, error: NoReleaseError) -> Babi:
-    """Return generated stories in the place of a release that is not there.
+    """Return generated stories instead of a release that does not exist.
 
     Raises:
-        OptionError: none can be generated of this task; the error says what is missing, too.
+        UserError: stories of this task cannot be generated; the message also says which files are missing.
     """
     try:
         generated = babi.load_generated(qa, size, seed)
     except OptionError as refused:
-        raise OptionError(f"{refused}; {error}") from None
-    log.warning("%s; GENERATED stories are taken instead, whose results are none of bAbI", error)
+        raise OptionError(refused.option, refused.value, f"{refused.reason}; {error}") from None
+    log.warning("%s; using GENERATED stories, whose results are not results on bAbI", error)
     return generated
 
 
 def answer_counts(babi: Babi) -> dict[int, Counter[str]]:
-    """Return for each task how often training has each answer."""
+    """Return the counts of the answers in the training split, for each task."""
     counts: dict[int, Counter[str]] = {}
     for question in questions(babi.splits["train"]):
         counts.setdefault(question.task, Counter())[question.answer] += 1
@@ -346,9 +283,10 @@ def answer_counts(babi: Babi) -> dict[int, Counter[str]]:
 
 
 def frequency_loss(babi: Babi) -> float:
-    """Return the cross-entropy, in nats, of the test split's answers under each task's frequencies in training.
+    """Return the cross-entropy, in nats, of the answers of the test split under the frequencies in the training split.
 
-    A class counts once more than it occurs, so that none is impossible; an answer that is no class does not count.
+    Frequencies are those of each task. Counts start at 1 (add-one smoothing), so that no class has probability 0.
+    Answers that are not a class are ignored.
     """
     counts, classes = answer_counts(babi), set(babi.classes)
     losses = [

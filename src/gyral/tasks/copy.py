@@ -1,6 +1,6 @@
 """Copying memory: repeat symbols after a long delay.
 
-With 3 symbols to remember out of an alphabet of 8 and a delay of 5, · for blank and ? for the marker:
+An example with 3 symbols of an alphabet of 8 and a delay of 5, where · is the blank and ? the marker:
 
     input       3 1 7 · · · · ? · · ·
     target      · · · · · · · · 3 1 7
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from gyral.core.checks import check_integer
 from gyral.data.batching import Batch
-from gyral.tasks.base import GeneratedData, ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import GeneratedData
 
 BLANK = 0
 
@@ -51,19 +52,19 @@ class CopyData(GeneratedData):
 class CopyTask(SequenceTask[CopyData]):
     """The copying memory task (Hochreiter and Schmidhuber 1997; protocol of Dangovski et al., TACL 2019, section 4.1).
 
-    The loss is averaged over all delay + 2 · recalled positions. A predictor without memory is sure of the blanks and
-    guesses the data: its loss is recalled · ln(symbols) / length.
+    The loss is averaged over all delay + 2 · recalled positions. A predictor without memory
+    knows the blanks and guesses the data: its loss is recalled · ln(symbols) / length.
 
     Args:
-        model: makes the model from the task's sizes.
-        delay: T ≥ 1, steps from the last data symbol to the first answer; the paper's is 500.
+        model: makes the model from the sizes of the task.
+        delay: T ≥ 1, steps from the last data symbol to the first answer; 500 in the paper.
         symbols: size of the alphabet, from 2 to 200.
         recalled: data symbols to remember, ≥ 1.
-        batch_size, train_size, val_size, test_size, data_seed: of `gyral.tasks.base.GeneratedData`.
-        **options: of `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
-        OptionError: an option out of its bounds.
+        OptionError: an option is out of bounds.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class CopyTask(SequenceTask[CopyData]):
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         marker = self.data.marker
         show = {BLANK: "·", marker: "?"}
-        # the middle of a long delay says nothing: it is left out of the picture
+        # The middle of a long delay is left out.
         head, tail = self.data.recalled + 2, self.data.recalled + 2
         width = len(str(self.data.symbols))
         lines = []

@@ -1,6 +1,6 @@
-"""Associative recall: remember which digit came with which letter, and answer for one letter.
+"""Associative recall: remember which digit follows which letter, and return the digit of one letter.
 
-With length 8 (four pairs):
+An example with length 8 (four pairs):
 
     input       c 9 a 2 d 0 b 9 ? ? a
     target                          2
@@ -15,28 +15,29 @@ from torch import Tensor
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, Batch
-from gyral.tasks.base import GeneratedData, ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import GeneratedData
 
 DIGITS = 10
 
 
 class RecallData(GeneratedData):
-    """Inputs: length/2 pairs of a letter, none twice, and a digit; two question marks; one of the letters.
+    """Inputs: length/2 pairs of a letter and a digit, two question marks, one of the letters.
 
-    Tokens: 0 … length/2 − 1 letters, then 10 digits, then the question mark. Sequences have length + 3 tokens; the
-    target, at the last step alone, is the digit (0 … 9) of the letter asked for.
+    No letter occurs in two pairs. Tokens: 0 … length/2 − 1 are letters, then 10 digits, then the question mark.
+    Sequences have length + 3 tokens. Only the last step has a target: the digit (0 … 9) of the last letter.
     """
 
     def __init__(self, *, length: int, **sizes: int) -> None:
         super().__init__(**sizes)
         self.length = check_integer("length", length, minimum=2, maximum=400)
         if length % 2:
-            raise OptionError(f"length={length}: must be even, since letters and digits come in pairs")
+            raise OptionError("length", length, "must be even, since letters and digits come in pairs")
         self.pairs = length // 2
         self.question = self.pairs + DIGITS
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """Draw whole input sequences and, in a last column, the answer: (size, length + 4)."""
+        """Draw input sequences with the answer in an additional last column: (size, length + 4)."""
         letters = torch.rand(size, self.pairs, generator=generator).argsort(dim=1)
         digits = torch.randint(DIGITS, (size, self.pairs), generator=generator)
         asked = torch.randint(self.pairs, (size, 1), generator=generator)
@@ -58,16 +59,16 @@ class RecallData(GeneratedData):
 class RecallTask(SequenceTask[RecallData]):
     """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.2).
 
-    A predictor without memory guesses the digit: its loss is ln 10, its accuracy a tenth.
+    A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1.
 
     Args:
-        model: makes the model from the task's sizes.
-        length: T, characters in the pairs, even, from 2 to 400; the paper has 30 and 50.
-        batch_size, train_size, val_size, test_size, data_seed: of `gyral.tasks.base.GeneratedData`.
-        **options: of `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        model: makes the model from the sizes of the task.
+        length: T, even number of characters in the pairs, from 2 to 400; 30 and 50 in the paper.
+        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
-        OptionError: an option out of its bounds.
+        OptionError: an option is out of bounds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How good summaries are: ROUGE (Lin 2004), repetition, and what is not from the article."""
+"""Metrics of summaries: ROUGE (Lin 2004), repetition, and novel n-grams."""
 
 import functools
 import itertools
@@ -11,21 +11,21 @@ import numpy as np
 
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.core.parallel import spread
+from gyral.core.parallel import parallel_map
 
-MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # our names and the library's
-BLOCK = 250  # pairs that a process scores at once
-ORDERS = (1, 2, 3, 4)  # of the n-grams of `repetition`
+MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # our names and those of the library
+BLOCK = 250  # number of pairs that a process scores in one call
+ORDERS = (1, 2, 3, 4)  # of the n-grams in `repetition`
 
 
 class Rouge(NamedTuple):
-    """A ROUGE measure in percent, the mean over the summaries.
+    """A ROUGE measure in percent, as means over the summaries.
 
     Attributes:
-        precision: share of the candidate that is in the reference.
-        recall: share of the reference that is in the candidate.
-        f1: their harmonic mean, of each summary.
-        low, high: bounds of the 95 % interval of `f1`.
+        precision: fraction of the candidate that is in the reference.
+        recall: fraction of the reference that is in the candidate.
+        f1: harmonic mean of precision and recall, computed for each summary.
+        low, high: bounds of the 95 % confidence interval of `f1`.
     """
 
     precision: float
@@ -43,35 +43,35 @@ def score(
     seed: int = 0,
     processes: int | None = None,
 ) -> dict[str, Rouge]:
-    """Return ROUGE-1, ROUGE-2 and ROUGE-L of summaries, computed by the library rouge-score.
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L of summaries, computed with the library rouge-score.
 
-    They are those of ROUGE-1.5.5 with `-m -n 2 -c 95 -r 1000`: words are stemmed, irregular ones by a list of
-    WordNet's, everything but a to z and 0 to 9 is left out, ROUGE-L is that of whole summaries, sentence by sentence
-    (Lin 2004, section 3.2). The interval is that of the means of samples of the summaries, drawn with replacement.
+    The scores equal those of ROUGE-1.5.5 with `-m -n 2 -c 95 -r 1000`: words are stemmed, irregular words with a list
+    from WordNet; all characters except a to z and 0 to 9 are ignored; ROUGE-L is the summary-level variant, computed
+    sentence by sentence (Lin 2004, section 3.2). The confidence interval is a bootstrap interval of the mean.
 
     Args:
-        references: of each summary the sentences.
-        candidates: the same.
-        samples: of the bootstrap.
-        seed: of the samples.
-        processes: that score; None: as many as cores.
+        references: the sentences of each reference summary.
+        candidates: the sentences of each candidate summary.
+        samples: number of bootstrap samples.
+        seed: seed of the bootstrap.
+        processes: number of processes; None: one per core.
 
     Returns:
-        "rouge1", "rouge2" and "rougeL".
+        the measures "rouge1", "rouge2" and "rougeL".
 
     Raises:
-        OptionError: no summaries, or not as many candidates as references; no samples.
+        OptionError: there are no summaries, the numbers of candidates and references differ, or `samples` is below 1.
     """
     check_integer("samples", samples)
     if len(references) != len(candidates) or not references:
         raise OptionError(
-            f"candidates={len(candidates)}: must be as many as references, {len(references)}, and at least one"
+            "candidates", len(candidates), f"must be as many as references, {len(references)}, and at least one"
         )
     blocks = (
         (references[start : start + BLOCK], candidates[start : start + BLOCK])
         for start in range(0, len(references), BLOCK)
     )
-    scores = 100 * np.concatenate(list(spread(_score_block, blocks, processes)))
+    scores = 100 * np.concatenate(list(parallel_map(_score_block, blocks, processes)))
     generator = np.random.default_rng(seed)
     count = len(scores)
     means = np.empty((samples, len(MEASURES)))
@@ -85,12 +85,12 @@ def score(
     }
 
 
-class _Words:
-    """The library's words of a text, with their stems as ROUGE-1.5.5 has them.
+class _StemmingTokenizer:
+    """Tokenizer of rouge-score with the stemmer of ROUGE-1.5.5.
 
-    It takes WordNet's list of irregular forms first, "were" is "be", and Porter's rules for the others. The list makes
-    a quarter of a percent on CNN / Daily Mail; it lies in the package py-rouge, of which nothing else is used. A word's
-    stem is computed once: that takes most of the time otherwise.
+    The stemmer looks a word up in WordNet's list of irregular forms ("were" is "be"), and applies the rules of Porter
+    to words that are not in it. The list changes scores on CNN / Daily Mail by 0.25 %. It is a file of the package
+    py-rouge, the only one that is used. Stems are cached, because stemming would take most of the time.
     """
 
     def __init__(self) -> None:
@@ -109,14 +109,14 @@ class _Words:
 
 @functools.cache
 def _scorer() -> Callable[[str, str], dict[str, tuple[float, float, float]]]:
-    """Return the library's function, whose import takes a second."""
+    """Return the scoring function of the library, whose import takes a second."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(MEASURES.values()), tokenizer=_Words()).score
+    return RougeScorer(list(MEASURES.values()), tokenizer=_StemmingTokenizer()).score
 
 
 def _score_block(references: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return (n, measures, 3): precision, recall and F1 of each summary."""
+    """Return precision, recall and F1 of each summary, (n, measures, 3)."""
     scores = [
         _scorer()("\n".join(reference), "\n".join(candidate))
         for reference, candidate in zip(references, candidates, strict=True)
@@ -125,14 +125,14 @@ def _score_block(references: Sequence[Sequence[str]], candidates: Sequence[Seque
 
 
 def repetition(candidate: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return which share of a summary it has said before, in percent (See et al. 2017, figure 4).
+    """Return the percentage of a summary that repeats earlier parts of it (See et al. 2017, figure 4).
 
     Args:
-        candidate: its sentences, each its words.
+        candidate: the sentences of the summary, as lists of words.
 
     Returns:
-        "1-grams" to "4-grams" and "sentences": 100 · (1 − different ones / all), 0 where there are none. N-grams go
-        across the ends of sentences.
+        values for "1-grams" to "4-grams" and "sentences": 100 · (1 − distinct / all), 0 if there are none. N-grams
+        cross sentence boundaries.
     """
     words = list(itertools.chain(*candidate))
     rates = {f"{order}-grams": _repeated(_ngrams(words, order)) for order in ORDERS}
@@ -140,17 +140,16 @@ def repetition(candidate: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def novel_ngrams(article: Sequence[str], candidate: Sequence[str], order: int) -> float:
-    """Return which share of a summary's n-grams its article has not, in percent (See et al. 2017, figure 6).
+    """Return the percentage of the n-grams of a summary that its article does not contain (See et al. 2017, figure 6).
+
+    Repeated n-grams count as often as they occur. A summary without n-grams has 0.
 
     Args:
         article, candidate: words.
         order: n.
 
-    Returns:
-        of all n-grams of the summary, repeated ones counted as often as they occur; 0 where there are none.
-
     Raises:
-        OptionError: an order below 1.
+        OptionError: `order` is below 1.
     """
     known = set(_ngrams(article, check_integer("order", order)))
     written = _ngrams(candidate, order)

@@ -4,57 +4,53 @@
     target      zully broussard decided to give a kidney to a stranger . a new computer program …
     prediction  zully broussard decided to give a kidney to a stranger .
 
-The words are those of a vocabulary, and those of the article that it lacks.
+Words are from a vocabulary, or from the article if the vocabulary does not contain them.
 """
 
 import json
 import logging
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from gyral import runs
 from gyral.core.checks import check_integer, check_real
-from gyral.core.collectives import gather, rank
+from gyral.core.collectives import all_gather_object, rank
+from gyral.core.files import replace_when_written
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
-from gyral.data.summaries.articles import Pair, Report, Words
-from gyral.data.summaries.batches import EncodedSummaries, SummaryBatch, number
+from gyral.data.summaries.batches import EncodedSummaries, SummaryBatch
 from gyral.data.summaries.corpus import SummaryCorpus
-from gyral.data.summaries.files import STANDARD, Article, Output, joined, read
+from gyral.data.summaries.files import join_words
 from gyral.data.text.penn import split_sentences
-from gyral.generation.summaries import Shown, write_page
 from gyral.models.beam import BeamSearch, Hypotheses
-from gyral.models.pointer_generator import PointerGenerator, Predictions, summary_mean
+from gyral.models.summarizer import Predictions, Summarizer, summary_mean
 from gyral.tasks import rouge
-from gyral.tasks.base import Metrics, ModelFactory, SequenceTask, SplitData
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
-SAMPLE = 20_000  # training pairs whose words are counted for the baseline
-SHOWN = 108  # letters of an example's line
-ON_PAGE = 20  # summaries of a page: more make it slow to open
-EVERY = 10.0  # seconds between two lines that tell how many articles were summarized
+SAMPLE = 20_000  # number of training pairs whose words are counted for the baseline
+LINE_WIDTH = 108  # columns of a rendered example
 
 
 class SummaryData(SplitData):
-    """Articles with summaries: training in batches of similar length, the other splits once.
+    """Articles with summaries: training batches of similar lengths, one pass over the other splits.
 
     Args:
-        corpus: what is read.
-        article_length, summary_length: of `gyral.data.summaries.batches.EncodedSummaries`.
-        batch_size, eval_batch_size: pairs a batch, in training and in evaluation.
-        data_seed: of the order of training batches.
+        corpus: the articles.
+        article_length, summary_length: see `gyral.data.summaries.batches.EncodedSummaries`.
+        batch_size, eval_batch_size: pairs per batch, in training and in evaluation.
+        data_seed: seed of the order of the training batches.
 
     Raises:
-        OptionError: an option out of its bounds.
+        OptionError: an option is out of bounds.
     """
 
     def __init__(
@@ -77,21 +73,21 @@ class SummaryData(SplitData):
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     def encoded(self, split: str) -> EncodedSummaries:
-        """Return the pairs of a split as numbers."""
+        """Return the encoded pairs of a split."""
         return EncodedSummaries(self.corpus, split, **self.lengths)
 
     def loader(self, split: str) -> SortedBatches:
-        """Return the pairs of a split, those with the shortest articles first, for evaluation."""
+        """Return the pairs of a split, sorted by the length of the article, for evaluation."""
         return SortedBatches(self.encoded(split), self.eval_batch_size)
 
     def stream(self) -> BucketedBatches:
-        """Return the training stream: each pass over the pairs in a new order."""
+        """Return the training stream, which reads the pairs in a new order in each pass."""
         seed = mix_seed(self.data_seed, "order")
         return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
 
 
 class SummaryMetrics(Metrics):
-    """Means over summaries of three losses: what is trained on, −log P of a word, and the coverage loss of a step."""
+    """Means over summaries of the training loss, of −log P per word (`nll`), and of the coverage loss per step."""
 
     names = ("loss", "nll", "coverage")
 
@@ -102,7 +98,7 @@ class SummaryMetrics(Metrics):
         self.coverage = MeanMetric()
 
     def update(self, predictions: Any, batch: SummaryBatch, loss: Tensor) -> None:
-        """Add one batch: its predictions and its mean loss."""
+        """Add the predictions and the mean loss of one batch."""
         size = len(batch.rows)
         self.loss.update(loss, weight=size)
         self.nll.update(summary_mean(-predictions.log_probabilities, batch.targets), weight=size)
@@ -110,39 +106,40 @@ class SummaryMetrics(Metrics):
 
 
 class Written(NamedTuple):
-    """A summary that was written: the pair's number in its split, the sentences, and the search's score."""
+    """A generated summary: number of the pair in its split, sentences as lists of words, and score of the search."""
 
     row: int
-    sentences: list[Words]
+    sentences: list[list[str]]
     score: float
 
 
 class SummaryTask(SequenceTask[SummaryData]):
-    """Summarization as See et al. (ACL 2017) and Dangovski et al. (TACL 2019, section 4.5) do it.
+    """Summarization as in See et al. (ACL 2017) and Dangovski et al. (TACL 2019, section 4.5).
 
-    The loss is the mean over summaries of the mean over a summary's words of −log P, in nats, plus, of a model with
-    coverage, `coverage_weight` times that of its coverage loss. The baseline is the first for who knows how frequent
-    each word is in the summaries of training; words that the vocabulary lacks are one to it.
+    The loss is the mean over summaries of the mean of −log P over the words of a summary, in nats. For a model with
+    coverage, the coverage loss is added with weight `coverage_weight`. The baseline is the first term for a predictor
+    that knows the frequency of each word in the summaries of the training split; it treats words that are not in the
+    vocabulary as one word.
 
-    A test also has the model write the summaries, measures ROUGE on them, how much they repeat, and how much of them is
-    not from their articles, in percent, and keeps them in the run directory, a line of JSON each.
+    A test also generates summaries. It measures their ROUGE, and the percentages of repetition and of n-grams that are
+    not in the article. It saves the summaries in the run directory, one line of JSON each.
 
     Args:
-        model: makes the model from the task's sizes.
-        corpus: what is read.
-        decoding: how summaries are searched for.
-        article_length: words of an article that are read.
-        summary_length: words of a summary that are learned.
-        batch_size, eval_batch_size, data_seed: of `SummaryData`.
-        coverage_weight: λ of the coverage loss, ≥ 0.
-        decoded: so many of a split's pairs, the first ones, are decoded in a test; None: all.
-        **options: of `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        model: makes the model from the sizes of the task.
+        corpus: the articles.
+        decoding: the search for summaries.
+        article_length: maximum number of words of an article that the model reads.
+        summary_length: maximum number of words of a summary in training.
+        batch_size, eval_batch_size, data_seed: see `SummaryData`.
+        coverage_weight: λ, weight of the coverage loss, ≥ 0.
+        decoded: number of pairs, the first ones of a split, whose summaries a test generates; None: all.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
-        OptionError: an option out of its bounds.
+        OptionError: an option is out of bounds.
     """
 
-    model_type = PointerGenerator
+    model_type = Summarizer
 
     def __init__(
         self,
@@ -173,7 +170,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         size = len(corpus.vocabulary)
         pairs = len(data.encoded("train"))
         log.info(
-            "%s: %s words; a pass over training takes %s steps",
+            "%s: %s words; one pass over the training split takes %s steps",
             corpus.name,
             f"{size:,}",
             f"{-(-pairs // batch_size):,}",
@@ -199,18 +196,18 @@ class SummaryTask(SequenceTask[SummaryData]):
         return batch.article.numel() + batch.inputs.numel()
 
     def loss(self, predictions: Any, batch: SummaryBatch) -> Tensor:
-        """Return the mean over a batch's summaries of the loss, in nats."""
+        """Return the mean of the loss over the summaries of a batch, in nats."""
         loss = summary_mean(-predictions.log_probabilities, batch.targets)
         if self.model.coverage:
             loss = loss + self.coverage_weight * summary_mean(predictions.repetition, batch.targets)
         return loss
 
     def predict(self, batch: SummaryBatch) -> Tensor:
-        """Return the summary (1, L) that is written of a batch's first article."""
+        """Return the generated summary (1, L) of the first article of a batch."""
         return self.search(SummaryBatch(*(part[:1] for part in batch))).tokens[:, 0]
 
     def search(self, batch: SummaryBatch) -> Hypotheses:
-        """Return the summaries that the search finds for a batch."""
+        """Return the summaries that the search finds for a batch, without dropout."""
         training = self.training
         try:
             return self.eval().model.summarize(batch, self.decoding)
@@ -218,12 +215,12 @@ class SummaryTask(SequenceTask[SummaryData]):
             self.train(training)
 
     def render(self, batch: SummaryBatch, predicted: Tensor, row: int = 0) -> str:
-        """Draw a pair: the start of its article, its summary, and the one that was written (`predicted` (B, L))."""
+        """Draw the beginnings of an article, of its summary, and of the generated summary (`predicted`, (B, L))."""
         encoded = EncodedSummaries(self.data.corpus, "val")
         own = batch.own_words[row]
         article, target = batch.article_extended[row, : batch.lengths[row]], batch.targets[row]
         lines = {"input": article, "target": target[target != IGNORED], "prediction": predicted[row]}
-        return "\n".join(f"{name:<11} {_start(encoded.words(line.tolist(), own))}" for name, line in lines.items())
+        return "\n".join(f"{name:<11} {_beginning(encoded.words(line.tolist(), own))}" for name, line in lines.items())
 
     def test_step(self, batch: Any, index: int) -> None:
         super().test_step(batch, index)
@@ -235,23 +232,25 @@ class SummaryTask(SequenceTask[SummaryData]):
         self._written += self.write(part, encoded)
 
     def write(self, batch: SummaryBatch, encoded: EncodedSummaries) -> list[Written]:
-        """Return the summaries that are found for a batch of pairs."""
+        """Return the generated summaries of a batch."""
         found = self.search(batch)
         rows = (batch.rows.tolist(), found.tokens[:, 0].tolist(), batch.own_words, found.scores[:, 0].tolist())
         return [
-            Written(row, list(split_sentences(encoded.words(tokens, own))), score)
+            Written(row, list(islice(split_sentences(encoded.words(tokens, own)), self.model.max_sentences)), score)
             for row, tokens, own, score in zip(*rows, strict=True)
         ]
 
     def test_results(self) -> dict[str, float]:
         results = super().test_results()
-        written = sorted((summary for part in gather(self._written) for summary in part), key=lambda found: found.row)
+        written = sorted(
+            (summary for part in all_gather_object(self._written) for summary in part), key=lambda found: found.row
+        )
         self._written.clear()
         if written:
             encoded: EncodedSummaries = self.trainer.test_dataloaders.examples
             results |= measure(written, encoded)
             if rank() == 0:
-                keep(written, encoded, Path(self.trainer.default_root_dir) / f"summaries_{encoded.split}.jsonl")
+                save(written, encoded, Path(self.trainer.default_root_dir) / f"summaries_{encoded.split}.jsonl")
         return results
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -261,124 +260,18 @@ class SummaryTask(SequenceTask[SummaryData]):
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.data.corpus.check_digest(checkpoint["vocabulary"])
 
-    def generators(self) -> list[Callable[..., Iterator[str]]]:
-        return [self.summarize]
 
-    def summarize(
-        self,
-        *,
-        input: str,
-        out: str | None = None,
-        html: str | None = None,
-        batch_size: int | None = None,
-        beam: int | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        length_penalty: float | None = None,
-        block_ngrams: int | None = None,
-    ) -> Iterator[str]:
-        """Summarize articles, batch by batch; what cannot be used is named and counted, and the rest goes on.
-
-        Args:
-            input: path of `gyral.data.summaries.articles.Source`, or "-": standard input, which has an article, or lines of JSON.
-            out: the file of the summaries, a line of JSON each. It is gone on with where it is there.
-            html: the page that shows the first `ON_PAGE` of them.
-            batch_size: articles that are summarized at once; None: the run's eval_batch_size.
-            beam, min_length, max_length, length_penalty, block_ngrams: of `BeamSearch`; None: as the run has them.
-
-        Yields:
-            The summaries, a line each, where they are written to no file.
-
-        Raises:
-            OptionError: there is no such input; the output is that of another, or cannot be written.
-        """
-        search = {
-            "beam": beam,
-            "min_length": min_length,
-            "max_length": max_length,
-            "length_penalty": length_penalty,
-            "block_ngrams": block_ngrams,
-        }
-        self.decoding = self.decoding.changed(**{name: value for name, value in search.items() if value is not None})
-        size = self.data.eval_batch_size if batch_size is None else check_integer("batch_size", batch_size)
-        report, shown, count = Report(), list[Shown](), 0
-        with Output(None if out is None else Path(out)) as output:
-            articles = output.rest(read(input, report))
-            started = told = time.monotonic()
-            while batch := list(islice(articles, size)):
-                encoded = self._encode([article.pair for article in batch], self.data.lengths["max_summary"])
-                written = self.write(self._batch(encoded), encoded)
-                for article, summary in zip(batch, written, strict=True):
-                    sentences = joined(summary.sentences)
-                    output.add(article, sentences, summary.score)
-                    if out is None:
-                        yield f"{' '.join(sentences)}\n"
-                if html is not None:
-                    shown += self.explain(batch[: ON_PAGE - len(shown)], written)
-                count += len(batch)
-                if time.monotonic() - told > EVERY:
-                    told = time.monotonic()
-                    log.info("%s articles, %.3g a second so far", f"{count:,}", count / (told - started))
-            rate = count / max(time.monotonic() - started, 1e-9)
-        log.info("%s article%s, %.3g a second%s", f"{count:,}", "" if count == 1 else "s", rate, report.oddities())
-        if output.pairs:
-            references, candidates = zip(*output.pairs, strict=True)
-            log.info("of %s with a summary: %s", f"{len(references):,}", tell(rouge.score(references, candidates)))
-        if html is not None:
-            write_page(Path(html), shown, f"Summaries of {'standard input' if input == STANDARD else Path(input).name}")
-            log.info("%s shows %d", html, len(shown))
-
-    def _encode(self, pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
-        numbered = number(pairs, self.data.corpus.vocabulary)
-        return EncodedSummaries(numbered, "test", max_article=self.data.lengths["max_article"], max_summary=max_summary)
-
-    def _batch(self, encoded: EncodedSummaries) -> SummaryBatch:
-        return self.transfer_batch_to_device(encoded.batch(np.arange(len(encoded))), self.device, 0)
-
-    def explain(self, articles: Sequence[Article], written: Sequence[Written]) -> list[Shown]:
-        """Return articles with what was written of them: where the model looked at each word, and what it copied."""
-        if not articles:
-            return []
-        pairs = [
-            article.pair._replace(sentences=tuple(summary.sentences))
-            for article, summary in zip(articles, written, strict=False)
-        ]
-        batch = self._batch(self._encode(pairs, self.decoding.max_length))
-        with torch.no_grad():
-            attention, copied = (part.cpu().numpy() for part in self.model.trace(batch))
-        return [
-            Shown(
-                article.place,
-                article.pair.article[:length],
-                article.pair.sentences,
-                pair.sentences,
-                attention[row, : sum(map(len, pair.sentences)), :length],
-                copied[row, : sum(map(len, pair.sentences))],
-            )
-            for row, (article, pair, length) in enumerate(zip(articles, pairs, batch.lengths.tolist(), strict=True))
-        ]
-
-
-def _start(words: Sequence[str]) -> str:
-    """Return the words that fit into a line."""
+def _beginning(words: Sequence[str]) -> str:
+    """Return the words that fit in one line."""
     text = " ".join(words)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 2].rpartition(' ')[0]} …"
-
-
-def tell(scores: dict[str, rouge.Rouge]) -> str:
-    """Return ROUGE as a line of text."""
-    names = ("ROUGE-1", "ROUGE-2", "ROUGE-L")
-    return ", ".join(
-        f"{name} {found.f1:.2f} ({found.low:.2f} to {found.high:.2f})"
-        for name, found in zip(names, scores.values(), strict=True)
-    )
+    return text if len(text) <= LINE_WIDTH else f"{text[: LINE_WIDTH - 2].rpartition(' ')[0]} …"
 
 
 def measure(written: Sequence[Written], encoded: EncodedSummaries) -> dict[str, float]:
-    """Return ROUGE (F1 and its interval), repetition and novel n-grams of summaries, means in percent."""
+    """Return ROUGE (F1 with confidence interval), repetition and novel n-grams, as means over summaries in percent."""
     scores = rouge.score(
-        [joined(encoded.reference(summary.row)) for summary in written],
-        [joined(summary.sentences) for summary in written],
+        [join_words(encoded.reference(summary.row)) for summary in written],
+        [join_words(summary.sentences) for summary in written],
     )
     results: dict[str, float] = {}
     for name, found in scores.items():
@@ -394,27 +287,27 @@ def measure(written: Sequence[Written], encoded: EncodedSummaries) -> dict[str, 
     return results
 
 
-def keep(written: Sequence[Written], encoded: EncodedSummaries, path: Path) -> None:
-    """Write summaries with their references to a file, a line of JSON each."""
+def save(written: Sequence[Written], encoded: EncodedSummaries, path: Path) -> None:
+    """Write summaries with their references to a file, one line of JSON each."""
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
             for summary in written:
                 line = {
                     "row": summary.row,
-                    "reference": joined(encoded.reference(summary.row)),
-                    "summary": joined(summary.sentences),
+                    "reference": join_words(encoded.reference(summary.row)),
+                    "summary": join_words(summary.sentences),
                     "score": summary.score,
                 }
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    runs.replace_when_written(path, write)
+    replace_when_written(path, write)
 
 
 def frequency_loss(data: SummaryData) -> float:
-    """Return the loss on the test split, in nats, of who knows how frequent each word is in summaries of training.
+    """Return the loss on the test split, in nats, of the word frequencies in the summaries of the training split.
 
-    The words of `SAMPLE` pairs are counted, each once more than it occurs, so that none is impossible.
+    The words of `SAMPLE` pairs are counted. Counts start at 1 (add-one smoothing), so that no word has probability 0.
     """
     train, test = data.encoded("train"), data.encoded("test")
     size = len(data.corpus.vocabulary)

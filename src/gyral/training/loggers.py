@@ -1,34 +1,37 @@
-"""Where metrics go: metrics.csv in the run directory always, Weights & Biases by default."""
+"""Loggers: metrics.csv in the run directory always, Weights & Biases by default."""
 
 import csv
 import logging
-import netrc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from gyral import runs
-from gyral.reports import catalogue as sweeps
+from gyral.config.instantiation import make
+from gyral.runs.directory import METRICS, Run
+from gyral.runs.provenance import origin_of
+from gyral.runs.records import by_key, cell_of, task_of
+from gyral.runs.wandb_key import has_wandb_key
 
 log = logging.getLogger(__name__)
 
 
 class MetricsFile(Logger):
-    """metrics.csv: a row a logged step, a column a metric, empty where a metric was not logged at that step.
+    """metrics.csv: a row per logged step and a column per metric, empty if the metric was not logged at the step.
 
-    `step` is the index of the last optimizer step taken, from 0. Rows are on disk as soon as they are logged. A run
-    that is continued appends; rows from after its checkpoint, which it is about to log again, are dropped first.
+    `step` is the index of the last optimizer step, from 0. Each row is written to disk as soon as it is logged. A
+    resumed run appends to the file; rows from after its checkpoint are dropped first, because they are logged again.
 
     Args:
-        path: of the file.
-        resumed_at: number of optimizer steps taken when the run's checkpoint was written; 0 starts a new file.
+        path: path of the file.
+        resumed_at: number of optimizer steps of the checkpoint from which the run resumes; 0 starts a new file.
     """
 
     def __init__(self, path: Path, resumed_at: int = 0) -> None:
@@ -39,7 +42,7 @@ class MetricsFile(Logger):
         if resumed_at > 0 and path.is_file():
             with path.open(newline="") as file:
                 reader = csv.DictReader(file)
-                # a line cut off by a crash lacks columns; it is from after the checkpoint
+                # a line that a crash has truncated lacks columns; it is from after the checkpoint
                 rows = [row for row in reader if None not in row.values() and int(row["step"]) < resumed_at]
                 self.columns = list(reader.fieldnames or self.columns)
         self._rows = rows
@@ -60,7 +63,7 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Hyper-parameters stand in config.yaml beside the file."""
+        """Do nothing: config.yaml in the same folder has the hyperparameters."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -83,31 +86,20 @@ class MetricsFile(Logger):
         os.replace(temporary, self.path)
 
 
-def has_wandb_key(server: str) -> bool:
-    """Whether a key for a Weights & Biases server, given by its URL, is at hand, without asking for one."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urlsplit(server).hostname or server
-    try:
-        return netrc.netrc().authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
-
-
-def tensorboard_logger(run: runs.Run) -> Logger:
+def tensorboard_logger(run: Run) -> Logger:
     """Return a TensorBoard logger that writes to the folder tensorboard/ of the run directory."""
     return TensorBoardLogger(str(run.directory), name="tensorboard", version="")
 
 
-def wandb_logger(run: runs.Run, project: str, **options: Any) -> Logger:
-    """Return the Weights & Biases logger of a run: online with a key, offline without one; it never asks.
+def wandb_logger(run: Run, project: str, **options: Any) -> Logger:
+    """Return the Weights & Biases logger of a run: online with a key, offline without one. It never asks for a key.
+
+    If W&B cannot be reached within 30 seconds, the run is logged offline.
 
     Args:
-        run: the run; W&B's files go to the folder wandb/ of its directory, and its identity is its id there.
+        run: the run. W&B writes to the folder wandb/ of its directory, and its identity is the id in W&B.
         project: the W&B project.
-        **options: passed to `wandb.init`: entity, group, tags, notes, …
-
-    When W&B cannot be reached within 30 seconds, the run goes on offline.
+        **options: further arguments of `wandb.init`: entity, group, tags, notes, …
     """
     import wandb
 
@@ -139,19 +131,46 @@ def wandb_logger(run: runs.Run, project: str, **options: Any) -> Logger:
     return WandbLogger(experiment=experiment, save_dir=str(run.directory))
 
 
-def _identity(run: runs.Run) -> dict[str, Any]:
-    """Return what leads from a W&B run back to its directory, and the names that dashboards group runs by."""
-    recorded = runs.recorded(run.directory)
+def _identity(run: Run) -> dict[str, Any]:
+    """Return the origin of a run, by which its directory can be found, and the names by which dashboards group runs."""
+    origin = origin_of(run.directory)
     config: Any = OmegaConf.to_container(run.config)
     return {
-        "run": recorded,
-        "experiment_name": sweeps.by_key(recorded["overrides"]).get("experiment", "").partition("=")[2],
-        "cell_name": sweeps.cell_of(config),
-        "task_name": sweeps.task_of(config),
+        "run": origin,
+        "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],
+        "cell_name": cell_of(config),
+        "task_name": task_of(config),
     }
 
 
-def close_wandb() -> None:
-    """End the process's W&B run, if there is one: the next job of a sweep must not write into it."""
+@contextmanager
+def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
+    """Open the loggers of a run, metrics.csv and the configured ones, and close them when the context exits.
+
+    Args:
+        run: the run that is logged.
+        resumed_at: number of optimizer steps of the checkpoint from which the run resumes, 0 for a new run.
+    """
+    try:
+        configured = [make(run.config, f"logger.{name}", run=run) for name in run.config.logger or {}]
+        for logger in configured:
+            logger.log_hyperparams(OmegaConf.to_container(run.config))
+        yield [MetricsFile(run.directory / METRICS, resumed_at), *configured]
+    finally:
+        _close_wandb()
+
+
+def _close_wandb() -> None:
+    """End the process's W&B run, if there is one: the next job of a sweep must not log to it."""
     if "wandb" in sys.modules:
         sys.modules["wandb"].finish()
+
+
+def log_results(loggers: list[Any], results: dict[str, Any], picture: Path) -> None:
+    """Log the final metrics to the summary of Weights & Biases, and a picture to loggers that support images."""
+    for logger in loggers:
+        summary = getattr(logger.experiment, "summary", None)
+        if summary is not None:
+            summary.update({name: value for name, value in results.items() if value is not None})
+        if hasattr(logger, "log_image"):
+            logger.log_image(picture.stem, [str(picture)])

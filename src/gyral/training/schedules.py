@@ -1,4 +1,9 @@
-"""Learning rate schedules that torch.optim.lr_scheduler lacks."""
+"""Learning-rate schedules that torch.optim.lr_scheduler lacks.
+
+Lightning steps a schedule after every optimizer step. A schedule on a plateau (scheduler=plateau) steps after every
+validation, in `gyral.tasks.base.SequenceTask.on_validation_epoch_end`. `gyral.tasks.optimization` builds optimizer and
+schedule and says which of the two applies. The schedules are chosen in conf/scheduler.
+"""
 
 from bisect import bisect_right
 
@@ -10,15 +15,15 @@ from gyral.core.errors import OptionError
 
 
 def piecewise(optimizer: Optimizer, milestones: list[int], rates: list[float]) -> LambdaLR:
-    """Return a schedule with a rate of its own from each milestone on; before the first it is the optimizer's.
+    """Return a piecewise constant schedule: the optimizer's learning rate, then a given one from each milestone.
 
     Args:
-        optimizer: what is scheduled; all its groups have the same rates.
-        milestones: steps, increasing.
-        rates: one a milestone.
+        optimizer: the optimizer; all its parameter groups get the same learning rate.
+        milestones: increasing numbers of steps.
+        rates: learning rates, one per milestone.
 
     Raises:
-        OptionError: milestones that do not increase, a rate that is not above 0, or more of one than of the other.
+        OptionError: milestones that do not increase, a rate that is not positive, or lists of different lengths.
     """
     previous = 0
     for milestone in milestones:
@@ -26,7 +31,7 @@ def piecewise(optimizer: Optimizer, milestones: list[int], rates: list[float]) -
     for rate in rates:
         check_real("rates", rate, above=0)
     if len(rates) != len(milestones):
-        raise OptionError(f"rates={rates}: must be {len(milestones)}, one for each of milestones={milestones}")
+        raise OptionError("rates", rates, f"must be {len(milestones)}, one for each of milestones={milestones}")
     initial = optimizer.defaults["lr"]
     factors = [1.0, *(rate / initial for rate in rates)]
     return LambdaLR(optimizer, lambda step: factors[bisect_right(milestones, step)])

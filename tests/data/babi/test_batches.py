@@ -10,10 +10,11 @@ import torch
 from gyral.cells.gru import GRUCell
 from gyral.core.errors import OptionError
 from gyral.data import batching
-from gyral.data.babi.batches import LEVELS, PADDING, EncodedQuestions, QuestionBatch
-from gyral.data.babi.stories import Question, Story, generate, questions
+from gyral.data.babi.batches import LEVELS, EncodedQuestions, QuestionBatch
+from gyral.data.babi.stories import Question, Story, questions
+from gyral.data.babi.synthetic import generate
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches
-from gyral.data.vocabulary import Vocabulary
+from gyral.data.vocabulary import PADDING_ID, Vocabulary
 from gyral.nn.recurrent import Recurrent
 
 VOCABULARY = Vocabulary("word", ["<pad>", "<unk>", ".", "?", "ann", "bob", "sat", "ran", "far", "who", "where"])
@@ -78,9 +79,9 @@ def test_rows_hold_their_stories_and_nothing_else(level: str, stories: list[Stor
     assert int(batch.lengths.max()) == batch.inputs.shape[1]
     words = batch.inputs if level == "word" else batch.inputs.flatten(1)
     told = [sum(map(len, question.story)) + len(question.words) for question in questions(stories)]
-    assert words.ne(PADDING).sum(1).tolist() == told
+    assert words.ne(PADDING_ID).sum(1).tolist() == told
     steps = torch.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
-    assert torch.equal(batch.inputs.reshape(*steps.shape, -1).ne(PADDING).any(-1), steps)
+    assert torch.equal(batch.inputs.reshape(*steps.shape, -1).ne(PADDING_ID).any(-1), steps)
     alone = [made.batch(np.array([row])) for row in range(0, 333, 20)]
     for row, one in zip(range(0, 333, 20), alone, strict=True):
         found = batch.inputs[row, : batch.lengths[row]]
@@ -93,7 +94,7 @@ def test_rows_hold_their_stories_and_nothing_else(level: str, stories: list[Stor
 def test_padding_does_not_change_what_a_network_answers(level: str, stories: list[Story]) -> None:
     made = encoded(stories, level)
     torch.manual_seed(1)
-    embedding = torch.nn.Embedding(100, 4, padding_idx=PADDING, dtype=torch.float64)
+    embedding = torch.nn.Embedding(100, 4, padding_idx=PADDING_ID, dtype=torch.float64)
     network = Recurrent(partial(GRUCell, hidden_size=5), 4, batch_first=True, backend="reference").double()
 
     def last(rows: np.ndarray) -> torch.Tensor:

@@ -9,9 +9,10 @@ import torch
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches
-from gyral.data.summaries.articles import Pair, read
-from gyral.data.summaries.batches import UNKNOWN_ID, EncodedSummaries, number
+from gyral.data.summaries.batches import UNKNOWN_ID, EncodedSummaries, encode_pairs
 from gyral.data.summaries.corpus import SummaryCorpus, load
+from gyral.data.summaries.parsing import Pair
+from gyral.data.summaries.sources import read_pairs
 from tests.helpers.examples import article, write_lines
 
 # a, b and . are in the vocabulary: 4, 5 and 6
@@ -102,7 +103,7 @@ def test_words_of_numbers(corpus: SummaryCorpus) -> None:
 def test_extended_numbers_say_what_the_article_says(corpus: SummaryCorpus, tmp_path: Path) -> None:
     encoded = EncodedSummaries(corpus, "test")
     batch = encoded.batch(np.arange(333))
-    for row, pair in enumerate(read(tmp_path / "test.jsonl")):
+    for row, pair in enumerate(read_pairs(tmp_path / "test.jsonl")):
         numbers = batch.article_extended[row, : batch.lengths[row]]
         assert encoded.words(numbers, batch.own_words[row]) == pair.article == encoded.article(row)
         summary = [word for sentence in pair.sentences for word in sentence]
@@ -150,7 +151,7 @@ def test_pairs_in_memory_are_read_as_those_of_a_corpus(corpus: SummaryCorpus) ->
     whole = EncodedSummaries(corpus, "test", max_article=9, max_summary=7)
     rows = np.arange(len(whole))
     pairs = [Pair(whole.article(row), tuple(whole.reference(row)), []) for row in rows.tolist()]
-    given = EncodedSummaries(number(pairs, corpus.vocabulary), "test", max_article=9, max_summary=7)
+    given = EncodedSummaries(encode_pairs(pairs, corpus.vocabulary), "test", max_article=9, max_summary=7)
     expected, found = whole.batch(rows), given.batch(rows)
     for name in ("article", "article_extended", "lengths", "inputs", "targets", "rows"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name

@@ -26,13 +26,13 @@ from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import buffers, gated
-from gyral.ops.gated import cpu as recurrence_cpu
+from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.gated.sequence import KINDS, Problem
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
 
 try:
-    recurrence_cpu.LIBRARY.prepare()
+    gated_cpu.LIBRARY.prepare()
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
@@ -218,12 +218,12 @@ def problem_of(case: Case, dtype: torch.dtype) -> Problem:
         caught.append(problem._replace(parts=problem.parts.clone()))  # before they are written over
         return forward(problem)
 
-    forward = recurrence_cpu.forward
-    recurrence_cpu.forward = catch
+    forward = gated_cpu.forward
+    gated_cpu.forward = catch
     try:
         case.results("fused", dtype)
     finally:
-        recurrence_cpu.forward = forward
+        gated_cpu.forward = forward
     return caught[0]
 
 
@@ -248,14 +248,14 @@ def test_weights_beyond_the_cache(kind: str) -> None:
 def solve(problem: Problem) -> list[Tensor]:
     """Return all that the kernels give for a problem and cotangents that depend on its sizes alone."""
     problem = problem._replace(parts=problem.parts.clone())
-    solution = recurrence_cpu.forward(problem)
+    solution = gated_cpu.forward(problem)
     tensors = [tensor.clone() for tensor in solution[:3] if tensor is not None]
     generator = torch.Generator().manual_seed(3)
     cotangents = [
         None if value is None else torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype)
         for value in solution[:3]
     ]
-    gradients = recurrence_cpu.backward(problem, solution, *cotangents)
+    gradients = gated_cpu.backward(problem, solution, *cotangents)
     return [*tensors, *(tensor for tensor in gradients if tensor is not None)]
 
 
@@ -296,10 +296,10 @@ def test_uninitialized_memory_is_never_read(
 
         return filled
 
-    originals = (Tensor.new_empty, torch.empty_like, buffers.take)
+    originals = (Tensor.new_empty, torch.empty_like, buffers.acquire)
     monkeypatch.setattr(Tensor, "new_empty", poison(Tensor.new_empty))
     monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
-    monkeypatch.setattr(buffers, "take", poison(buffers.take))
+    monkeypatch.setattr(buffers, "acquire", poison(buffers.acquire))
     again = case.results("fused", torch.float64)
     assert set(poisoned) == set(originals)
     for name, tensor in clean.items():
@@ -375,8 +375,8 @@ def test_nothing_leaks(kind: str) -> None:
 
     call(30)
     before = resident()
-    call(300)
-    # the outputs of one call are 40 KiB at least
+    call(150)
+    # the outputs of one call take at least 40 KiB
     assert resident() - before < 4e6
 
 
@@ -549,7 +549,7 @@ def test_a_state_that_does_not_fit_never_reaches_the_kernels(monkeypatch: pytest
         reached.append((problem.hidden.shape, problem.hidden.dtype))
         raise RuntimeError("the kernels were called")
 
-    monkeypatch.setattr(recurrence_cpu, "forward", forward)
+    monkeypatch.setattr(gated_cpu, "forward", forward)
     for change in WRONG.values():
         with pytest.raises((ValueError, RuntimeError, TypeError)):
             model(torch.randn(6, 4, 3), (tree_map(change, cell.init_state(4)),))
@@ -560,15 +560,15 @@ def test_a_state_that_does_not_fit_never_reaches_the_kernels(monkeypatch: pytest
 
 
 def test_the_mirror_has_the_fields_of_the_structure() -> None:
-    assert recurrence_cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(recurrence_cpu.LIBRARY.arguments)
-    text = Path(recurrence_cpu.__file__).with_name("gated.hpp").read_text()
+    assert gated_cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(gated_cpu.LIBRARY.arguments)
+    text = Path(gated_cpu.__file__).with_name("gated.hpp").read_text()
     body = re.sub(r"//.*", "", re.search(r"struct Arguments \{(.*?)\};", text, re.DOTALL)[1])
     types = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}
     fields = []
     for statement in body.split(";")[:-1]:
         kind, names = statement.split(maxsplit=1)
         fields += [(name.strip(), types[kind]) for name in names.split(",")]
-    assert fields == recurrence_cpu.LIBRARY.arguments._fields_
+    assert fields == gated_cpu.LIBRARY.arguments._fields_
 
 
 @pytest.fixture
@@ -584,26 +584,24 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @every_kind
 @pytest.mark.usefixtures("no_compiler")
 def test_without_a_compiler_the_reference_runs_and_says_so(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    name, obstacle = type(small(kind)).__name__, small(kind).fused_unsupported_reason()
-    assert obstacle.endswith("no compiler for recurrence.cpp")
+    name, reason = type(small(kind)).__name__, small(kind).fused_unsupported_reason()
+    assert reason.endswith("no compiler for gated.cpp")
     with caplog.at_level(logging.INFO, "gyral"):
         model = Recurrent(lambda _: small(kind), 3)
     assert model.backend == "reference"
     (record,) = caplog.records
-    assert record.getMessage() == (f"{name} runs on the reference backend (asked for: auto; {obstacle})")
+    assert record.getMessage() == (f"{name} runs on the reference backend (requested: auto; {reason})")
     outputs, _ = model(torch.randn(4, 2, 3))
     assert outputs.isfinite().all()
-    with pytest.raises(
-        OptionError, match=r"^backend=fused: .*no compiler for recurrence\.cpp; allowed here: .*$"
-    ) as told:
+    with pytest.raises(OptionError, match=r"^backend=fused: .*no compiler for gated\.cpp; allowed here: .*$") as told:
         Recurrent(lambda _: small(kind), 3, backend="fused")
     assert "\n" not in str(told.value)
 
 
 @every_kind
 def test_half_precision_has_no_kernels_on_the_cpu(kind: str) -> None:
-    obstacle = small(kind, torch.bfloat16).fused_unsupported_reason()
-    assert obstacle.endswith("there are no kernels for torch.bfloat16 on cpu")
+    reason = small(kind, torch.bfloat16).fused_unsupported_reason()
+    assert reason.endswith("there are no kernels for torch.bfloat16 on cpu")
     assert small(kind).fused_unsupported_reason() is None
 
 
@@ -613,39 +611,6 @@ def test_options_without_kernels_are_named(kind: str) -> None:
         extra = {"chunk": 2} if kind == "on_lstm" else {}
         cell = make_cell(kind, 3, 5, random.Random(1), **extra, **option)
         assert next(iter(option)) in str(cell.fused_unsupported_reason())
-
-
-# ---------------------------------------------------------------- buffers
-
-
-def test_a_buffer_given_back_is_taken_again() -> None:
-    buffers._spares.clear()
-    like = torch.empty(0)
-    first = buffers.take(100, like)
-    buffers.give(first)
-    again = buffers.take(60, like)
-    assert again.shape == (60,)
-    assert again.data_ptr() == first.data_ptr()
-    assert buffers.take(60, like).data_ptr() != first.data_ptr(), "one buffer for two"
-
-
-@pytest.mark.parametrize(
-    ("size", "dtype"), [(101, torch.float32), (49, torch.float32), (100, torch.float64)], ids=["small", "large", "type"]
-)
-def test_a_buffer_that_does_not_fit_is_let_go(size: int, dtype: torch.dtype) -> None:
-    buffers._spares.clear()
-    buffers.give(torch.empty(100))
-    taken = buffers.take(size, torch.empty(0, dtype=dtype))
-    assert (taken.shape, taken.dtype) == ((size,), dtype)
-    assert buffers._spares == []
-
-
-def test_spare_buffers_are_few() -> None:
-    buffers._spares.clear()
-    for _ in range(20):
-        buffers.give(torch.empty(10))
-    assert len(buffers._spares) == buffers.MAX_SPARES
-    buffers._spares.clear()
 
 
 def test_kinds_without_kernels_are_refused() -> None:

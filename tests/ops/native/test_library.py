@@ -19,9 +19,9 @@ from tests.helpers.running import spawn
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Give every test a cache of its own, on disk and in this process."""
     monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "cache"))
-    library.attempt.cache_clear()
+    library.load_or_reason.cache_clear()
     yield tmp_path / "cache"
-    library.attempt.cache_clear()
+    library.load_or_reason.cache_clear()
 
 
 def source(folder: Path, text: str = 'extern "C" int answer() { return 42; }') -> Path:
@@ -40,29 +40,33 @@ def test_a_library_is_compiled_once_and_kept(tmp_path: Path, cache: Path) -> Non
     assert library.load(source(tmp_path)).answer() == 42
     (made,) = cache.iterdir()
     before = made.stat().st_mtime_ns
-    library.attempt.cache_clear()
+    library.load_or_reason.cache_clear()
     assert library.load(source(tmp_path)).answer() == 42
     assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [before]
-    library.attempt.cache_clear()
+    library.load_or_reason.cache_clear()
     assert library.load(source(tmp_path, 'extern "C" int answer() { return 43; }')).answer() == 43
     assert len(list(cache.iterdir())) == 2, "another source is another library"
 
 
-def test_a_changed_header_beside_the_source_is_another_library(tmp_path: Path, cache: Path) -> None:
+def test_a_changed_or_new_header_below_the_sources_is_another_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
     needs_compiler()
-    header = tmp_path / "number.hpp"
-    text = '#include "number.hpp"\nextern "C" int answer() { return NUMBER; }'
+    monkeypatch.setattr(library, "SOURCES", tmp_path / "ops")
+    header = tmp_path / "ops" / "family" / "number.hpp"
+    header.parent.mkdir(parents=True)
+    text = '#include "family/number.hpp"\nextern "C" int answer() { return NUMBER; }'
     for number in (42, 43):
         header.write_text(f"#define NUMBER {number}\n")
-        library.attempt.cache_clear()
+        library.load_or_reason.cache_clear()
         assert library.load(source(tmp_path, text)).answer() == number
     assert len(list(cache.iterdir())) == 2
     header.write_text("#define NUMBER 42\n")
-    library.attempt.cache_clear()
+    library.load_or_reason.cache_clear()
     assert library.load(source(tmp_path, text)).answer() == 42
-    assert len(list(cache.iterdir())) == 2, "the first is still there"
-    (tmp_path / "other.hpp").write_text("// new beside it\n")
-    library.attempt.cache_clear()
+    assert len(list(cache.iterdir())) == 2, "the first library is still cached"
+    (tmp_path / "ops" / "other.hpp").write_text("// a new header\n")
+    library.load_or_reason.cache_clear()
     assert library.load(source(tmp_path, text)).answer() == 42
     assert len(list(cache.iterdir())) == 3
 
@@ -118,7 +122,7 @@ def test_a_damaged_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     needs_compiler()
     library.load(source(tmp_path))
     (made,) = cache.iterdir()
-    library.attempt.cache_clear()
+    library.load_or_reason.cache_clear()
     other = tmp_path / "other"  # the loader remembers what it has loaded by its path
     other.mkdir()
     (other / made.name).write_bytes(b"half a library")
@@ -137,14 +141,15 @@ def test_without_a_compiler_the_reference_runs_and_says_so(
     assert model.backend == "reference"
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "RUMCell runs on the reference backend (asked for: auto; there is no C++ compiler"
+        "RUMCell runs on the reference backend (requested: auto; there is no C++ compiler"
     )
     with pytest.raises(OptionError, match=r"^backend=fused: there is no C\+\+ compiler .*; allowed here: auto, "):
         Recurrent(lambda size: RUMCell(size, 4), 3, backend="fused")
 
 
 def test_another_power_of_the_memory_has_no_kernels() -> None:
-    with pytest.raises(OptionError, match=r"^backend=fused: λ = 0.5 has no fused path, 0 and 1 have; allowed here: "):
+    message = r"^backend=fused: λ = 0.5 has no fused path; λ = 0 and λ = 1 have one; allowed here: "
+    with pytest.raises(OptionError, match=message):
         Recurrent(lambda size: RUMCell(size, 4, lambd=0.5), 3, backend="fused")
 
 

@@ -1,4 +1,4 @@
-"""Questions about stories: compact in memory, and batches of them."""
+"""Encoded questions about stories, and batches of them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,23 +8,22 @@ import torch
 from torch import Tensor
 
 from gyral.core.checks import check_choice
-from gyral.data.babi.stories import Story, Words
+from gyral.data.babi.stories import Sentence, Story
 from gyral.data.batching import IGNORED
 from gyral.data.vocabulary import Vocabulary
 
 LEVELS = ("word", "sentence")
-PADDING = 0  # number of the symbol that fills up
 
 
 class QuestionBatch(NamedTuple):
-    """A batch of stories, each followed by its question: B rows, filled up behind with `PADDING` to T steps.
+    """A batch of B stories, each followed by its question, padded at the end with `PADDING_ID` to T steps.
 
     Attributes:
-        inputs: numbers of words; (B, T) at the level of words, (B, T, W) at that of sentences, W the words of the
-            longest sentence, shorter ones filled up. At the level of sentences the question is the last step.
-        lengths: (B,) steps of each row, the last of which is the one to answer at.
-        answers: (B,) classes; `IGNORED` for an answer that training lacks: no loss is taken on it, and no prediction
-            equals it, so that it counts as wrong where all rows are counted.
+        inputs: word indices; (B, T) at the word level, (B, T, W) at the sentence level, where W is the length of the
+            longest sentence and shorter ones are padded. At the sentence level the question is the last step.
+        lengths: (B,) number of steps of each row; the answer is given at the last one.
+        answers: (B,) classes; `IGNORED` for an answer that is not in the training split. It does not contribute to the
+            loss, and no prediction equals it, so that it counts as wrong in an accuracy over all rows.
         tasks: (B,) numbers of the tasks.
     """
 
@@ -35,16 +34,16 @@ class QuestionBatch(NamedTuple):
 
 
 class EncodedQuestions:
-    """Questions as numbers; the sentences of a story are held once for all its questions.
+    """Encoded questions. The sentences of a story are stored once for all its questions.
 
     Args:
-        stories: in the order in which their questions are numbered.
-        vocabulary: of words in lower case, its number 0 for padding, with `<unk>` for words it lacks.
+        stories: the stories; their questions are numbered in this order.
+        vocabulary: words in lower case, with index 0 for padding and `<unk>` for words outside the vocabulary.
         classes: the answers.
-        level: what a step is: "word", or "sentence".
+        level: unit of a step: "word" or "sentence".
 
     Attributes:
-        lengths: (n,) steps of each question with its story.
+        lengths: (n,) number of steps of each question with its story.
 
     Raises:
         OptionError: another level.
@@ -52,40 +51,40 @@ class EncodedQuestions:
 
     def __init__(self, stories: Sequence[Story], vocabulary: Vocabulary, classes: Sequence[str], level: str) -> None:
         self.level = check_choice("level", level, LEVELS)
-        told: list[Words] = []
+        facts: list[Sentence] = []
         ranges, asked, answers, tasks = [], [], [], []
         index = {answer: number for number, answer in enumerate(classes)}
         for story in stories:
-            start = len(told)
-            told += story[-1].story
+            start = len(facts)
+            facts += story[-1].story
             for question in story:
                 ranges.append((start, start + len(question.story)))
                 asked.append(question.words)
                 answers.append(index.get(question.answer, IGNORED))
                 tasks.append(question.task)
-        # one list of sentences, the questions behind all stories: a story's words lie side by side
-        sentences = told + asked
+        # one list of sentences, with the questions after all stories: the words of a story are contiguous
+        sentences = facts + asked
         numbers = {words: vocabulary.encode([word.lower() for word in words]) for words in set(sentences)}
         widths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
         self._words = np.concatenate([np.zeros(1, vocabulary.dtype), *map(numbers.__getitem__, sentences)])
-        self._bounds = np.cumsum([1, *widths])  # of each sentence in the words; before them is a word of padding
+        self._bounds = np.cumsum([1, *widths])  # start of each sentence in `_words`, whose first element is padding
         self._first, self._end = np.array(ranges).reshape(-1, 2).T
-        self._asked = len(told) + np.arange(len(asked))
+        self._asked = len(facts) + np.arange(len(asked))
         self._answers = np.array(answers, dtype=np.int64)
         self._tasks = np.array(tasks, dtype=np.int64)
-        told_steps = self._end - self._first
+        story_steps = self._end - self._first
         if level == "word":
-            told_steps = self._bounds[self._end] - self._bounds[self._first]
-        self.lengths = told_steps + (widths[self._asked] if level == "word" else 1)
+            story_steps = self._bounds[self._end] - self._bounds[self._first]
+        self.lengths = story_steps + (widths[self._asked] if level == "word" else 1)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def batch(self, rows: np.ndarray) -> QuestionBatch:
-        """Return some questions.
+        """Return the questions with the given indices as one batch.
 
         Args:
-            rows: (B,) their numbers, B ≥ 1.
+            rows: (B,) indices, B ≥ 1.
         """
         lengths = self.lengths[rows]
         inputs = self._word_steps(rows, lengths) if self.level == "word" else self._sentence_steps(rows, lengths)
@@ -94,9 +93,9 @@ class EncodedQuestions:
 
     def _word_steps(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         story, question = self._bounds[self._first[rows]], self._bounds[self._asked[rows]]
-        told = self._bounds[self._end[rows]] - story
+        story_words = self._bounds[self._end[rows]] - story
         step = np.arange(lengths.max())
-        places = np.where(step < told[:, None], story[:, None] + step, (question - told)[:, None] + step)
+        places = np.where(step < story_words[:, None], story[:, None] + step, (question - story_words)[:, None] + step)
         return self._words[np.where(step < lengths[:, None], places, 0)]
 
     def _sentence_steps(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

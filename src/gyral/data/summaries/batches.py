@@ -1,4 +1,4 @@
-"""Articles with summaries as a pointer-generator network (See et al. 2017) reads them, and batches of them."""
+"""Batches of articles with summaries for a pointer-generator network (See et al. 2017)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,31 +9,31 @@ from torch import Tensor
 
 from gyral.core.checks import check_choice, check_integer
 from gyral.data.batching import IGNORED
-from gyral.data.summaries.articles import PADDING, SPECIAL, START, STOP, UNKNOWN, Pair
+from gyral.data.splits import SPLITS
 from gyral.data.summaries.corpus import SummaryCorpus
-from gyral.data.text.corpora import SPLITS
-from gyral.data.vocabulary import Vocabulary
+from gyral.data.summaries.parsing import SPECIAL, START, STOP, Pair
+from gyral.data.vocabulary import PADDING_ID, UNKNOWN, Vocabulary
 
-PADDING_ID, UNKNOWN_ID, START_ID, STOP_ID = map(SPECIAL.index, (PADDING, UNKNOWN, START, STOP))
+UNKNOWN_ID, START_ID, STOP_ID = map(SPECIAL.index, (UNKNOWN, START, STOP))
 
 
 class SummaryBatch(NamedTuple):
-    """A batch of B articles with their summaries; V is the vocabulary's size. All are integers.
+    """A batch of B articles with their summaries. All tensors contain integers; V is the vocabulary size.
 
-    A word of an article that the vocabulary lacks has an extended number: V for the article's first such word, V + 1
-    for its second, the same wherever it occurs there. Another article's V is another word.
+    Each word of an article that is outside the vocabulary has an extended number: V for the first such word in the
+    article, V + 1 for the second, at every occurrence. In another article, V stands for another word.
 
     Attributes:
-        article: (B, S) numbers of words, `<unk>` for those that the vocabulary lacks, filled up behind with `<pad>`.
+        article: (B, S) word numbers, `<unk>` for words outside the vocabulary, padded at the end with `<pad>`.
         article_extended: (B, S) the same with extended numbers.
-        lengths: (B,) words of each article, at least 1.
-        inputs: (B, T) what the decoder reads: `<s>` and the summary, without extended numbers, filled up with `<pad>`.
-        targets: (B, T) what it is to write: the summary and `</s>`. A word that the vocabulary lacks has its extended
-            number if it is in the article, else it is `<unk>`. `IGNORED` where it is filled up. A summary that was cut
-            off has no `</s>`.
-        own_words: (B, `extra`) the words that the extended numbers V, V + 1, … stand for, by their numbers in the
-            corpus's list; filled up with `<pad>`.
-        rows: (B,) numbers of the pairs in their split.
+        lengths: (B,) number of words in each article, at least 1.
+        inputs: (B, T) decoder inputs: `<s>` and the summary, without extended numbers, padded with `<pad>`.
+        targets: (B, T) decoder targets: the summary and `</s>`. A word outside the vocabulary has its extended number
+            if it occurs in the article; otherwise it is `<unk>`. Padding is `IGNORED`. A truncated summary has no
+            `</s>`.
+        own_words: (B, `extra`) for the extended numbers V, V + 1, …, the word's number in the corpus's word list;
+            padded with `<pad>`.
+        rows: (B,) indices of the pairs in their split.
     """
 
     article: Tensor
@@ -46,13 +46,18 @@ class SummaryBatch(NamedTuple):
 
     @property
     def extra(self) -> int:
-        """The largest number of words that one of the articles has and the vocabulary lacks."""
+        """The maximum, over the articles, of the number of different words outside the vocabulary."""
         return self.own_words.shape[1]
 
 
 class GivenPairs(NamedTuple):
-    """Pairs in memory, what `EncodedSummaries` takes of a `SummaryCorpus`: `words` are those of the vocabulary, then
-    those of the pairs that it lacks."""
+    """Pairs in memory, with the attributes of a `SummaryCorpus` that `EncodedSummaries` needs.
+
+    Attributes:
+        vocabulary: vocabulary of the model.
+        words: words of the vocabulary, followed by the words of the pairs that are outside it.
+        tokens, bounds: as in `SummaryCorpus`.
+    """
 
     vocabulary: Vocabulary
     words: list[str]
@@ -60,8 +65,8 @@ class GivenPairs(NamedTuple):
     bounds: dict[str, np.ndarray]
 
 
-def number(pairs: Sequence[Pair], vocabulary: Vocabulary) -> GivenPairs:
-    """Return some pairs, the split "test", with the numbers that a vocabulary gives their words."""
+def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary) -> GivenPairs:
+    """Encode pairs with the word numbers of a vocabulary; they become the split "test"."""
     index = dict(vocabulary.index)
     tokens: list[int] = []
     bounds = [0]
@@ -75,20 +80,20 @@ def number(pairs: Sequence[Pair], vocabulary: Vocabulary) -> GivenPairs:
 
 
 class EncodedSummaries:
-    """The pairs of a split, cut to the lengths that a network reads.
+    """The pairs of a split, truncated to maximum lengths.
 
     Args:
-        corpus: where they are.
+        corpus: corpus that contains the split.
         split: "train", "val" or "test".
-        max_article: words of an article that are read, its first ones.
-        max_summary: decoder steps, those of the summary's first words; its end is a step, too.
+        max_article: maximum number of words of an article; the rest is dropped.
+        max_summary: maximum number of decoder steps, including the step for `</s>`.
 
     Attributes:
         split: as given.
-        lengths: (n,) words of each article, after the cut.
+        lengths: (n,) number of words in each article, after truncation.
 
     Raises:
-        OptionError: another split; a length below 1.
+        OptionError: an unknown split, or a maximum below 1.
     """
 
     def __init__(
@@ -105,20 +110,20 @@ class EncodedSummaries:
         return len(self.lengths)
 
     def batch(self, rows: np.ndarray) -> SummaryBatch:
-        """Return some pairs.
+        """Return the pairs with the given indices as one batch.
 
         Args:
-            rows: (B,) their numbers, B ≥ 1.
+            rows: (B,) indices, B ≥ 1.
         """
         pairs = [self._pair(row) for row in rows.tolist()]
         articles, extended, inputs, targets, own_words = (list(column) for column in zip(*pairs, strict=True))
         return SummaryBatch(
-            _filled(articles, PADDING_ID),
-            _filled(extended, PADDING_ID),
+            _pad(articles, PADDING_ID),
+            _pad(extended, PADDING_ID),
             torch.from_numpy(self.lengths[rows]),
-            _filled(inputs, PADDING_ID),
-            _filled(targets, IGNORED),
-            _filled(own_words, PADDING_ID),
+            _pad(inputs, PADDING_ID),
+            _pad(targets, IGNORED),
+            _pad(own_words, PADDING_ID),
             torch.from_numpy(rows.astype(np.int64)),
         )
 
@@ -126,9 +131,9 @@ class EncodedSummaries:
         size = len(self.corpus.vocabulary)
         article, summary = self._numbers(row)
         article = article[: self.max_article]
-        # the words it lacks, in the order of their first places
-        lacking, first = np.unique(article[article >= size], return_index=True)
-        own_words = lacking[np.argsort(first)]
+        # words outside the vocabulary, in the order of their first occurrence
+        outside, first = np.unique(article[article >= size], return_index=True)
+        own_words = outside[np.argsort(first)]
         targets = self._targets(summary)
         inputs = np.insert(targets[:-1], 0, START_ID)
         return (
@@ -140,15 +145,15 @@ class EncodedSummaries:
         )
 
     def summary(self, row: int) -> np.ndarray:
-        """Return what a network without extended numbers is to write, (T,): words that the vocabulary lacks `<unk>`."""
+        """Return (T,) targets without extended numbers: words outside the vocabulary are `<unk>`."""
         size = len(self.corpus.vocabulary)
         targets = self._targets(self._numbers(row)[1])
         return np.where(targets < size, targets, UNKNOWN_ID)
 
     def _targets(self, summary: np.ndarray) -> np.ndarray:
-        summary = summary[summary != STOP_ID]  # between its sentences
-        whole = len(summary) < self.max_summary
-        return np.append(summary, STOP_ID) if whole else summary[: self.max_summary]
+        summary = summary[summary != STOP_ID]  # remove sentence ends
+        complete = len(summary) < self.max_summary
+        return np.append(summary, STOP_ID) if complete else summary[: self.max_summary]
 
     def _numbers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         start, middle, end = self._bounds[2 * row : 2 * row + 3]
@@ -156,11 +161,11 @@ class EncodedSummaries:
         return tokens[: middle - start], tokens[middle - start :]
 
     def article(self, row: int) -> list[str]:
-        """Return the words of an article, all of them."""
+        """Return all words of an article, without truncation."""
         return [self.corpus.words[number] for number in self._numbers(row)[0]]
 
     def reference(self, row: int) -> list[list[str]]:
-        """Return the sentences of a summary, all of them, as lists of words."""
+        """Return all sentences of a summary as lists of words, without truncation."""
         sentences: list[list[str]] = [[]]
         for number in self._numbers(row)[1]:
             if number == STOP_ID:
@@ -170,14 +175,14 @@ class EncodedSummaries:
         return sentences[:-1]
 
     def words(self, numbers: Iterable[int], own_words: Tensor) -> list[str]:
-        """Return the words that a network wrote, up to `</s>`.
+        """Return the words of a generated summary, up to `</s>`.
 
         Args:
-            numbers: of words, extended ones too, that came behind `<s>`.
-            own_words: (extra,) the row of `SummaryBatch.own_words` that they extend.
+            numbers: word numbers after `<s>`, including extended numbers.
+            own_words: (extra,) row of `SummaryBatch.own_words` of the article.
 
         Raises:
-            IndexError: an extended number that the row has not.
+            IndexError: an extended number is not in the row.
         """
         size, own = len(self.corpus.vocabulary), own_words.tolist()
         words = []
@@ -189,17 +194,17 @@ class EncodedSummaries:
 
 
 def _extend(numbers: np.ndarray, own_words: np.ndarray, size: int) -> np.ndarray:
-    """Return the numbers of words with the extended ones of those that the vocabulary lacks, if they have one."""
+    """Replace words outside the vocabulary by their extended numbers, or by `<unk>` if they have none."""
     extended = np.where(numbers < size, numbers, UNKNOWN_ID)
-    lacking = np.flatnonzero(numbers >= size)
-    places = numbers[lacking][:, None] == own_words
-    extended[lacking] = np.where(places.any(1), size + places.argmax(1) if len(own_words) else 0, UNKNOWN_ID)
+    outside = np.flatnonzero(numbers >= size)
+    places = numbers[outside][:, None] == own_words
+    extended[outside] = np.where(places.any(1), size + places.argmax(1) if len(own_words) else 0, UNKNOWN_ID)
     return extended
 
 
-def _filled(rows: list[np.ndarray], padding: int) -> Tensor:
-    """Return rows of different lengths as one tensor, filled up behind."""
-    filled = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
-    for place, row in zip(filled, rows, strict=True):
-        place[: len(row)] = row
-    return torch.from_numpy(filled)
+def _pad(rows: list[np.ndarray], padding: int) -> Tensor:
+    """Return rows of different lengths as one tensor, padded at the end."""
+    padded = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
+    return torch.from_numpy(padded)

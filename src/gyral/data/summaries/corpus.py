@@ -1,52 +1,47 @@
-"""Corpora of articles with summaries: read once, kept as numbers, and mapped into memory from there.
+"""Corpora of articles with summaries: prepared once, cached as integers, and memory-mapped.
 
-Every word of a corpus has a number, the most frequent of training the lowest. A model's vocabulary is the start of that
-list, so that the words it lacks are still known by their numbers: a network may copy them from the article.
+Every word of a corpus has a number; the most frequent word of the training split has the lowest. A model's vocabulary
+is the start of that list. Words outside the vocabulary keep their numbers, so that a network can copy them from the
+article.
 """
 
-import fcntl
 import hashlib
 import itertools
 import json
 import logging
-import os
-import shutil
-import tempfile
 import zlib
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from gyral.core.cache import cache_candidates
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError
-from gyral.core.parallel import spread
-from gyral.data.summaries.articles import SPECIAL, Part, Record, Report, Source, read_part, restore_report, write_part
-from gyral.data.text.corpora import SPLITS, cache_folders
+from gyral.core.errors import OptionError, UserError
+from gyral.core.locks import lock_file
+from gyral.data.splits import SPLITS
+from gyral.data.summaries import preparation
+from gyral.data.summaries.parsing import SPECIAL, Report
+from gyral.data.summaries.parts import restore_report
+from gyral.data.summaries.sources import ArticleSource
 from gyral.data.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # of what is cached; another number leaves all that was cached before unused
-BLOCK = 1000  # records a part; a stopped preparation goes on behind its last whole part
-SIZE = 50_000  # of a vocabulary
+FORMAT = 1  # version of the cached files; increment it to invalidate all earlier caches
+SIZE = 50_000  # vocabulary size
 
-# The corpus CNN / Daily Mail as its users have it, in its folder of the data folder: what a split's file is named.
+# File names and folders of the CNN / Daily Mail corpus in the versions that are in use, relative to its data folder.
 NAMES = ("{}.jsonl", "{}.csv", "{}.bin", "{}_*.bin", "all_{}.txt")
 FOLDERS = (".", "chunked", "finished_files", "finished_files/chunked", "url_lists")
-# The start of its validation split and that of its test split, for who has no more: no result is comparable with a
-# published one.
+# The start of the validation split and of the test split. Results on this excerpt are not comparable to published ones.
 EXCERPT = ("validation_first1000.jsonl[:900]", "validation_first1000.jsonl[900:]", "test_first500.jsonl")
 
 
-class OtherVocabularyError(OptionError):
+class OtherVocabularyError(UserError):
     """A checkpoint was trained with another vocabulary."""
 
 
@@ -55,15 +50,15 @@ class SummaryCorpus:
     """Articles with summaries in three splits.
 
     Attributes:
-        name: of the corpus.
-        folder: where it is kept.
-        vocabulary: the model's: `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3, then come the words of training, those
-            of articles and of summaries, the most frequent first, of equally frequent ones by their code points.
-        tokens: (n,) numbers of words, mapped from a file and read-only: of each pair its article and then its summary,
-            in which `</s>` is behind each sentence. A number beyond the vocabulary is that of a word it lacks.
-        bounds: of each split (2p + 1,) where articles and summaries start in `tokens`, in turn, and where the last
-            ends.
-        reports: of each split what was kept and what was left out.
+        name: name of the corpus.
+        folder: folder of the cached files.
+        vocabulary: the model's vocabulary: `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3; then come the words of the
+            training split, in articles and summaries, sorted by descending frequency and then by code points.
+        tokens: (n,) word numbers, memory-mapped and read-only: for each pair the article and then the summary, with
+            `</s>` after each sentence. A number beyond the vocabulary stands for a word outside it.
+        bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
+            the last one.
+        reports: for each split the counts of kept and skipped records.
     """
 
     name: str
@@ -75,44 +70,46 @@ class SummaryCorpus:
 
     @cached_property
     def words(self) -> list[str]:
-        """All words of the corpus by their numbers, those beyond the vocabulary, too."""
+        """All words of the corpus by their numbers, including those outside the vocabulary."""
         return (self.folder / "words.txt").read_bytes().decode().split("\n")
 
     @cached_property
     def digest(self) -> str:
-        """What names the vocabulary: the same words in the same order have the same, wherever they come from."""
+        """Digest of the vocabulary, which depends only on its words and their order."""
         return hashlib.sha256("\n".join(self.vocabulary.symbols).encode()).hexdigest()[:16]
 
     def check_digest(self, digest: str) -> None:
         """Check that a checkpoint was trained with this vocabulary.
 
         Raises:
-            OtherVocabularyError: it was not.
+            OtherVocabularyError: the checkpoint has another vocabulary.
         """
         if digest != self.digest:
             raise OtherVocabularyError(
                 f"the checkpoint has another vocabulary ({digest}) than {self.name} ({self.digest}, "
-                f"{len(self.vocabulary):,} words): evaluate it with the training split and the vocabulary's size it had"
+                f"{len(self.vocabulary):,} words): evaluate it with the training split and the vocabulary size that it "
+                "was trained with"
             )
 
 
 def load_cnn_dailymail(
     part: str, data_dir: str | Path, *, size: int = SIZE, processes: int | None = None
 ) -> SummaryCorpus:
-    """Return the corpus CNN / Daily Mail (Hermann et al. 2015; See et al. 2017), or an excerpt of it.
+    """Return the CNN / Daily Mail corpus (Hermann et al. 2015; See et al. 2017), or an excerpt of it.
 
     Args:
-        part: "full": 287,113 pairs (287,227 less 114 empty articles, which are left out), 13,368 and 11,490, from what
-            lies in `cnn_dailymail` of the data folder: `train`, `val` or `validation`, and `test` as `.jsonl` or
-            `.csv`, as See et al.'s `.bin` or chunks, or as lists `all_train.txt` beside folders of stories. "excerpt":
-            trains on the first 900 pairs of the validation split, validates on 100 more, and tests on the first 500 of
-            the test split, almost all of them CNN's.
-        data_dir: the data folder.
-        size: of the vocabulary, with the four signs that are no words.
-        processes: that read it; None: as many as cores.
+        part: "full": 287,113 (287,227 without 114 empty articles, which are skipped), 13,368 and 11,490 pairs, read
+            from the folder `cnn_dailymail` of the data folder: `train`, `val` or `validation`, and `test` as `.jsonl`
+            or `.csv`, as `.bin` files or chunks of See et al., or as lists `all_train.txt` next to folders of stories.
+            "excerpt": trains on the first 900 pairs of the validation split, validates on the following 100, and tests
+            on the first 500 of the test split. Almost all of these articles are from CNN.
+        data_dir: data folder.
+        size: vocabulary size, including the four special symbols.
+        processes: number of worker processes; None: one for each available core.
 
     Raises:
-        OptionError: another part; the files are not there; as `load`.
+        OptionError: `part` is not one of these; as `load`.
+        UserError: the files do not exist.
     """
     folder = Path(data_dir) / "cnn_dailymail"
     if check_choice("part", part, ("full", "excerpt")) == "excerpt":
@@ -128,7 +125,7 @@ def _find(folder: Path, *splits: str) -> str:
     for place, name, split in itertools.product(FOLDERS, NAMES, splits):
         if any(folder.glob(f"{place}/{name.format(split)}")):
             return str(folder / place / name.format(split))
-    raise OptionError(
+    raise UserError(
         f"{folder}: has no {splits[0]} split: put {splits[0]}.jsonl or {splits[0]}.csv (article, highlights), See et "
         f"al.'s chunks {splits[0]}_*.bin, or all_{splits[0]}.txt and the folders of stories there; or set part=excerpt"
     )
@@ -145,161 +142,72 @@ def load(
     name: str = "articles",
     processes: int | None = None,
 ) -> SummaryCorpus:
-    """Return articles with summaries from any files, prepared once and kept in the cache.
+    """Return articles with summaries from any files, prepared once and cached.
 
-    The preparation of 287,000 articles takes minutes on all cores; it shows a bar on a terminal, its memory does not
-    grow with the number of articles, and it goes on where it was stopped. What is cached is known by the names, sizes
-    and times of the files.
+    The preparation of 287,000 articles takes minutes on all cores. It shows a progress bar on a terminal, its memory
+    use does not grow with the number of articles, and it resumes after an interruption. The cache is identified by the
+    names, sizes and modification times of the files.
 
     Args:
-        data_dir: the data folder, where the cache lies if it can be written.
-        train, val, test: see `gyral.data.summaries.articles.Source`. They may be of different corpora: a model is trained on one
-            and tested on another.
-        mode: what is the input and what the output, see `gyral.data.summaries.articles.Source`.
-        size: of the vocabulary, at most, with the four signs that are no words.
-        name: of the corpus.
-        processes: that read it; None: as many as cores.
+        data_dir: data folder, which contains the cache if it is writable.
+        train, val, test: see `gyral.data.summaries.sources.ArticleSource`. The splits may be from different corpora, to
+            train a model on one and test it on another.
+        mode: input and output of the model, see `gyral.data.summaries.sources.ArticleSource`.
+        size: maximum vocabulary size, including the four special symbols.
+        name: name of the corpus.
+        processes: number of worker processes; None: one for each available core.
 
     Raises:
-        OptionError: as `Source`; no path of a split, or one without pairs; a size below 5; nowhere to keep it.
+        OptionError: as `ArticleSource`; a split without a path or without pairs; a size below 5; no cache directory is
+            writable.
     """
     check_integer("size", size, len(SPECIAL) + 1)
-    sources = {}
-    for split, path in zip(SPLITS, (train, val, test), strict=True):
-        if path is None:
-            raise OptionError(f"{split}=None: must be a file of articles with summaries, as articles.jsonl")
-        try:
-            sources[split] = Source(path, mode=mode)
-        except OptionError as error:
-            raise OptionError(str(error).replace("path=", f"{split}=", 1)) from None
-    key = [FORMAT, BLOCK, [source.fingerprint() for source in sources.values()]]
+    paths = dict(zip(SPLITS, (train, val, test), strict=True))
+    sources = {split: _source(split, path, mode) for split, path in paths.items()}
+    key = [FORMAT, preparation.BLOCK, [source.fingerprint() for source in sources.values()]]
     stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
-    folders = cache_folders(Path(data_dir))
+    folders = cache_candidates(Path(data_dir))
     for folder in folders:
         if corpus := _read(folder / stem, name, size):
             return corpus
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _lock(folder / f"{stem}.lock"):
-                corpus = _read(folder / stem, name, size)  # another process may have made it
+            with _wait_for_lock(folder / f"{stem}.lock"):
+                corpus = _read(folder / stem, name, size)  # another process may have prepared it
                 if corpus is None:
-                    _prepare(name, sources, folder / stem, processes)
+                    preparation.prepare(name, sources, folder / stem, processes)
                     corpus = _read(folder / stem, name, size)
         except OSError as error:
             log.warning("%s: %s", folder, error.strerror or error)
             continue
         if corpus is not None:
             return corpus
-    raise OptionError(f"data_dir={data_dir}: neither it nor {folders[-1]} can be written, to keep {name} in")
+    raise OptionError("data_dir", data_dir, f"neither it nor {folders[-1]} can be written, to cache {name}")
 
 
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Wait until no other process prepares the same corpus."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("%s: waiting for another process, which prepares it", path.stem)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _source(split: str, path: str | Path | None, mode: str) -> ArticleSource:
+    if path is None:
+        raise OptionError(split, path, "must be a file of articles with summaries, such as articles.jsonl")
+    try:
+        return ArticleSource(path, mode=mode)
+    except OptionError as error:
+        if error.option != "path":
+            raise
+        raise OptionError(split, error.value, error.reason) from None
 
 
-def _prepare(name: str, sources: dict[str, Source], target: Path, processes: int | None) -> None:
-    """Tokenize the sources part by part, in many processes, and put the parts together."""
-    log.info("preparing %s, once", name)
-    working = target.with_name(f"{target.name}.parts")
-    parts: dict[str, list[Path]] = {split: [] for split in SPLITS}
-
-    def jobs(split: str, source: Source) -> Iterator[tuple[Path, list[Record], str, str]]:
-        records = source.records()
-        while block := list(itertools.islice(records, BLOCK)):
-            parts[split].append(working / f"{split}-{len(parts[split]):06}.npz")
-            advance(block[-1].progress)
-            if not parts[split][-1].exists():  # else an earlier preparation came this far
-                yield parts[split][-1], block, source.form, source.mode
-
-    for split, source in sources.items():
-        with _progress(f"{name}, {split}") as advance:
-            for _ in spread(write_part, jobs(split, source), processes):
-                pass
-        if not any(read_part(path).report.kept for path in parts[split]):
-            reports = [read_part(path).report for path in parts[split]]
-            shutil.rmtree(working, ignore_errors=True)
-            raise OptionError(f"path={source.path}: has no pair of article and summary ({_total(reports)})")
-    _join(parts, target)
-    shutil.rmtree(working)
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Any]:
-    """Show a bar on standard error, if that is a terminal; give a function that sets it, 0 to 1."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=1.0)
-        yield lambda done: progress.update(task, completed=done)
-
-
-def _total(reports: list[Report]) -> Report:
-    total = Report()
-    for report in reports:
-        total.update(report)
-    return total
-
-
-def _join(parts: dict[str, list[Path]], target: Path) -> None:
-    """Number all words of the parts and write the corpus: a folder that is there whole or not at all."""
-    words, trained = _word_list(parts)
-    index = {word: number for number, word in enumerate(words)}
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.") as made:
-        folder = Path(made) / "corpus"
-        folder.mkdir()
-        text = "\n".join(words).encode()
-        (folder / "words.txt").write_bytes(text)
-        lengths, reports, end = {}, {}, 0
-        with (folder / "tokens.bin").open("wb") as file:
-            for split, paths in parts.items():
-                bounds, found = [np.array([end])], []
-                for path in paths:
-                    part = read_part(path)
-                    numbers = np.array([index[word] for word in part.words], dtype=np.uint32)
-                    numbers[part.tokens].tofile(file)
-                    bounds.append(part.bounds + end)
-                    end += len(part.tokens)
-                    found.append(part.report)
-                np.save(folder / f"{split}.npy", np.concatenate(bounds))
-                lengths[split] = sum(map(len, bounds))
-                reports[split] = asdict(_total(found))
-        description = {"tokens": end, "lengths": lengths, "trained": trained, "reports": reports}
-        saved = {"description": description, "words": zlib.crc32(text)}
-        (folder / "corpus.json").write_text(json.dumps(saved))
-        if target.exists():
-            shutil.rmtree(target)  # it is damaged
-        os.replace(folder, target)
-
-
-def _word_list(parts: dict[str, list[Path]]) -> tuple[list[str], int]:
-    """Return all words of a corpus in their order, and how many of them training has, the special ones included."""
-    counts: Counter[str] = Counter()
-    others: set[str] = set()
-    for split, paths in parts.items():
-        for path in paths:
-            part: Part = read_part(path)
-            if split == "train":
-                for word, count in zip(part.words, part.counts.tolist(), strict=True):
-                    counts[word] += count
-            else:
-                others.update(part.words)
-    for word in SPECIAL:
-        counts.pop(word, None)
-    known = sorted(counts, key=lambda word: (-counts[word], word))
-    return [*SPECIAL, *known, *sorted(others - counts.keys() - set(SPECIAL))], len(SPECIAL) + len(known)
+def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
+    """Acquire a lock, after a log message if another process is preparing the same corpus."""
+    try:
+        return lock_file(path)
+    except BlockingIOError:
+        log.info("%s: waiting for another process that prepares it", path.stem)
+        return lock_file(path, wait=True)
 
 
 def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
-    """Return a corpus from the cache, None where it is not or is damaged."""
+    """Return a corpus from the cache, or None if it is missing or damaged."""
     try:
         saved = json.loads((folder / "corpus.json").read_text())
         description = saved["description"]
@@ -307,7 +215,7 @@ def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
         tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
         bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
         lengths = {split: len(array) for split, array in bounds.items()}
-        # the words' checksum, but of the numbers, a gigabyte, only how many there are
+        # a checksum of the words, but only the count of the tokens, which are about a gigabyte
         if (saved["words"], description["tokens"], description["lengths"]) != (zlib.crc32(text), len(tokens), lengths):
             raise ValueError("checksum")
         end = min(size, description["trained"])
@@ -316,7 +224,7 @@ def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        log.warning("%s: is damaged (%s) and made anew", folder, error)
+        log.warning("%s is damaged (%s) and is prepared again", folder, error)
         return None
     for split, report in reports.items():
         log.info("%s, %s: %s", name, split, report)

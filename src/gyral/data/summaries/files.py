@@ -1,41 +1,49 @@
-"""Articles of any files or of standard input, and the file of their summaries, which is gone on with."""
+"""Articles from any file or from standard input, and the resumable output file of generated summaries."""
 
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from gyral.core.errors import OptionError
-from gyral.data.summaries.articles import Pair, Record, Report, Source, UnusableError, Words, parse
+from gyral.data.summaries.parsing import Pair, Report, UnusableError, parse
+from gyral.data.summaries.sources import ArticleSource, Record
 
-STANDARD = "-"
+STANDARD_INPUT = "-"
 
 
 class Article(NamedTuple):
-    """An article: the number of its record, from 1, what names it to a user, and itself, perhaps with a summary."""
+    """An article to summarize.
+
+    Attributes:
+        number: number of its record, from 1.
+        place: file and line, for messages to the user.
+        pair: the article, with or without a reference summary.
+    """
 
     number: int
     place: str
     pair: Pair
 
 
-def read(path: str, report: Report) -> Iterator[Article]:
-    """Yield the articles of an input; those that cannot be used are left out, named and counted.
+def read_articles(path: str, report: Report) -> Iterator[Article]:
+    """Yield the articles of an input; unusable records are skipped and counted.
 
     Args:
-        path: of `gyral.data.summaries.articles.Source`; "-": standard input, which has an article, or lines of JSON.
-        report: counts what is left out, and why.
+        path: path of a `gyral.data.summaries.sources.ArticleSource`; "-": standard input, with one article or with
+            lines of JSON.
+        report: counts skipped records and the reasons.
 
     Raises:
-        OptionError: as `Source`.
+        OptionError: as `ArticleSource`, for the option `input`.
     """
     try:
-        source = None if path == STANDARD else Source(path)
+        source = None if path == STANDARD_INPUT else ArticleSource(path)
     except OptionError as error:
-        raise OptionError(str(error).replace("path=", "input=", 1)) from None
+        raise OptionError("input", error.value, error.reason) from None
     form = "jsonl" if source is None else source.form
     for number, (place, content, _) in enumerate(_standard_input() if source is None else source.records(), start=1):
         try:
@@ -49,7 +57,7 @@ def read(path: str, report: Report) -> Iterator[Article]:
 
 
 def _standard_input() -> Iterator[Record]:
-    """Yield its lines if they are JSON, else all of it as one article."""
+    """Yield the lines of standard input if they are JSON, else the whole input as one article."""
     lines = (line for line in sys.stdin.buffer if line.strip())
     first = next(lines, b"")
     if first.lstrip().startswith(b"{"):
@@ -61,24 +69,24 @@ def _standard_input() -> Iterator[Record]:
 
 
 class Output:
-    """The file that summaries are written to as they come, a line of JSON each; a context manager.
+    """Output file of generated summaries, one line of JSON each; a context manager.
 
-    What a file has that is there already is not done again. A last line that is not whole is written anew.
+    Summaries that an existing file contains are not generated again. An incomplete last line is overwritten.
 
     Args:
-        path: of the file; None: none is written.
+        path: path of the file; None: no file is written.
 
     Attributes:
-        pairs: of the articles that came with a summary, that and the one written, earlier or now, as sentences.
+        pairs: reference summary and generated summary, as lists of sentences, of every article with a reference.
 
     Raises (when entered):
-        OptionError: it has other lines, or cannot be written.
+        OptionError: the file contains other lines or cannot be written.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.pairs: list[tuple[list[str], list[str]]] = []
-        self._done: dict[int, dict[str, Any]] = {}  # the lines that are there, by the article's number
+        self._done: dict[int, dict[str, Any]] = {}  # the lines of an existing file, by article number
         self._file: Any = None
 
     def __enter__(self) -> "Output":
@@ -86,15 +94,15 @@ class Output:
             return self
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
-            whole = content[: content.rfind(b"\n") + 1]
-            for line in map(json.loads, whole.splitlines()):
+            complete = content[: content.rfind(b"\n") + 1]
+            for line in map(json.loads, complete.splitlines()):
                 self._done[line["number"]] = {key: line[key] for key in ("place", "summary")}
             self._file = self.path.open("ab")
-            self._file.truncate(len(whole))
+            self._file.truncate(len(complete))
         except OSError as error:
-            raise OptionError(f"out={self.path}: cannot be written ({error.strerror})") from None
+            raise OptionError("out", self.path, f"cannot be written ({error.strerror})") from None
         except (ValueError, KeyError, TypeError):
-            raise OptionError(f"out={self.path}: is no file of summaries; remove it, or choose another") from None
+            raise OptionError("out", self.path, "is not a file of summaries; remove it or choose another") from None
         return self
 
     def __exit__(
@@ -103,42 +111,41 @@ class Output:
         if self._file is not None:
             self._file.close()
 
-    def rest(self, articles: Iterable[Article]) -> Iterator[Article]:
-        """Yield those of an input's articles that the file has not.
+    def remaining(self, articles: Iterable[Article]) -> Iterator[Article]:
+        """Yield the articles of an input that the file does not contain.
 
         Raises:
-            OptionError: it is the output of another input.
+            OptionError: the file is the output for another input.
         """
         for article in articles:
             done = self._done.get(article.number)
             if done is None:
                 yield article
             elif done["place"] != article.place:
-                raise OptionError(
-                    f"out={self.path}: is of another input, whose article {article.number} is {done['place']}"
-                )
+                reason = f"is the output for another input, whose article {article.number} is {done['place']}"
+                raise OptionError("out", self.path, reason)
             else:
-                self._count(article, done["summary"])
+                self._add_pair(article, done["summary"])
 
     def add(self, article: Article, summary: list[str], score: float) -> None:
         """Write a summary.
 
         Args:
-            article: what it is of.
-            summary: its sentences.
-            score: that the search gives it.
+            article: the article.
+            summary: sentences of the summary.
+            score: score of the summary in the beam search.
         """
-        self._count(article, summary)
+        self._add_pair(article, summary)
         if self._file is not None:
             line = {"number": article.number, "place": article.place, "summary": summary, "score": score}
             self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             self._file.flush()
 
-    def _count(self, article: Article, summary: list[str]) -> None:
+    def _add_pair(self, article: Article, summary: list[str]) -> None:
         if article.pair.sentences:
-            self.pairs.append((joined(article.pair.sentences), summary))
+            self.pairs.append((join_words(article.pair.sentences), summary))
 
 
-def joined(sentences: Iterable[Words]) -> list[str]:
-    """Return sentences as lines of text."""
+def join_words(sentences: Iterable[Sequence[str]]) -> list[str]:
+    """Return sentences, given as lists of words, as lines of text."""
     return [" ".join(words) for words in sentences]

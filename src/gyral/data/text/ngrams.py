@@ -1,13 +1,14 @@
-"""n-gram models of a corpus, the reference that stands beside every network's result.
+"""n-gram models of a corpus, the reference for the results of networks.
 
 Interpolated Witten-Bell smoothing (Witten and Bell 1991, method C; recursive form: Chen and Goodman 1998, section 2.5):
-of a symbol w after a context h of n − 1 symbols,
+for a symbol w after a context h of n − 1 symbols,
 
     P_n(w | h) = (c(h w) + T(h) P_{n−1}(w | h')) / (c(h) + T(h))
 
-with c(h w) how often w follows h in training, c(h) = Σ_w c(h w), T(h) the number of different symbols that follow h,
-and h' the context without its oldest symbol. After a context that training does not have, P_n = P_{n−1}; P_0 is uniform
-(relative frequencies as P_1 would change characters of the Penn Treebank by less than 10⁻⁵ bits).
+where c(h w) is the number of times that w follows h in the training split, c(h) = Σ_w c(h w), T(h) is the number of
+different symbols that follow h, and h' is the context without its oldest symbol. For a context that is not in the
+training split, P_n = P_{n−1}. P_0 is uniform. Relative frequencies as P_1 would change the result on characters of the
+Penn Treebank by less than 10⁻⁵ bits.
 """
 
 import hashlib
@@ -21,13 +22,13 @@ import numpy as np
 
 from gyral.core.checks import check_integer
 from gyral.core.files import replace_when_written
-from gyral.data.text.corpora import Corpus
+from gyral.data.text.corpus_cache import Corpus
 
-FORMAT = 1  # of the scores that are kept: another where their computation changes
+FORMAT = 1  # version of the cached scores; increment it when their computation changes
 
 
 class Score(NamedTuple):
-    """What an n-gram model scores on a split: bits a symbol, and perplexity, 2 to their power."""
+    """Score of an n-gram model on a split: bits per symbol, and perplexity, 2 to the power of the bits."""
 
     order: int
     bits: float
@@ -35,10 +36,10 @@ class Score(NamedTuple):
 
 
 def evaluate(corpus: Corpus, order: int, split: str = "test") -> list[Score]:
-    """Train the models of orders 1 to `order` on the training split and score them on another.
+    """Train models of orders 1 to `order` on the training split and score them on another split.
 
     Raises:
-        OptionError: `order` below 1, or above the length of the training split.
+        OptionError: `order` is below 1, or above the length of the training split.
     """
     probabilities = witten_bell(corpus.splits["train"], corpus.splits[split], len(corpus.vocabulary), order)
     bits = [float(-np.log2(row).mean()) for row in probabilities]
@@ -46,9 +47,9 @@ def evaluate(corpus: Corpus, order: int, split: str = "test") -> list[Score]:
 
 
 def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[Score]:
-    """Return what `evaluate` does on the test split, from a file in one of the folders where it was done before.
+    """Return the scores of `evaluate` on the test split, from a cache file if one of the folders contains it.
 
-    The file is named after the texts' content. Where no folder can be written it is done each time.
+    The name of the file depends on the content of the texts. If no folder can be written, the scores are not cached.
 
     Raises:
         OptionError: as `evaluate`.
@@ -60,7 +61,7 @@ def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[S
     for name in names:
         try:
             return [Score(*saved) for saved in json.loads(name.read_text())]
-        except (OSError, ValueError, TypeError):  # not there, or damaged
+        except (OSError, ValueError, TypeError):  # missing or damaged
             continue
     scores = evaluate(corpus, order)
     for name in names:
@@ -73,26 +74,26 @@ def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[S
 
 
 def witten_bell(train: np.ndarray, scored: np.ndarray, vocabulary_size: int, order: int) -> np.ndarray:
-    """Return the probability of each symbol of a text after those before it, under the models of orders 1 to `order`.
+    """Return the probability of each symbol of a text given the preceding ones, for models of orders 1 to `order`.
 
-    The first symbols of the text have as much context as there is.
+    The first symbols of the text have a shorter context.
 
     Args:
         train, scored: (N,) and (n,) integers below `vocabulary_size`.
         vocabulary_size: number of symbols.
-        order: the longest n-grams, context and symbol together.
+        order: length of the longest n-grams, including the predicted symbol.
 
     Returns:
         (order, n) probabilities in double precision.
 
     Raises:
-        OptionError: `order` below 1, or above the length of the training text.
+        OptionError: `order` is below 1, or above the length of the training text.
     """
     check_integer("order", order, maximum=len(train))
     probabilities = np.empty((order, len(scored)))
     probability = np.full(len(scored), 1 / vocabulary_size)
-    # the context before each symbol, as a number: its place among those of training, or −1. A gram is its context's
-    # number and its symbol, so that these stay small at any order
+    # The context before each symbol is its index among the contexts of training, or −1. A gram combines the index of
+    # its context with its symbol, so that the numbers stay small for every order.
     contexts, scored_contexts = np.zeros(len(train), dtype=np.int64), np.zeros(len(scored), dtype=np.int64)
     for index in range(order):
         grams, numbers, counts = np.unique(
@@ -106,10 +107,13 @@ def witten_bell(train: np.ndarray, scored: np.ndarray, vocabulary_size: int, ord
         places = np.minimum(np.searchsorted(grams, scored_grams), len(grams) - 1)
         seen = grams[places] == scored_grams
         count = np.where(seen, counts[places], 0)
-        # contexts that only end the training text have a number, and nothing after them
+        # a context at the very end of the training text has an index, but no following symbol
         known = (scored_contexts >= 0) & (scored_contexts < len(followers))
         known[known] = followers[scored_contexts[known]] > 0
-        context, longer = scored_contexts[known], probability[index:]  # a view: the first symbols keep what they have
+        context, longer = (
+            scored_contexts[known],
+            probability[index:],
+        )  # a view: the first symbols keep their probability
         total, types = context_counts[context], followers[context]
         longer[known] = (count[known] + types * longer[known]) / (total + types)
         probabilities[index] = probability

@@ -1,9 +1,9 @@
-"""Words of English text in the style of the Penn Treebank, and its sentences."""
+"""Tokenization and sentence splitting of English text in the style of the Penn Treebank."""
 
 import re
 from collections.abc import Iterable
 
-# What the Penn Treebank writes for a sign; with £ as # and € as $, as the tokenizer that See et al. (2017) used.
+# Penn Treebank tokens for punctuation marks. £ becomes # and € becomes $, as in the tokenizer of See et al. (2017).
 SIGNS = {
     **{"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"},
     **{"“": "``", "„": "``", "«": "``", "”": "''", "»": "''", '"': "''", "‘": "`", "’": "'"},
@@ -13,7 +13,7 @@ OPENING = ("-lrb-", "-lsb-", "-lcb-", "``", "`")
 CLOSING = ("-rrb-", "-rsb-", "-rcb-", "''", "'")
 ENDS = (".", "!", "?", "...")
 
-# A period behind these belongs to them; behind those of the second list, where a number follows.
+# A period after these abbreviations is part of the token; after those of the second list, only before a number.
 ABBREVIATIONS = (
     "mr|mrs|ms|messrs|dr|prof|sen|sens|rep|reps|gov|gen|col|capt|lt|sgt|cpl|maj|adm|cmdr|rev|hon|pres|supt|insp|st|sr|"
     "jr|bros|inc|ltd|co|corp|vs|etc|ave|blvd|jan|feb|aug|sept|oct|nov|dec|ala|ariz|calif|colo|conn|fla|kan|mich|minn|"
@@ -21,13 +21,13 @@ ABBREVIATIONS = (
 )
 BEFORE_NUMBERS = "no|nos|art|fig|p|pp|mar|apr|jun|jul|sep"
 
-# An apostrophe that is no quotation mark, although it begins a word.
+# Words that start with an apostrophe that is not a quotation mark.
 ELIDED = r"(?:s|m|d|re|ve|ll|em|til|tis|twas|n|cause|bout|\d0s)\b"
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd\ud800-\udfff]"
 )
-_SOFT = re.compile("\u00ad")  # a hyphen where a line may break: a word is one word with and without it
+_SOFT = re.compile("\u00ad")  # soft hyphens are removed: they only mark possible line breaks
 _OPENING_QUOTE = re.compile(r"""(?<![^\s(\[{\-–—/`'])"(?=\S)""")
 _OPENING_APOSTROPHE = re.compile(rf"(?i)(?<![^\s(\[{{\-–—/`\"])['‘](?=[^\s'])(?!{ELIDED})")
 _CONTRACTION = re.compile(r"(?i)(?<=[^\W_])(n't|'(?:s|m|d|re|ve|ll))(?![^\W_])")
@@ -38,9 +38,9 @@ _TOKEN = re.compile(
     | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
     | \w[\w-]*(?:\.[\w-]+)*\.(?:com|org|net|gov|edu|info|tv|co\.uk|org\.uk|gov\.uk|ac\.uk)\b
     | @\w+ | \#[^\W\d_]\w*
-    | -[lr][rsc]b-                                    # signs that are already written as the Treebank does
+    | -[lr][rsc]b-                                    # marks that are already tokens of the Treebank
     | ``|''|\.\.\.|--|\*+|°[cf]\b
-    | '(?:{ELIDED})                                   # the other part of a contraction, and words without their start
+    | '(?:{ELIDED})                                   # the second part of a contraction, and elided words
     | n't\b
     | (?:[^\W\d_]\.){{2,}}(?:(?:-\w+)+|(?!\w))        # u.s. u.s.-led
     | (?:{ABBREVIATIONS})\.(?!\w)
@@ -56,12 +56,12 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str) -> list[str]:
-    """Return the words and signs of a text, in lower case.
+    """Return the words and punctuation marks of a text, in lower case.
 
-    The rules are those of the Penn Treebank as Stanford's tokenizer has them, with which See et al. (2017) prepared the
-    CNN / Daily Mail corpus: "don't" is `do n't`, brackets are `-lrb-` and `-rrb-`, quotation marks are ```` `` ```` and
-    `''`, the period that ends a sentence is a word, that of an abbreviation is part of it. Text that is tokenized
-    already stays as it is. Control characters separate words.
+    The rules are those of the Penn Treebank in the version of Stanford's tokenizer, with which See et al. (2017)
+    prepared the CNN / Daily Mail corpus: "don't" becomes `do n't`, brackets become `-lrb-` and `-rrb-`, quotation marks
+    become ```` `` ```` and `''`, the period at the end of a sentence is a token, and the period of an abbreviation is
+    part of its token. Tokenized text does not change. Control characters separate words.
     """
     text = _CONTROL.sub(" ", _SOFT.sub("", text))
     text = _OPENING_QUOTE.sub(" `` ", text)
@@ -72,15 +72,15 @@ def tokenize(text: str) -> list[str]:
 
 
 def has_control_characters(text: str) -> bool:
-    """Return whether a text has characters that are neither visible nor white space."""
+    """Return whether a text contains characters that are neither visible nor white space."""
     return _CONTROL.search(text) is not None
 
 
 def split_sentences(tokens: Iterable[str]) -> tuple[list[str], ...]:
-    """Return the sentences of a tokenized text; what closes behind the end of a sentence, `''` or `-rrb-`, is its part.
+    """Return the sentences of a tokenized text. Closing marks after the end of a sentence belong to it: `''`, `-rrb-`.
 
     Args:
-        tokens: as `tokenize` gives them.
+        tokens: tokens from `tokenize`.
     """
     sentences: list[list[str]] = []
     ended = True

@@ -1,4 +1,4 @@
-"""Windows of a long text for truncated backpropagation through time: each goes on where the one before ended."""
+"""Consecutive windows of a long text, for truncated backpropagation through time."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,10 +12,10 @@ from gyral.data.batching import IGNORED
 
 
 class Window(NamedTuple):
-    """A batch of consecutive tokens, as `gyral.data.batching.Batch`, all (B, T), and whether it goes on with the last.
+    """A batch of consecutive tokens, all (B, T), with the fields of `gyral.data.batching.Batch`.
 
-    A target is the token after its input. `continues` says that each row goes on where the same row of the window
-    before ended, so that its state does, too.
+    Each target is the token after its input. `continues` is True if each row continues the same row of the previous
+    window, so that the recurrent state carries over.
     """
 
     inputs: Tensor
@@ -25,20 +25,20 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """A text of n tokens, cut into rows that are read side by side, window by window, once.
+    """One pass over a text of n tokens, which is split into parallel rows and read window by window.
 
-    Every token but the first is predicted exactly once, whatever the sizes are: the last window may be shorter, and
-    where a row has ended before it, targets are `IGNORED`. With a warm-up each row but the first begins so many tokens
-    early, without loss there: it then has seen what came before, and a loss hardly depends on the number of rows.
+    Every token except the first is predicted exactly once for all sizes: the last window may be shorter, and targets
+    after the end of a row are `IGNORED`. With a warm-up, each row except the first starts that many tokens earlier and
+    ignores their targets. The row then has context, and the loss hardly depends on the number of rows.
 
     Args:
         tokens: (n,) integers.
-        batch_size: rows, at most n − 1.
-        window: T, tokens a window.
-        warm_up: tokens that a row reads before those it predicts; shortened where there are not so many.
+        batch_size: number of rows, at most n − 1.
+        window: T, tokens per window.
+        warm_up: tokens that a row reads before those it predicts; fewer if the text is too short.
 
     Raises:
-        OptionError: a text with fewer predictions than rows, or than a window has.
+        OptionError: the text has fewer predictions than rows, or than a window has steps.
     """
 
     def __init__(self, tokens: np.ndarray, batch_size: int, window: int, warm_up: int = 0) -> None:
@@ -46,9 +46,11 @@ class Windows:
         self.window = window
         predictions = len(tokens) - 1
         if predictions < batch_size:
-            raise OptionError(f"batch_size={batch_size}: must be at most {predictions}, which the text has to predict")
+            raise OptionError(
+                "batch_size", batch_size, f"must be at most {predictions}, the number of predicted tokens"
+            )
         if predictions < window:
-            raise OptionError(f"window={window}: must be at most {predictions}, which the text has to predict")
+            raise OptionError("window", window, f"must be at most {predictions}, the number of predicted tokens")
         self.warm_up = min(warm_up, predictions - batch_size)
         each = -(-(predictions - self.warm_up) // batch_size)
         self.starts = each * np.arange(batch_size)

@@ -1,23 +1,27 @@
-"""Fast-slow networks over a whole sequence."""
+"""Networks of several recurrences per step, over a whole sequence.
+
+`run` is the function that cells call; `Problem`, `Solution` and `Gradients` are the interface of the kernels in `cpu`,
+which is imported on first use.
+"""
 
 from gyral.ops.fast_slow.sequence import (
-    Gradients as Gradients,
+    MODULES,
+    Connections,
+    Gradients,
+    Problem,
+    Solution,
+    SubCell,
+    run,
+    unsupported_reason,
 )
-from gyral.ops.fast_slow.sequence import (
-    Order as Order,
-)
-from gyral.ops.fast_slow.sequence import (
-    Problem as Problem,
-)
-from gyral.ops.fast_slow.sequence import (
-    Solution as Solution,
-)
-from gyral.ops.fast_slow.sequence import (
-    SubCell as SubCell,
-)
-from gyral.ops.fast_slow.sequence import (
-    run as run,
-)
-from gyral.ops.fast_slow.sequence import (
-    unsupported_reason as unsupported_reason,
-)
+
+__all__ = [
+    "MODULES",
+    "Connections",
+    "Gradients",
+    "Problem",
+    "Solution",
+    "SubCell",
+    "run",
+    "unsupported_reason",
+]

@@ -1,4 +1,4 @@
-"""The kernels of `gyral.ops.fast_slow.sequence` on the CPU: fast_slow.cpp, called through ctypes."""
+"""The kernels of `gyral.ops.fast_slow.sequence` for the CPU: fast_slow.cpp, called through ctypes."""
 
 import ctypes
 from pathlib import Path
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gyral.ops import rum
 from gyral.ops.fast_slow.sequence import Gradients, Problem, Solution, State
-from gyral.ops.gated import cpu as recurrence_cpu
+from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
 
@@ -19,35 +19,35 @@ LIBRARY = library.Recurrence(
     Path(__file__).with_name("fast_slow.cpp"),
     ("steps", "batch", "count", "threads"),
     (),
-    ("turns", "grad_outputs", "workspace"),
+    ("subcells", "grad_outputs", "workspace"),
 )
 
 
 def prepare(device: torch.device) -> None:
-    """Compile the kernels unless that was done before; see `gyral.ops.fast_slow.sequence`.
+    """Compile the kernels on first use.
 
     Raises:
-        KernelUnavailableError: they cannot be compiled or loaded here.
+        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
     """
     LIBRARY.prepare()
-    recurrence_cpu.LIBRARY.prepare()
+    gated_cpu.LIBRARY.prepare()
     rum_cpu.LIBRARY.prepare()
 
 
 def forward(problem: Problem) -> Solution:
-    """Run all steps; see `gyral.ops.fast_slow.sequence`."""
+    """Run all steps of a problem."""
     final: dict[int, State] = {}
     scalars: list[Tensor | None] = []
     further: list[dict[str, Tensor | None]] = []
-    for turn, own in enumerate(problem.turns):
+    for index, own in enumerate(problem.subcells):
         steps, batch, *_ = own.parts.shape
         is_rum = isinstance(own, rum.Problem)
         scalars.append(own.parts.new_empty(steps, batch, rum_cpu.LIBRARY.function("scalars")()) if is_rum else None)
         further.append({})
-        if problem.order.is_last(turn):
+        if problem.connections.is_last(index):
             cell = None if isinstance(own, rum.Problem) or own.cell is None else torch.empty_like(own.cell)
-            final[problem.order.states[turn]] = torch.empty_like(own.hidden), cell
-            further[-1] = {"final_hidden": final[problem.order.states[turn]][0]}
+            final[problem.connections.states[index]] = torch.empty_like(own.hidden), cell
+            further[-1] = {"final_hidden": final[problem.connections.states[index]][0]}
             if not is_rum:
                 further[-1]["final_cell"] = cell
     _run(problem, scalars, further, backward=False)
@@ -57,8 +57,8 @@ def forward(problem: Problem) -> Solution:
 def backward(
     problem: Problem, scalars: tuple[Tensor | None, ...], grad_outputs: Tensor, grad_states: tuple[State, ...]
 ) -> Gradients:
-    """Return the gradients; see `gyral.ops.fast_slow.sequence`."""
-    # the kernel works in these
+    """Return the gradients of a problem, given the scalars of its solution and the gradients of outputs and states."""
+    # the kernel overwrites these
     states = tuple(
         (
             grad_hidden.clone(memory_format=torch.contiguous_format),
@@ -68,20 +68,22 @@ def backward(
     )
     extra: list[Tensor | None] = []
     further: list[dict[str, Tensor | None]] = []
-    for turn, own in enumerate(problem.turns):
-        grad_hidden, grad_cell = states[problem.order.states[turn]] if problem.order.is_last(turn) else (None, None)
+    for index, own in enumerate(problem.subcells):
+        grad_hidden, grad_cell = (
+            states[problem.connections.states[index]] if problem.connections.is_last(index) else (None, None)
+        )
         if isinstance(own, rum.Problem):
             grad_bias, grad_extra = rum_cpu.new_sums(own)
             further.append({"grad_hidden": grad_hidden, "grad_bias": grad_bias, "grad_norms": grad_extra})
         else:
-            grad_extra = recurrence_cpu.new_grad_extra(own)
+            grad_extra = gated_cpu.new_grad_extra(own)
             further.append({"grad_hidden": grad_hidden, "grad_cell": grad_cell, "grad_extra": grad_extra})
         extra.append(grad_extra)
     _run(problem, scalars, further, backward=True, grad_outputs=grad_outputs.contiguous())
-    # of each block of rows one sum, of RUM two
+    # one partial sum per block of rows, two for RUM
     sums = [
         None if sum is None or own_extra is None else sum.view(-1, *own_extra.shape).sum(0)
-        for sum, own_extra in zip(extra, map(_extra, problem.turns), strict=True)
+        for sum, own_extra in zip(extra, map(_extra, problem.subcells), strict=True)
     ]
     return Gradients(states, tuple(sums))
 
@@ -99,25 +101,25 @@ def _run(
     backward: bool,
     grad_outputs: Tensor | None = None,
 ) -> None:
-    """Call the library, each turn with further tensors by the names of their fields."""
-    order = problem.order
-    steps, batch, *_ = problem.turns[0].parts.shape
-    structures, table = [], []  # the structures must live until the call is over
-    for turn, own in enumerate(problem.turns):
-        left_by, lag = order.before(turn)
-        tensors = {"outputs": problem.outputs[turn], "past": problem.outputs[left_by], **further[turn]}
+    """Call the library; `further` has further fields of `Arguments` of each subcell."""
+    connections = problem.connections
+    steps, batch, *_ = problem.subcells[0].parts.shape
+    structures, table = [], []  # the structures must outlive the call, which reads their addresses
+    for index, own in enumerate(problem.subcells):
+        predecessor, lag = connections.predecessor(index)
+        tensors = {"outputs": problem.outputs[index], "past": problem.outputs[predecessor], **further[index]}
         if isinstance(own, rum.Problem):
-            tensors["scalars"] = scalars[turn]
+            tensors["scalars"] = scalars[index]
             arguments = rum_cpu.LIBRARY.fill(batch, *rum_cpu.fields(own, lag=lag, **tensors))
         else:
-            tensors |= {"cells": problem.cells[turn], "past_cells": problem.cells[left_by]}
-            arguments = recurrence_cpu.LIBRARY.fill(batch, *recurrence_cpu.fields(own, lag=lag, **tensors))
+            tensors |= {"cells": problem.cells[index], "past_cells": problem.cells[predecessor]}
+            arguments = gated_cpu.LIBRARY.fill(batch, *gated_cpu.fields(own, lag=lag, **tensors))
         structures.append(arguments)
-        given = problem.weights_ih[turn], problem.biases[turn], order.masks[turn]
+        given = problem.weights_ih[index], problem.biases[index], connections.masks[index]
         assert all(tensor is None or tensor.is_contiguous() for tensor in given)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-        flags = [isinstance(own, rum.Problem), order.sources[turn], order.states[turn], turn == 0]
+        flags = [isinstance(own, rum.Problem), connections.sources[index], connections.states[index], index == 0]
         table.append([*flags, ctypes.addressof(arguments), *addresses])
     numbers = {"steps": steps, "batch": batch, "count": len(table)}
-    turns = torch.tensor(table, dtype=torch.int64)
-    LIBRARY.run(backward, batch, problem.outputs[-1], numbers, {"turns": turns, "grad_outputs": grad_outputs})
+    subcells = torch.tensor(table, dtype=torch.int64)
+    LIBRARY.run(backward, batch, problem.outputs[-1], numbers, {"subcells": subcells, "grad_outputs": grad_outputs})

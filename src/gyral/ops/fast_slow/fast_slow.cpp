@@ -1,7 +1,8 @@
-// Recurrences that take turns within a step, of which some share a state: see `gyral.ops.fast_slow`.
+// Networks of several recurrences per step, some of which share a state; see `gyral.ops.fast_slow`.
 //
-// Every turn is a recurrence of gated.hpp or rum.hpp. What a turn takes in from an earlier one of the same step is a
-// further product before its own step, with weights packed once a call; a thread's rows go through all turns of a step.
+// Every subcell is a recurrence of gated.hpp or rum.hpp. The input that a subcell reads from an earlier one of the same
+// step is a further product before its own step, with weights packed once per call. A thread runs its rows through all
+// subcells of a step.
 
 #include <memory>
 #include <vector>
@@ -11,47 +12,47 @@
 
 namespace fast_slow {
 
-// W: width of what is taken in, G: that of the parts. In Python a row of integers.
-struct Turn {
+// W is the width of the input, G that of the parts. In Python a subcell is a row of integers.
+struct SubCell {
     Index is_rum;
-    Index source;     // the earlier turn whose outputs it takes in, or -1
-    Index state;      // number of its state: turns that share one have the same
-    Index projected;  // whether the parts hold the input's part already
+    Index source;     // the earlier subcell whose outputs it reads, or -1
+    Index state;      // index of its state, equal for subcells that share one
+    Index projected;  // whether the parts already contain the projected input
     void* arguments;  // gated::Arguments or rum::Arguments
     void* weight_ih;  // (G, W), null without source
     void* bias;       // (G), or null
-    void* mask;       // (T, B, W): what is taken in is multiplied with it, or null
+    void* mask;       // (T, B, W): factors of the input, or null
 };
 
-// Mirrored field by field in fast_slow_cpu.py.
+// The fields are those of cpu.py, in order.
 struct Arguments {
     Index steps, batch, count, threads;
-    void* turns;         // Turn (count)
-    void* grad_outputs;  // (T, B, H) of the last turn
+    void* subcells;      // SubCell (count)
+    void* grad_outputs;  // (T, B, H) of the last subcell
     void* workspace;     // fast_slow_workspace(...) elements
 };
 
 namespace {
 
-// Any recurrence.
-template <class Real> struct Player {
+// The interface of a recurrence.
+template <class Real> struct Recurrence {
     Index outputs_width, parts_width, packed_size, temporaries, weight_bytes, rows_a_thread;
     Real *outputs, *parts;
-    bool ends;  // whether the final state is its own
+    bool updates_last;  // whether it is the last one in a step that updates its state
 
-    virtual ~Player() = default;
+    virtual ~Recurrence() = default;
     virtual void pack_weight(bool backward, Real* packed) const = 0;
-    virtual void forward_step(Index t, Index first, Index last, const Real* packed, Real* room) const = 0;
-    virtual void begin_backward(Index first, Index last, Real* room) const = 0;
+    virtual void forward_step(Index t, Index first, Index last, const Real* packed, Real* buffer) const = 0;
+    virtual void begin_backward(Index first, Index last, Real* buffer) const = 0;
     virtual void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row,
-                               const Real* packed, Real* room) const = 0;
-    virtual void end_backward(Index first, Index last, Real* room) const = 0;
+                               const Real* packed, Real* buffer) const = 0;
+    virtual void end_backward(Index first, Index last, Real* buffer) const = 0;
 };
 
-template <class Real, class Scan> struct PlayerOf final : Player<Real> {
+template <class Real, class Scan> struct RecurrenceOf final : Recurrence<Real> {
     Scan scan;
 
-    explicit PlayerOf(const Scan& given) : scan(given) {
+    explicit RecurrenceOf(const Scan& given) : scan(given) {
         this->outputs_width = scan.outputs_width();
         this->parts_width = scan.parts_width();
         this->packed_size = scan.packed_size();
@@ -60,154 +61,157 @@ template <class Real, class Scan> struct PlayerOf final : Player<Real> {
         this->rows_a_thread = scan.rows_a_thread();
         this->outputs = scan.at(scan.given.outputs);
         this->parts = scan.at(scan.given.parts);
-        this->ends = scan.given.final_hidden || scan.given.grad_hidden;
+        this->updates_last = scan.given.final_hidden || scan.given.grad_hidden;
     }
     void pack_weight(bool backward, Real* packed) const override { scan.pack_weight(backward, packed); }
-    void forward_step(Index t, Index first, Index last, const Real* packed, Real* room) const override {
-        scan.forward_step(t, first, last, packed, room);
+    void forward_step(Index t, Index first, Index last, const Real* packed, Real* buffer) const override {
+        scan.forward_step(t, first, last, packed, buffer);
     }
-    void begin_backward(Index first, Index last, Real* room) const override { scan.begin_backward(first, last, room); }
+    void begin_backward(Index first, Index last, Real* buffer) const override {
+        scan.begin_backward(first, last, buffer);
+    }
     void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
-                       Real* room) const override {
-        scan.backward_step(t, first, last, outer, outer_row, packed, room);
+                       Real* buffer) const override {
+        scan.backward_step(t, first, last, outer, outer_row, packed, buffer);
     }
-    void end_backward(Index first, Index last, Real* room) const override { scan.end_backward(first, last, room); }
+    void end_backward(Index first, Index last, Real* buffer) const override { scan.end_backward(first, last, buffer); }
 };
 
-template <class Real> std::unique_ptr<Player<Real>> make_player(const Turn& turn) {
-    const auto make = [](auto scan) -> std::unique_ptr<Player<Real>> {
-        return std::make_unique<PlayerOf<Real, decltype(scan)>>(scan);
+template <class Real> std::unique_ptr<Recurrence<Real>> make_recurrence(const SubCell& subcell) {
+    const auto make = [](auto scan) -> std::unique_ptr<Recurrence<Real>> {
+        return std::make_unique<RecurrenceOf<Real, decltype(scan)>>(scan);
     };
-    if (turn.is_rum) return rum::with_activation<Real>(*static_cast<const rum::Arguments*>(turn.arguments), make);
-    return gated::with_cell<Real>(*static_cast<const gated::Arguments*>(turn.arguments), make);
+    if (subcell.is_rum) return rum::with_activation<Real>(*static_cast<const rum::Arguments*>(subcell.arguments), make);
+    return gated::with_cell<Real>(*static_cast<const gated::Arguments*>(subcell.arguments), make);
 }
 
-template <class Real> struct Game {
+template <class Real> struct Network {
     const Arguments& given;
-    const Turn* turns;
-    std::vector<std::unique_ptr<Player<Real>>> players;
-    // offsets in the workspace: packed weights of each turn, own and of what is taken in
+    const SubCell* subcells;
+    std::vector<std::unique_ptr<Recurrence<Real>>> recurrences;
+    // offsets in the workspace: packed recurrent and input weights of each subcell
     std::vector<Index> packed_own, packed_input;
-    // offsets in a thread's room: of each state, and of the gradient that each turn's outputs receive (-1: none)
-    std::vector<Index> rooms, received;
-    Index packed_size = 0, room_size = 0, taken = 0, dropped = 0, rows_a_thread = 0, weight_bytes = 0;
+    // offsets in a thread's buffer: of each state, and of the gradient of each subcell's outputs (-1: none)
+    std::vector<Index> buffer_offsets, grad_offsets;
+    Index packed_size = 0, buffer_size = 0, products_offset = 0, masked_offset = 0, rows_a_thread = 0, weight_bytes = 0;
 
-    explicit Game(const Arguments& a)
-        : given(a), turns(static_cast<const Turn*>(a.turns)), packed_own(a.count), packed_input(a.count),
-          rooms(a.count, -1), received(a.count, -1) {
+    explicit Network(const Arguments& a)
+        : given(a), subcells(static_cast<const SubCell*>(a.subcells)), packed_own(a.count), packed_input(a.count),
+          buffer_offsets(a.count, -1), grad_offsets(a.count, -1) {
         Index widest_parts = 0, widest_input = 0;
-        for (Index i = 0; i < given.count; ++i) players.push_back(make_player<Real>(turns[i]));
-        rows_a_thread = players[0]->rows_a_thread;
+        for (Index i = 0; i < given.count; ++i) recurrences.push_back(make_recurrence<Real>(subcells[i]));
+        rows_a_thread = recurrences[0]->rows_a_thread;
         for (Index i = 0; i < given.count; ++i) {
-            const Player<Real>& player = *players[i];
+            const Recurrence<Real>& recurrence = *recurrences[i];
             packed_own[i] = packed_size;
-            packed_size += player.packed_size;
-            weight_bytes += player.weight_bytes;
-            if (rooms[turns[i].state] < 0) {
-                rooms[turns[i].state] = room_size;
-                room_size += player.temporaries;
+            packed_size += recurrence.packed_size;
+            weight_bytes += recurrence.weight_bytes;
+            if (buffer_offsets[subcells[i].state] < 0) {
+                buffer_offsets[subcells[i].state] = buffer_size;
+                buffer_size += recurrence.temporaries;
             }
-            if (turns[i].source < 0) continue;
-            const Index width = input_width(i), parts = player.parts_width;
+            if (subcells[i].source < 0) continue;
+            const Index width = input_width(i), parts = recurrence.parts_width;
             packed_input[i] = packed_size;
             packed_size += std::max(width * padded<Real>(parts), parts * padded<Real>(width));
             weight_bytes += width * parts * Index(sizeof(Real));
-            received[turns[i].source] = room_size;
-            room_size += rows_a_thread * padded<Real>(width);
+            grad_offsets[subcells[i].source] = buffer_size;
+            buffer_size += rows_a_thread * padded<Real>(width);
             widest_parts = std::max(widest_parts, padded<Real>(parts));
             widest_input = std::max(widest_input, width);
         }
-        taken = room_size;
-        dropped = taken + rows_a_thread * widest_parts;
-        room_size = dropped + rows_a_thread * widest_input;
+        products_offset = buffer_size;
+        masked_offset = products_offset + rows_a_thread * widest_parts;
+        buffer_size = masked_offset + rows_a_thread * widest_input;
     }
 
-    Index workspace() const { return packed_size + given.threads * room_size; }
-    Index input_width(Index turn) const { return players[turns[turn].source]->outputs_width; }
-    const Real* mask(Index turn, Index t, Index row) const {
-        const Real* masks = static_cast<const Real*>(turns[turn].mask);
-        return masks ? masks + (t * given.batch + row) * input_width(turn) : nullptr;
+    Index workspace() const { return packed_size + given.threads * buffer_size; }
+    Real* state_buffer(Index index, Real* buffer) const { return buffer + buffer_offsets[subcells[index].state]; }
+    Index input_width(Index index) const { return recurrences[subcells[index].source]->outputs_width; }
+    const Real* mask(Index index, Index t, Index row) const {
+        const Real* masks = static_cast<const Real*>(subcells[index].mask);
+        return masks ? masks + (t * given.batch + row) * input_width(index) : nullptr;
     }
 
-    // the input's part of a turn: products with what is taken in, if anything is, and the bias
-    void take_in(Index turn, Index t, Index first, Index last, const Real* packed, Real* room) const {
-        const Index rows = last - first, parts = players[turn]->parts_width;
-        const Real* bias = static_cast<const Real*>(turns[turn].bias);
-        Real* products = room + taken;
-        const bool any = turns[turn].source >= 0;
-        if (any) {
-            const Index width = input_width(turn);
-            const Real* input = players[turns[turn].source]->outputs + (t * given.batch + first) * width;
-            if (const Real* factors = mask(turn, t, first)) {
-                Real* __restrict masked = room + dropped;
+    // The projected input of a subcell: the product with its input, if there is one, and the bias.
+    void project_input(Index index, Index t, Index first, Index last, const Real* packed, Real* buffer) const {
+        const Index rows = last - first, parts = recurrences[index]->parts_width;
+        const Real* bias = static_cast<const Real*>(subcells[index].bias);
+        Real* products = buffer + products_offset;
+        const bool has_input = subcells[index].source >= 0;
+        if (has_input) {
+            const Index width = input_width(index);
+            const Real* input = recurrences[subcells[index].source]->outputs + (t * given.batch + first) * width;
+            if (const Real* factors = mask(index, t, first)) {
+                Real* __restrict masked = buffer + masked_offset;
                 for (Index i = 0; i < rows * width; ++i) masked[i] = factors[i] * input[i];
                 input = masked;
             }
-            multiply(rows, input, width, packed + packed_input[turn], width, parts, products, padded<Real>(parts),
+            multiply(rows, input, width, packed + packed_input[index], width, parts, products, padded<Real>(parts),
                      false);
         }
         for (Index row = 0; row < rows; ++row) {
-            Real* __restrict out = players[turn]->parts + (t * given.batch + first + row) * parts;
+            Real* __restrict out = recurrences[index]->parts + (t * given.batch + first + row) * parts;
             const Real* __restrict product = products + row * padded<Real>(parts);
-            for (Index i = 0; i < parts; ++i) out[i] = (any ? product[i] : 0) + (bias ? bias[i] : 0);
+            for (Index i = 0; i < parts; ++i) out[i] = (has_input ? product[i] : 0) + (bias ? bias[i] : 0);
         }
     }
 
-    // the gradient of what a turn has taken in
-    void hand_back(Index turn, Index t, Index first, Index last, const Real* packed, Real* room) const {
-        const Index width = input_width(turn), row_size = padded<Real>(width), parts = players[turn]->parts_width;
-        Real* slopes = room + received[turns[turn].source];
-        multiply(last - first, players[turn]->parts + (t * given.batch + first) * parts, parts,
-                 packed + packed_input[turn], parts, width, slopes, row_size, false);
-        if (const Real* factors = mask(turn, t, first))
+    // The gradient of a subcell's input.
+    void input_backward(Index index, Index t, Index first, Index last, const Real* packed, Real* buffer) const {
+        const Index width = input_width(index), row_size = padded<Real>(width), parts = recurrences[index]->parts_width;
+        Real* grad_input = buffer + grad_offsets[subcells[index].source];
+        multiply(last - first, recurrences[index]->parts + (t * given.batch + first) * parts, parts,
+                 packed + packed_input[index], parts, width, grad_input, row_size, false);
+        if (const Real* factors = mask(index, t, first))
             for (Index row = 0; row < last - first; ++row)
-                for (Index i = 0; i < width; ++i) slopes[row * row_size + i] *= factors[row * width + i];
+                for (Index i = 0; i < width; ++i) grad_input[row * row_size + i] *= factors[row * width + i];
     }
 
-    void forward(Index first, Index last, const Real* packed, Real* room) const {
+    void forward(Index first, Index last, const Real* packed, Real* buffer) const {
         for (Index t = 0; t < given.steps; ++t)
             for (Index i = 0; i < given.count; ++i) {
-                if (!turns[i].projected) take_in(i, t, first, last, packed, room);
-                players[i]->forward_step(t, first, last, packed + packed_own[i], room + rooms[turns[i].state]);
+                if (!subcells[i].projected) project_input(i, t, first, last, packed, buffer);
+                recurrences[i]->forward_step(t, first, last, packed + packed_own[i], state_buffer(i, buffer));
             }
     }
 
-    void backward(Index first, Index last, const Real* packed, Real* room) const {
+    void backward(Index first, Index last, const Real* packed, Real* buffer) const {
         for (Index i = 0; i < given.count; ++i)
-            if (players[i]->ends) players[i]->begin_backward(first, last, room + rooms[turns[i].state]);
+            if (recurrences[i]->updates_last) recurrences[i]->begin_backward(first, last, state_buffer(i, buffer));
         for (Index t = given.steps - 1; t >= 0; --t)
             for (Index i = given.count - 1; i >= 0; --i) {
-                const Index width = players[i]->outputs_width;
-                const Real* outer = received[i] < 0 ? nullptr : room + received[i];
+                const Index width = recurrences[i]->outputs_width;
+                const Real* outer = grad_offsets[i] < 0 ? nullptr : buffer + grad_offsets[i];
                 Index outer_row = padded<Real>(width);
                 if (i == given.count - 1) {
                     outer = static_cast<const Real*>(given.grad_outputs) + (t * given.batch + first) * width;
                     outer_row = width;
                 }
-                players[i]->backward_step(t, first, last, outer, outer_row, packed + packed_own[i],
-                                          room + rooms[turns[i].state]);
-                if (turns[i].source >= 0) hand_back(i, t, first, last, packed, room);
+                recurrences[i]->backward_step(t, first, last, outer, outer_row, packed + packed_own[i],
+                                              state_buffer(i, buffer));
+                if (subcells[i].source >= 0) input_backward(i, t, first, last, packed, buffer);
             }
         for (Index i = 0; i < given.count; ++i)
-            if (players[i]->ends) players[i]->end_backward(first, last, room + rooms[turns[i].state]);
+            if (recurrences[i]->updates_last) recurrences[i]->end_backward(first, last, state_buffer(i, buffer));
     }
 
     void run(bool is_backward) const {
         Real* packed = static_cast<Real*>(given.workspace);
         for (Index i = 0; i < given.count; ++i) {
-            players[i]->pack_weight(is_backward, packed + packed_own[i]);
-            if (turns[i].source < 0) continue;
-            const Real* weight = static_cast<const Real*>(turns[i].weight_ih);
-            const Index width = input_width(i), parts = players[i]->parts_width;
+            recurrences[i]->pack_weight(is_backward, packed + packed_own[i]);
+            if (subcells[i].source < 0) continue;
+            const Real* weight = static_cast<const Real*>(subcells[i].weight_ih);
+            const Index width = input_width(i), parts = recurrences[i]->parts_width;
             if (is_backward)
                 pack(weight, width, 1, parts, width, packed + packed_input[i]);
             else
                 pack(weight, 1, width, width, parts, packed + packed_input[i]);
         }
-        share_out(given.batch, rows_at_once(weight_bytes, rows_a_thread), given.threads, packed + packed_size,
-                  room_size, [&](Index first, Index last, Real* room) {
-                      is_backward ? backward(first, last, packed, room) : forward(first, last, packed, room);
-                  });
+        for_all_rows(given.batch, rows_at_once(weight_bytes, rows_a_thread), given.threads, packed + packed_size,
+                     buffer_size, [&](Index first, Index last, Real* buffer) {
+                         is_backward ? backward(first, last, packed, buffer) : forward(first, last, packed, buffer);
+                     });
     }
 };
 
@@ -216,15 +220,15 @@ template <class Real> struct Game {
 
 extern "C" {
 
-// bytes of `Arguments`, so that the caller can check that its mirror has the same fields
+// size of `Arguments` in bytes, with which the caller checks its own definition of the structure
 Index fast_slow_arguments_size() { return sizeof(fast_slow::Arguments); }
 Index fast_slow_block() { return BLOCK; }
 
 Index fast_slow_workspace(const fast_slow::Arguments* given, Index is_double) {
-    return is_double ? fast_slow::Game<double>(*given).workspace() : fast_slow::Game<float>(*given).workspace();
+    return is_double ? fast_slow::Network<double>(*given).workspace() : fast_slow::Network<float>(*given).workspace();
 }
 
 void fast_slow_run(const fast_slow::Arguments* given, Index is_double, Index backward) {
-    is_double ? fast_slow::Game<double>(*given).run(backward) : fast_slow::Game<float>(*given).run(backward);
+    is_double ? fast_slow::Network<double>(*given).run(backward) : fast_slow::Network<float>(*given).run(backward);
 }
 }

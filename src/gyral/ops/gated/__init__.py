@@ -1,26 +1,29 @@
-"""Recurrences made of one product and functions of rows, over a whole sequence."""
+"""Recurrences whose step is one matrix product and functions of single rows, over a whole sequence.
+
+`run` is the function that cells call; `Problem`, `Solution` and `Gradients` are the interface of the kernels in `cpu`,
+which is imported on first use.
+"""
 
 from gyral.ops.gated.sequence import (
-    KEEPS_PRODUCT as KEEPS_PRODUCT,
+    KEEPS_PRODUCT,
+    KINDS,
+    MODULES,
+    Gradients,
+    Problem,
+    Solution,
+    run,
+    unsupported_reason,
+    weight_gradient,
 )
-from gyral.ops.gated.sequence import (
-    KINDS as KINDS,
-)
-from gyral.ops.gated.sequence import (
-    Gradients as Gradients,
-)
-from gyral.ops.gated.sequence import (
-    Problem as Problem,
-)
-from gyral.ops.gated.sequence import (
-    Solution as Solution,
-)
-from gyral.ops.gated.sequence import (
-    of_weight as of_weight,
-)
-from gyral.ops.gated.sequence import (
-    run as run,
-)
-from gyral.ops.gated.sequence import (
-    unsupported_reason as unsupported_reason,
-)
+
+__all__ = [
+    "KEEPS_PRODUCT",
+    "KINDS",
+    "MODULES",
+    "Gradients",
+    "Problem",
+    "Solution",
+    "run",
+    "unsupported_reason",
+    "weight_gradient",
+]

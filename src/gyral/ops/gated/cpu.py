@@ -1,4 +1,4 @@
-"""The kernels of `gyral.ops.gated.sequence` on the CPU: gated.cpp, called through ctypes."""
+"""The kernels of `gyral.ops.gated.sequence` for the CPU: gated.cpp, called through ctypes."""
 
 from pathlib import Path
 
@@ -27,22 +27,22 @@ LIBRARY = library.Recurrence(
 
 
 def prepare(device: torch.device) -> None:
-    """Compile the kernels unless that was done before; see `gyral.ops.gated.sequence`.
+    """Compile the kernels on first use.
 
     Raises:
-        KernelUnavailableError: they cannot be compiled or loaded here.
+        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
     """
     LIBRARY.prepare()
 
 
 def forward(problem: Problem) -> Solution:
-    """Run all steps; see `gyral.ops.gated.sequence`."""
+    """Run all steps of a problem."""
     steps, batch, _ = problem.parts.shape
     new = problem.parts.new_empty
     outputs, final_hidden = new(steps, batch, problem.hidden.shape[1]), torch.empty_like(problem.hidden)
     cells = final_cell = None
     if problem.cell is not None:
-        cells = buffers.take(steps * problem.cell.numel(), problem.cell).view(steps, *problem.cell.shape)
+        cells = buffers.acquire(steps * problem.cell.numel(), problem.cell).view(steps, *problem.cell.shape)
         final_cell = torch.empty_like(problem.cell)
     kept = new(steps, batch, problem.units) if problem.kind in KEEPS_PRODUCT else None
     _run(
@@ -60,9 +60,9 @@ def forward(problem: Problem) -> Solution:
 def backward(
     problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell: Tensor | None
 ) -> Gradients:
-    """Return the gradients; see `gyral.ops.gated.sequence`."""
+    """Return the gradients of a problem, given those of its solution."""
     grad_extra = new_grad_extra(problem)
-    # the kernel works in these
+    # the kernel overwrites these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
     _run(
@@ -81,14 +81,14 @@ def backward(
 
 
 def new_grad_extra(problem: Problem) -> Tensor | None:
-    """Return zeros for the gradient of `extra`, one for each block of rows."""
+    """Return zeros for the gradient of `extra`: one partial sum per block of rows."""
     if problem.extra is None:
         return None
     return problem.extra.new_zeros(LIBRARY.blocks(problem.parts.shape[1]), *problem.extra.shape)
 
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
-    """Call the library on a problem and further tensors by the names of their fields."""
+    """Call the library on a problem; `tensors` are further fields of `Arguments`."""
     tensors |= {"past": tensors["outputs"], "past_cells": tensors["cells"]}
     LIBRARY.run(backward, problem.parts.shape[1], problem.parts, *fields(problem, lag=1, **tensors))
 
@@ -96,7 +96,7 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
 def fields(
     problem: Problem, *, lag: int, **tensors: Tensor | None
 ) -> tuple[dict[str, float], dict[str, Tensor | None]]:
-    """Return the fields of `Arguments`, numbers and tensors, to which those given by their names are added."""
+    """Return the fields of `Arguments`: numbers, and the problem's tensors together with `tensors`."""
     steps, batch, parts_size = problem.parts.shape
     keep, keep_cell, kept = problem.keep, problem.keep_cell, tensors.get("kept")
     tensors |= {

@@ -1,10 +1,10 @@
-// The recurrences of gated.hpp, each alone: see `gyral.ops.gated`.
+// Entry points of the recurrences of gated.hpp; see `gyral.ops.gated`.
 
 #include "gated/gated.hpp"
 
 extern "C" {
 
-// bytes of `Arguments`, so that the caller can check that its mirror has the same fields
+// size of `Arguments` in bytes, with which the caller checks its own definition of the structure
 Index gated_arguments_size() { return sizeof(gated::Arguments); }
 Index gated_block() { return BLOCK; }
 

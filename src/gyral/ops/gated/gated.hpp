@@ -1,8 +1,8 @@
-// Recurrences whose step is one product with a matrix and passes over a row: see `gyral.ops.gated`.
+// Recurrences whose step is one matrix product and functions of a row; see `gyral.ops.gated`.
 //
-// Backward writes gradients over what it consumes. A cell is a class with `forward` and `backward` of one row and one step; H is the width of the hidden
-// vector, C that of what else the state has (0: none), G that of the parts, R that of the product, which the parts begin
-// with, K that of what is kept of it beside them.
+// Backward overwrites saved values with gradients. A cell is a class with `forward` and `backward` for one row and one
+// step. Widths: H of the hidden vector, C of the cell vector (0: none), G of the parts, R <= G of the product, which is
+// added to the first columns of the parts, and K of the columns of the product that are kept separately.
 
 #pragma once
 
@@ -10,38 +10,38 @@
 
 namespace gated {
 
-// Mirrored field by field in gated_cpu.py. Pointers are to Real unless said otherwise; null where absent.
+// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, hidden_size, cell_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind, lag,
         threads;
-    double keep_mean;       // zoneout at test; 0: none
-    double keep_cell_mean;  // that of the cell vector, for cells whose backward does not read it
-    void* parts;         // (T, B, G); forward leaves what backward needs, backward the gradient
+    double keep_mean;       // zoneout in evaluation; 0: none
+    double keep_cell_mean;  // zoneout of the cell vector, only for cells whose backward does not read that vector
+    void* parts;         // (T, B, G); after forward: values for backward; after backward: the gradient
     void* weight;        // (R, H)
     void* extra;         // further parameters of the cell
     void* hidden;        // (B, H) before the first step
     void* cell;          // (B, C)
     void* keep;          // (T, B, H)
     void* keep_cell;     // (T, B, C)
-    void* drop;          // (B, H): what the hidden vector is multiplied with where it enters the product
+    void* drop;          // (B, H): factors of the hidden vector in the product
     void* lengths;       // Index (B)
     void* outputs;       // (T, B, H)
     void* cells;         // (T, B, C)
-    void* past;          // (T, B, H): the hidden vector before step t is its row t - lag, or `hidden`; alone: outputs, 1
+    void* past;          // (T, B, H): h before step t is row t - lag, or `hidden`; for a single cell: outputs, lag 1
     void* past_cells;    // (T, B, C), likewise
-    void* kept;          // (T, B, K); backward: the gradient of that part of the product
+    void* kept;          // (T, B, K); after backward: the gradient of that part of the product
     void* final_hidden;  // (B, H)
     void* final_cell;    // (B, C)
     void* workspace;     // gated_workspace(...) elements
     void* grad_outputs;  // (T, B, H)
-    void* grad_hidden;   // (B, H): of the final state, and on return of the initial one
+    void* grad_hidden;   // (B, H): gradient of the final state, on return that of the initial state
     void* grad_cell;     // (B, C), likewise
-    void* grad_extra;    // (blocks, extra_size) zeros, for each block of rows its sum
+    void* grad_extra;    // (blocks, extra_size) zeros: one partial sum per block of rows
 };
 
 namespace {
 
-// What a cell sees of one row at one step. `hidden` and `cell` are those before the step.
+// The values of one row at one step; `hidden` and `cell` are those before the step.
 template <class Real> struct Row {
     Index units, chunk;
     Real* __restrict parts;
@@ -54,7 +54,7 @@ template <class Real> struct Row {
 template <class Real> inline Real modrelu(Real z, Real bias) {
     const Real size = std::fabs(z) + bias;
     const Real positive = size < 0 ? Real(0) : size;
-    return z > 0 ? positive : z < 0 ? -positive : z;  // a NaN stays one
+    return z > 0 ? positive : z < 0 ? -positive : z;  // a NaN stays a NaN
 }
 
 template <class Real> inline Real modrelu_slope(Real z, Real bias) {
@@ -74,8 +74,8 @@ struct RealModRelu {
         }
     }
 
-    // `g`: of the new hidden vector; on return what reaches the old one past the product. `gc` is of the cell vector.
-    // `scratch` has room for 2 G numbers.
+    // `g` is the gradient of the new hidden vector, on return that of the old one without the path through the product;
+    // `gc` likewise for the cell vector. `scratch` holds 2 G elements.
     template <class Real>
     static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
                          Real*) {
@@ -93,7 +93,7 @@ struct RealModRelu {
 
 // h = ReLU(|z| + b) z/|z|, real parts in the first half of a row, imaginary parts in the second
 struct ComplexModRelu {
-    // below it 1/|z|^2 may overflow: z is left as it is
+    // below this size 1/|z|^2 may overflow, and z does not change
     template <class Real> static Real smallest() { return std::pow(std::numeric_limits<Real>::min(), Real(0.4)); }
 
     template <class Real>
@@ -146,13 +146,13 @@ struct Goru {
         const Index n = row.units;
         Real *__restrict reset = row.parts, *__restrict update = row.parts + n, *__restrict z = row.parts + 2 * n;
         const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
-        Real* __restrict turned = row.kept;
+        Real* __restrict rotated = row.kept;
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             reset[i] = sigmoid(reset[i] + product[i]);
             update[i] = sigmoid(update[i] + product[n + i]);
-            turned[i] = product[2 * n + i];
-            z[i] += reset[i] * turned[i];
+            rotated[i] = product[2 * n + i];
+            z[i] += reset[i] * rotated[i];
             h[i] = modrelu(z[i], bias[i]);
             h[i] += update[i] * (old[i] - h[i]);
         }
@@ -164,7 +164,7 @@ struct Goru {
         const Index n = row.units;
         Real *__restrict reset = row.parts, *__restrict update = row.parts + n, *__restrict z = row.parts + 2 * n;
         const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
-        Real* __restrict turned = row.kept;
+        Real* __restrict rotated = row.kept;
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real c = modrelu(z[i], bias[i]), r = reset[i], u = update[i];
@@ -172,9 +172,9 @@ struct Goru {
             const Real active = gc * modrelu_slope(z[i], bias[i]);
             grad_extra[i] += z[i] > 0 ? active : -active;
             update[i] = g[i] * (old[i] - c) * u * (1 - u);
-            reset[i] = active * turned[i] * r * (1 - r);
+            reset[i] = active * rotated[i] * r * (1 - r);
             z[i] = active;
-            turned[i] = active * r;
+            rotated[i] = active * r;
             g[i] *= u;
         }
     }
@@ -257,7 +257,7 @@ struct OnLstm {
         }
         for (Real *probability = parts, *slope = scratch; probability < parts + gates; probability += d, slope += d) {
             Real along = 0;
-            for (Index k = d - 2; k >= 0; --k) slope[k] += slope[k + 1];  // of the terms of a running sum
+            for (Index k = d - 2; k >= 0; --k) slope[k] += slope[k + 1];  // gradient of a cumulative sum
             for (Index k = 0; k < d; ++k) along += probability[k] * slope[k];
             for (Index k = 0; k < d; ++k) probability[k] *= slope[k] - along;
         }
@@ -265,7 +265,7 @@ struct OnLstm {
 };
 
 // Parts: gates f, f', i, i', then value, key and candidate, N each; the cell vector is the memory (N, N). `extra` is gain
-// and bias of the normalization, or null. After forward: values of the gates, value, key, and what is normalized.
+// and bias of the normalization, or null. After forward: values of the gates, value, key, input of the normalization.
 struct WeiNet {
     template <class Real>
     static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
@@ -352,7 +352,7 @@ struct WeiNet {
     }
 };
 
-// What zoneout makes of the new vector, in its place: a mask, or its mean where there is none.
+// Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.
 template <class Real>
 inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const Real* __restrict keep, Real keep_mean,
                      Index size) {
@@ -362,7 +362,7 @@ inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const R
         for (Index i = 0; i < size; ++i) fresh[i] += keep_mean * (old[i] - fresh[i]);
 }
 
-// Splits the gradient of its result: that of the new vector in its place, that of the old one beside it.
+// Splits the gradient of the result into that of the new vector, in place, and that of the old vector (`direct`).
 template <class Real>
 inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct, const Real* __restrict keep,
                               Real keep_mean, Index size) {
@@ -373,7 +373,7 @@ inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct
 }
 
 // Parts: gates i, f, g, o of N units each: c = f c' + i g, h = o tanh(c). After forward: values of the gates.
-// Backward makes c again, since what is kept of it may have gone through zoneout.
+// Backward recomputes c, because the saved c may include zoneout.
 struct Lstm {
     template <class Real>
     static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
@@ -414,8 +414,8 @@ struct Lstm {
     }
 };
 
-// The same with each gate normalized before its function, and c where h takes its tanh. `extra`: gains (4N) and biases
-// (4N) of the gates, gain (N) and bias (N) of c. After forward: the gates before normalization.
+// The same with layer normalization of each gate before its activation, and of c before the tanh of h. `extra`: gains
+// (4N) and biases (4N) of the gates, gain (N) and bias (N) of c. After forward: the gates before normalization.
 struct NormalizedLstm {
     template <class Real>
     static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
@@ -499,7 +499,7 @@ struct Scan {
     const Arguments& given;
     const Index steps, batch, hidden, cell, parts, product, kept;
     const Index products_row, carry_row;
-    const Index temporaries;  // elements of workspace a thread
+    const Index temporaries;  // elements of workspace per thread
 
     explicit Scan(const Arguments& a)
         : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
@@ -565,19 +565,19 @@ struct Scan {
         }
     }
 
-    // The gradient that is carried from step to step is the first thing in a thread's room.
-    void begin_backward(Index first, Index last, Real* room) const {
-        std::fill_n(room, (last - first) * carry_row, Real(0));
-        std::fill_n(room + rows_a_thread() * carry_row, (last - first) * cell, Real(0));
+    // A thread's buffer starts with the gradient that is passed from step to step.
+    void begin_backward(Index first, Index last, Real* buffer) const {
+        std::fill_n(buffer, (last - first) * carry_row, Real(0));
+        std::fill_n(buffer + rows_a_thread() * carry_row, (last - first) * cell, Real(0));
     }
 
-    // `outer`: gradients of the outputs, a row every `outer_row`, or null.
+    // `outer`: gradients of the outputs with row stride `outer_row`, or null.
     void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
-                       Real* room) const {
+                       Real* buffer) const {
         const Index rows = last - first, gates = product - kept;
-        Real *carry = room, *carry_cell = carry + rows_a_thread() * carry_row;
+        Real *carry = buffer, *carry_cell = carry + rows_a_thread() * carry_row;
         Real *dropped = carry_cell + rows_a_thread() * cell, *scratch = dropped + rows_a_thread() * carry_row;
-        Real *direct = scratch + 2 * parts, *direct_cell = direct + hidden;  // past the step by zoneout
+        Real *direct = scratch + 2 * parts, *direct_cell = direct + hidden;  // through zoneout
         for (Index row = first; row < last; ++row) {
             Real *own = carry + (row - first) * carry_row, *own_cell = carry_cell + (row - first) * cell;
             if (t >= length(row)) {
@@ -617,8 +617,8 @@ struct Scan {
             }
     }
 
-    void end_backward(Index first, Index last, const Real* room) const {
-        const Real *carry = room, *carry_cell = carry + rows_a_thread() * carry_row;
+    void end_backward(Index first, Index last, const Real* buffer) const {
+        const Real *carry = buffer, *carry_cell = carry + rows_a_thread() * carry_row;
         for (Index row = first; row < last; ++row) {
             std::memcpy(vector(given.grad_hidden, hidden, 0, row), carry + (row - first) * carry_row,
                         hidden * sizeof(Real));

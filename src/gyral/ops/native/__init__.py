@@ -1,1 +1,1 @@
-"""C++ kernels, compiled on first use."""
+"""C++ kernels for the CPU, compiled on first use."""

@@ -1,4 +1,4 @@
-// What the recurrences on the CPU share: functions of one number, the product with packed weights, vectors.
+// Shared by the recurrences on the CPU: functions of one number, the product with packed weights, functions of vectors.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ inline float exponential(float x) {
     std::memcpy(&exponent, &shifted, sizeof exponent);
     bits += static_cast<std::int32_t>(static_cast<std::uint32_t>(exponent) << 23);
     std::memcpy(&p, &bits, sizeof p);
-    return x == x ? p : x;  // a NaN stays one
+    return x == x ? p : x;  // a NaN stays a NaN
 }
 
 template <class Real>
@@ -60,7 +60,7 @@ inline float hyperbolic_tangent(float x) {
 
 // An activation and its slope as a function of its value.
 struct Relu {
-    template <class Real> static Real value(Real x) { return x < 0 ? Real(0) : x; }  // a NaN stays one
+    template <class Real> static Real value(Real x) { return x < 0 ? Real(0) : x; }  // a NaN stays a NaN
     template <class Real> static Real slope(Real y) { return y > 0 ? Real(1) : Real(0); }
 };
 struct Tanh {
@@ -85,10 +85,10 @@ constexpr int VECTOR_BYTES = 32;
 #else
 constexpr int VECTOR_BYTES = 16;
 #endif
-// A tile of ROWS by VECTORS accumulators, with VECTORS of weights and one broadcast, fills the registers.
+// A tile of ROWS by VECTORS accumulators fills the registers, together with VECTORS of weights and one broadcast value.
 constexpr int ROWS = VECTOR_BYTES == 32 ? 4 : 8;
 constexpr int VECTORS = 3;
-constexpr Index DEPTH = 256;  // terms that are summed before they are added to the rest: long sums lose digits
+constexpr Index DEPTH = 256;  // terms per partial sum: long sums lose digits
 static_assert(BLOCK % ROWS == 0);
 
 template <class Real> constexpr int LANES = VECTOR_BYTES / sizeof(Real);
@@ -97,8 +97,8 @@ template <class Real> constexpr Index padded(Index columns) {
     return (columns + LANES<Real> - 1) / LANES<Real> * LANES<Real>;
 }
 
-// (depth, columns), element (k, j) at source[k * row + j * column] -> panels of up to VECTORS vectors of columns, each
-// (depth, its width), zeros beyond the last column.
+// Packs a matrix (depth, columns), with element (k, j) at source[k * row + j * column], into panels of up to VECTORS
+// vectors of columns, each (depth, its width), with zeros beyond the last column.
 template <class Real>
 void pack(const Real* source, Index row, Index column, Index depth, Index columns, Real* packed) {
     for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
@@ -108,8 +108,8 @@ void pack(const Real* source, Index row, Index column, Index depth, Index column
     }
 }
 
-// `ahead` points to weights that will be wanted soon: a line of them is fetched for each k, since the large ones lie
-// outside the second-level cache and would be waited for.
+// `ahead` points to weights that are used soon: one cache line of them is prefetched for each k, because large weights
+// do not fit into the second-level cache.
 template <class Real, int rows, int vectors>
 void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
           const Real* ahead) {
@@ -120,7 +120,7 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
-            const Real value = a[i * a_row + k];  // no vector: the broadcast is then part of the load
+            const Real value = a[i * a_row + k];  // not a vector, so that the broadcast is part of the load
             for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
         }
     }
@@ -141,8 +141,8 @@ void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index 
     tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add, ahead);
 }
 
-// c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). Every entry is summed in the
-// same order whatever `rows` is, so that results do not depend on how rows are shared out.
+// c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). The order of summation
+// does not depend on `rows`, so that results do not depend on the number of threads.
 template <class Real>
 void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index depth, Index columns, Real* c,
               Index c_row, bool add) {
@@ -150,15 +150,15 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
         const Index vectors = std::min<Index>(VECTORS, (padded<Real>(columns) - first) / LANES<Real>);
         for (Index from = 0; from < depth; from += DEPTH) {
             const Index some = std::min(DEPTH, depth - from);
-            const bool onto = add || from > 0;
+            const bool accumulate = add || from > 0;
             const Real* ahead = packed + some * vectors * LANES<Real>;
             for (Index row = 0; row < rows; row += ROWS, ahead += some * LANES<Real>) {
                 const Index wanted = std::min<Index>(ROWS, rows - row);
                 const Real* left = a + row * a_row + from;
                 Real* out = c + row * c_row + first;
-                if (vectors == 1) tile_of<Real, 1>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
-                if (vectors == 2) tile_of<Real, 2>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
-                if (vectors == 3) tile_of<Real, 3>(wanted, left, a_row, packed, some, out, c_row, onto, ahead);
+                if (vectors == 1) tile_of<Real, 1>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                if (vectors == 2) tile_of<Real, 2>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                if (vectors == 3) tile_of<Real, 3>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
             }
             packed += some * vectors * LANES<Real>;
         }
@@ -175,7 +175,7 @@ inline Real dot(const Real* __restrict a, const Real* __restrict b, Index size) 
     return sum;
 }
 
-// 1/|x| of a squared norm; 0 where it is below the smallest normal number or overflows
+// 1/|x|, given |x|^2; 0 if that is below the smallest normal number or overflows
 template <class Real>
 inline Real inverse_norm(Real squared) {
     const bool usable = squared > std::numeric_limits<Real>::min() && squared < std::numeric_limits<Real>::infinity();
@@ -196,7 +196,8 @@ void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd) {
     rstd = 1 / std::sqrt(squares / size + Real(NORM_EPSILON));
 }
 
-// gradient of normalized * gain + bias -> in its place that of what was normalized; adds to those of gain and bias
+// Given the gradient of normalized * gain + bias, writes that of the normalization's input in its place, and adds those
+// of gain and bias.
 template <class Real>
 void norm_backward(Real* __restrict gradient, const Real* __restrict normalized, const Real* __restrict gain, Real rstd,
                    Index size, Real* __restrict grad_gain, Real* __restrict grad_bias) {
@@ -208,7 +209,7 @@ void norm_backward(Real* __restrict gradient, const Real* __restrict normalized,
         const Real inner = gradient[i] * gain[i];
         sum += inner;
         along += inner * normalized[i];
-        gradient[i] = inner;  // rounded as in the sum: of a single number nothing is left below
+        gradient[i] = inner;  // rounded as in the sum, so that the gradient is exactly 0 for size 1
     }
     sum /= size;
     along /= size;

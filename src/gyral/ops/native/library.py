@@ -1,4 +1,4 @@
-"""C++ that is compiled on first use, for the processor at hand, and kept for all later runs; and how it is called."""
+"""Compilation of C++ kernels on first use for the processor of this machine, and calls to them."""
 
 import ctypes
 import functools
@@ -16,39 +16,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core.cache import cache_directory
 from gyral.ops.kernels import KernelUnavailableError
 
 log = logging.getLogger(__name__)
 
-# -march=native: the library is for this processor alone. No -ffast-math: NaN and infinity keep their meaning.
+# -march=native: the library runs only on this processor. No -ffast-math: NaN and infinity keep their meaning.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
-SOURCES = Path(__file__).parents[1]  # headers are included by their path in this folder
-WIDE_VECTORS = ("-mprefer-vector-width=512",)  # GCC and Clang on x86 use half of AVX-512's width without it
+SOURCES = Path(__file__).parents[1]  # includes name headers by their path in this folder
+WIDE_VECTORS = ("-mprefer-vector-width=512",)  # by default GCC and Clang on x86 use half of AVX-512's width
 
 
 def compiler() -> str | None:
-    """Return the path of the C++ compiler, if there is one: $CXX, else c++, g++ or clang++."""
+    """Return the path of the C++ compiler: $CXX, else c++, g++ or clang++; None if none is installed."""
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
 
 
 def load(source: Path) -> ctypes.CDLL:
-    """Return the library made of one C++ source, compiled unless that was done before.
+    """Return the library of one C++ source, compiled on first use.
 
-    Libraries are kept in $GYRAL_CACHE, else $XDG_CACHE_HOME/gyral, else ~/.cache/gyral, by a name that depends on the
-    source, the headers beside it, the compiler, the flags and the processor, so that machines may share the folder.
+    Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, all headers, the
+    compiler, the flags and the processor, so that machines may share the directory.
 
     Raises:
-        KernelUnavailableError: no compiler; or it fails, and why. A process tries once.
+        KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A process
+            compiles a source once, even if that fails.
     """
-    outcome = attempt(source)
+    outcome = load_or_reason(source)
     if isinstance(outcome, str):
         raise KernelUnavailableError(outcome)
     return outcome
 
 
 @functools.cache
-def attempt(source: Path) -> ctypes.CDLL | str:
-    """Return what `load` returns, or why it cannot: a failure is remembered, too, lest every forward pass compile."""
+def load_or_reason(source: Path) -> ctypes.CDLL | str:
+    """Return the library, or the reason why it is unavailable: without that, every forward pass would compile again."""
     try:
         return _load(source)
     except KernelUnavailableError as error:
@@ -58,20 +60,20 @@ def attempt(source: Path) -> ctypes.CDLL | str:
 def _load(source: Path) -> ctypes.CDLL:
     command = compiler()
     if command is None:
-        raise KernelUnavailableError("there is no C++ compiler (c++, g++ or clang++; $CXX names another)")
+        raise KernelUnavailableError("there is no C++ compiler (c++, g++ or clang++; set $CXX to use another one)")
     flags = FLAGS + (WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ())
     headers = sorted(SOURCES.rglob("*.hpp"))
     key = [*(path.read_text() for path in (source, *headers)), *flags, _run([command, "--version"]), _processor()]
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
-    path = _cache() / name
+    path = cache_directory() / name
     if not path.exists():
-        log.info("compiling %s, once; this takes some seconds", source.name)
+        log.info("Compiling %s; this takes some seconds and happens once", source.name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / name
                 _run([command, *flags, f"-I{SOURCES}", str(source), "-o", str(made)])
-                os.replace(made, path)  # whole or not at all, also when two processes compile at once
+                os.replace(made, path)  # atomic, also if two processes compile at once
         except OSError as error:
             raise KernelUnavailableError(f"{path.parent}: {error.strerror}") from error
     try:
@@ -80,13 +82,8 @@ def _load(source: Path) -> ctypes.CDLL:
         raise KernelUnavailableError(f"{path} does not load: {error}") from error
 
 
-def _cache() -> Path:
-    own = os.environ.get("GYRAL_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gyral"
-
-
 def _run(command: list[str]) -> str:
-    """Return what a command prints."""
+    """Return the standard output of a command."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except subprocess.CalledProcessError as error:
@@ -95,23 +92,23 @@ def _run(command: list[str]) -> str:
 
 
 def _processor() -> str:
-    """Return what decides which instructions there are."""
+    """Return a description of the processor's instruction set."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
-    told = [line for line in lines if line.startswith(("flags", "Features"))]
-    return told[0] if told else platform.processor() + platform.machine()
+    features = [line for line in lines if line.startswith(("flags", "Features"))]
+    return features[0] if features else platform.processor() + platform.machine()
 
 
 class Recurrence:
-    """The recurrence of a source <name>.cpp, which runs rows of a batch through all steps, forward or backward.
+    """The recurrence of a source <name>.cpp, which runs all steps of a batch, forward or backward.
 
-    It has the functions <name>_arguments_size(), <name>_block() (how many rows go together),
-    <name>_workspace(arguments, is_double) and <name>_run(arguments, is_double, backward), called with a structure
-    `Arguments`.
+    The source has the functions <name>_arguments_size(), <name>_block() (the number of rows that go through a step
+    together), <name>_workspace(arguments, is_double) and <name>_run(arguments, is_double, backward), where `arguments`
+    points to a structure `Arguments`.
 
     Args:
-        source: the file.
-        integers, reals, pointers: names of the structure's fields in their order, `threads` and `workspace` among them.
+        source: The file.
+        integers, reals, pointers: Names of the structure's fields in order, including `threads` and `workspace`.
     """
 
     def __init__(
@@ -123,26 +120,26 @@ class Recurrence:
         self.arguments: type[ctypes.Structure] = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
     def function(self, name: str) -> Any:
-        """Return the library's function <name of the source>_<name>, from integers to an integer.
+        """Return the library's function <name of the source>_<name>, which returns an integer.
 
         Raises:
-            KernelUnavailableError: the library cannot be compiled or loaded here.
+            KernelUnavailableError: The library cannot be compiled or loaded on this machine.
         """
         found = getattr(load(self.source), f"{self.source.stem}_{name}")
         found.restype = ctypes.c_int64
         return found
 
     def prepare(self) -> None:
-        """Compile the library unless that was done before.
+        """Compile the library on first use.
 
         Raises:
-            KernelUnavailableError: it cannot be compiled or loaded here.
+            KernelUnavailableError: The library cannot be compiled or loaded on this machine.
         """
         same = self.function("arguments_size")() == ctypes.sizeof(self.arguments)
-        assert same, f"{self.source} and its caller differ in their fields"
+        assert same, f"the fields of Arguments in {self.source} and in Python differ"
 
     def blocks(self, rows: int) -> int:
-        """Return the number of blocks of rows, which go through a step together, that so many rows make."""
+        """Return the number of blocks into which so many rows of a batch are divided."""
         return -(-rows // int(self.function("block")()))
 
     def run(
@@ -153,9 +150,14 @@ class Recurrence:
         numbers: Mapping[str, float],
         tensors: Mapping[str, Tensor | None],
     ) -> None:
-        """Run it on so many rows, on torch's number of threads, with fields by their names.
+        """Run all steps of a batch on torch's number of threads.
 
-        The tensors, those of numbers in the type of `like`, must be contiguous. An absent one is a null pointer.
+        Args:
+            backward: Whether to run backward.
+            rows: Batch size.
+            like: A tensor with the dtype of all floating tensors, float32 or float64.
+            numbers: Fields of `Arguments` that are numbers.
+            tensors: Fields of `Arguments` that are pointers: contiguous tensors, or None for a null pointer.
         """
         arguments = self.fill(rows, numbers, tensors)
         is_double = ctypes.c_int64(like.dtype == torch.float64)
@@ -164,7 +166,7 @@ class Recurrence:
         self.function("run")(ctypes.byref(arguments), is_double, ctypes.c_int64(backward))
 
     def fill(self, rows: int, numbers: Mapping[str, float], tensors: Mapping[str, Tensor | None]) -> ctypes.Structure:
-        """Return `Arguments` for so many rows; they hold addresses of the tensors, which must outlive them."""
+        """Return the structure `Arguments`; it holds addresses of the tensors, which must outlive it."""
         arguments = self.arguments(**numbers, threads=min(torch.get_num_threads(), self.blocks(rows)))
         for name, tensor in tensors.items():
             assert tensor is None or tensor.is_contiguous(), name

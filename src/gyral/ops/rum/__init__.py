@@ -1,26 +1,29 @@
-"""RUM over a whole sequence."""
+"""RUM over a whole sequence.
+
+`run` is the function that cells call; `Problem`, `Solution`, `Gradients` and `Kernels` are the interface of the kernels
+in `cpu` and `triton`, which are imported on first use.
+"""
 
 from gyral.ops.rum.sequence import (
-    Gradients as Gradients,
+    MODULES,
+    Gradients,
+    Kernels,
+    Options,
+    Problem,
+    Solution,
+    run,
+    subcell_problem,
+    unsupported_reason,
 )
-from gyral.ops.rum.sequence import (
-    Kernels as Kernels,
-)
-from gyral.ops.rum.sequence import (
-    Options as Options,
-)
-from gyral.ops.rum.sequence import (
-    Problem as Problem,
-)
-from gyral.ops.rum.sequence import (
-    Solution as Solution,
-)
-from gyral.ops.rum.sequence import (
-    kernels_for as kernels_for,
-)
-from gyral.ops.rum.sequence import (
-    scan as scan,
-)
-from gyral.ops.rum.sequence import (
-    subcell_problem as subcell_problem,
-)
+
+__all__ = [
+    "MODULES",
+    "Gradients",
+    "Kernels",
+    "Options",
+    "Problem",
+    "Solution",
+    "run",
+    "subcell_problem",
+    "unsupported_reason",
+]

@@ -1,4 +1,4 @@
-"""The kernels of `gyral.ops.rum.sequence` on the CPU: rum.cpp, called through ctypes, on torch's own pool of threads."""
+"""The kernels of `gyral.ops.rum.sequence` for the CPU: rum.cpp, called through ctypes, on torch's own threads."""
 
 import ctypes
 from pathlib import Path
@@ -9,11 +9,12 @@ from torch import Tensor
 from gyral.ops.native import library
 from gyral.ops.rum.sequence import Gradients, Problem, Solution
 
-ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # by their number in rum.hpp
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # in the order of their numbers in rum.hpp
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
-PRODUCTS: tuple[torch.dtype, ...] = ()
+PRODUCT_DTYPES: tuple[torch.dtype, ...] = ()
 
-# Steps between two copies of the associative memory. In between backward rebuilds it, which loses about 1e-9 a step.
+# Steps between two copies of the associative memory. Between them backward recomputes the memory, with a rounding error
+# of about 1e-9 per step.
 CHECKPOINT_EVERY = 2048
 
 LIBRARY = library.Recurrence(
@@ -29,7 +30,7 @@ LIBRARY = library.Recurrence(
 
 
 def prepare(device: torch.device) -> None:
-    """Compile the kernels unless that was done before; see `gyral.ops.rum.sequence.Kernels`."""
+    """Compile the kernels on first use; see `gyral.ops.rum.sequence.Kernels`."""
     LIBRARY.prepare()
 
 
@@ -64,7 +65,7 @@ def backward(
     size = problem.parts.shape[-1]
     scalars, candidates, checkpoints = solution.saved
     grad_bias, grad_norms = new_sums(problem)
-    # the kernel works in these
+    # the kernel overwrites these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_memory = None if grad_memory is None else _padded(grad_memory)
     _run(
@@ -87,14 +88,14 @@ def backward(
 
 
 def new_sums(problem: Problem) -> tuple[Tensor, Tensor | None]:
-    """Return zeros for the gradients of the bias and of the normalizations, two sums for each block of rows."""
+    """Return zeros for the gradients of bias and normalizations: two partial sums per block of rows."""
     _, batch, parts_count, size = problem.parts.shape
     sums = problem.parts.new_zeros(LIBRARY.blocks(batch), 2, parts_count, size)
     return sums, None if problem.norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
 
 
 def _padded(memory: Tensor) -> Tensor:
-    """Return a copy (B, N, ≥ N) whose rows end in zeros up to whole vectors of the processor."""
+    """Return a copy (B, N, ≥ N) with rows zero-padded to a multiple of the processor's vector width."""
     size = memory.shape[-1]
     is_double = memory.dtype == torch.float64
     width = LIBRARY.function("padded")(ctypes.c_int64(size), ctypes.c_int64(is_double))
@@ -106,7 +107,7 @@ def _padded(memory: Tensor) -> Tensor:
 
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
-    """Call the library on a problem and further tensors by the names of their fields."""
+    """Call the library on a problem; `tensors` are further fields of `Arguments`."""
     tensors["past"] = tensors["outputs"]
     LIBRARY.run(backward, problem.parts.shape[1], problem.parts, *fields(problem, lag=1, **tensors))
 
@@ -114,7 +115,7 @@ def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
 def fields(
     problem: Problem, *, lag: int, **tensors: Tensor | None
 ) -> tuple[dict[str, float], dict[str, Tensor | None]]:
-    """Return the fields of `Arguments`, numbers and tensors, to which those given by their names are added."""
+    """Return the fields of `Arguments`: numbers, and the problem's tensors together with `tensors`."""
     steps, batch, _, size = problem.parts.shape
     activation, update_gate, eta = problem.options
     keep = problem.keep

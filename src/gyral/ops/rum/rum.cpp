@@ -1,10 +1,10 @@
-// RUM alone over a whole sequence: see rum.hpp and `gyral.ops.rum`.
+// Entry points of RUM over a whole sequence; see rum.hpp and `gyral.ops.rum`.
 
 #include "rum/rum.hpp"
 
 extern "C" {
 
-// bytes of `Arguments`, so that the caller can check that its mirror has the same fields
+// size of `Arguments` in bytes, with which the caller checks its own definition of the structure
 Index rum_arguments_size() { return sizeof(rum::Arguments); }
 
 Index rum_scalars() { return rum::SCALARS; }

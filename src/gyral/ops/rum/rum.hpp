@@ -1,13 +1,14 @@
-// RUM over a whole sequence on the CPU, forward and backward: see `gyral.ops.rum` for what goes in and out.
+// RUM over a whole sequence on the CPU, forward and backward: see `gyral.ops.rum` for arguments and results.
 //
-// A step of a block of rows is one product with the recurrent weights, packed once a call, and passes over rows that lie
-// in the cache. Backward rebuilds what is cheap to rebuild and writes gradients over what it consumes.
+// A step of a block of rows is one product with the recurrent weights, packed once per call, and passes over rows in the
+// cache. Backward recomputes values that are cheap to compute, and overwrites saved values with gradients.
 //
-// T steps, B batch, N size, G parts of a row: [memory target, (update gate,) embedded input]. With u = e/|e| and
-// v = tau/|tau| of embedded input e and target tau, c = u.v, a rotation is I + [u w] C [u w]^T with a 2 by 2 matrix C:
+// T steps, B batch size, N hidden size, G parts of a row: [memory target, (update gate,) embedded input]. For embedded
+// input e and target tau, with u = e/|e|, v = tau/|tau| and c = u.v, the rotation is I + [u w] C [u w]^T with a 2 by 2
+// matrix C:
 //   c >= -1/2:  w = v,                           C = [[-s, -s], [2 - s, -s]],          s = 1 / (1 + c)
 //   c < -1/2:   w = (v - c u) / s,               C = [[c - 1, -s], [s, c - 1]],        s = |v - c u|
-// since the first form, which is cheaper, loses its precision towards the angle pi.
+// because the first form, which is cheaper, loses precision as the angle approaches pi.
 
 #pragma once
 
@@ -15,29 +16,29 @@
 
 namespace rum {
 
-// Mirrored field by field in rum_cpu.py. Pointers are to Real unless said otherwise; null where something is absent.
+// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, size, gated, activation, lag, threads, checkpoint_every;
     double eta;        // 0: none
-    double keep_mean;  // zoneout at test; 0: none
-    void* parts;       // (T, B, G, N); left by forward: normalized or plain target, normalized or sigmoid gate, embedded
+    double keep_mean;  // zoneout in evaluation; 0: none
+    void* parts;       // (T, B, G, N); after forward: normalized or plain target, normalized or sigmoid gate, embedded
     void* weight;      // ((G - 1) N, N)
     void* hidden;      // (B, N) before the first step
     void* norms;       // (3, 2, N)
     void* keep;        // (T, B, N)
     void* lengths;     // Index (B)
     void* outputs;     // (T, B, N)
-    void* past;        // (T, B, N): h before step t is its row t - lag, or `hidden`; alone: the outputs, and 1
+    void* past;        // (T, B, N): h before step t is its row t - lag, or `hidden`; for a single cell: outputs, lag 1
     void* final_hidden;  // (B, N)
     void* scalars;       // (T, B, SCALARS)
-    void* candidates;    // (T, B, N), for an associative memory alone: e + R h
+    void* candidates;    // (T, B, N), only with an associative memory: e + R h
     void* memory;        // (B, N, rum_padded(N)), null without associative memory; forward: updated; backward: run back
     void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, rum_padded(N))
     void* workspace;     // rum_workspace(...) elements
     void* grad_outputs;  // (T, B, N)
     void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
     void* grad_memory;   // (B, N, rum_padded(N)), likewise
-    void* grad_bias;     // (blocks, 2, G, N) zeros, for each block of rows two parts of its sum
+    void* grad_bias;     // (blocks, 2, G, N) zeros: two partial sums per block of rows
     void* grad_norms;    // (blocks, 2, 3, 2, N) zeros, likewise
 };
 
@@ -50,16 +51,16 @@ enum Norm { TARGET, GATE, CANDIDATE };
 // ---------------------------------------------------------------- the rotation
 
 template <class Real>
-struct Turn {
+struct Rotation {
     Real inverse_e, inverse_tau, cosine;
-    bool careful, opposite;
-    Real sine;  // of the careful form
+    bool obtuse, opposite;
+    Real sine;  // for an obtuse angle
     Real c11, c12, c21, c22;
     const Real* w;  // (N), times `scale`
     Real scale;
 };
 
-// The smallest coordinate's axis, orthogonalized against u = e * inverse: as src/ops/rotation.py.
+// The axis of the smallest coordinate, orthogonalized against u = e * inverse, as in `gyral.ops.rotation`.
 template <class Real>
 void perpendicular(const Real* e, Real inverse, Index size, Real* out) {
     Index smallest = 0;
@@ -69,35 +70,35 @@ void perpendicular(const Real* e, Real inverse, Index size, Real* out) {
     for (Index i = 0; i < size; ++i) out[i] = (i == smallest) - e[i] * inverse * along;
 }
 
-// The rotation from e to tau, whose norms and cosine are known; `room` is for the careful form's w.
+// The rotation from e to tau, given their norms and cosine; `buffer` stores w for an obtuse angle.
 template <class Real>
-Turn<Real> make_turn(const Real* e, const Real* tau, Index size, Real inverse_e, Real inverse_tau, Real cosine,
-                     Real* room) {
-    Turn<Real> turn{inverse_e, inverse_tau, cosine, cosine < Real(-0.5), false, 0, 0, 0, 0, 0, tau, inverse_tau};
-    if (!turn.careful) {
+Rotation<Real> make_rotation(const Real* e, const Real* tau, Index size, Real inverse_e, Real inverse_tau, Real cosine,
+                             Real* buffer) {
+    Rotation<Real> rotation{inverse_e, inverse_tau, cosine, cosine < Real(-0.5), false, 0, 0, 0, 0, 0, tau, inverse_tau};
+    if (!rotation.obtuse) {
         const Real s = 1 / (1 + cosine);
-        turn.c11 = turn.c12 = turn.c22 = -s;
-        turn.c21 = 2 - s;
-        return turn;
+        rotation.c11 = rotation.c12 = rotation.c22 = -s;
+        rotation.c21 = 2 - s;
+        return rotation;
     }
-    for (Index i = 0; i < size; ++i) room[i] = tau[i] * inverse_tau - cosine * (e[i] * inverse_e);
-    const Real rest = dot(e, room, size) * inverse_e;  // what rounding left along u
-    for (Index i = 0; i < size; ++i) room[i] -= rest * (e[i] * inverse_e);
+    for (Index i = 0; i < size; ++i) buffer[i] = tau[i] * inverse_tau - cosine * (e[i] * inverse_e);
+    const Real rest = dot(e, buffer, size) * inverse_e;  // component along u due to rounding
+    for (Index i = 0; i < size; ++i) buffer[i] -= rest * (e[i] * inverse_e);
     const Real smallest_sine = 8 * std::numeric_limits<Real>::epsilon();
-    turn.sine = std::sqrt(dot(room, room, size));
-    turn.opposite = turn.sine < smallest_sine;
-    if (turn.opposite) {
-        turn.sine = smallest_sine;
-        perpendicular(e, inverse_e, size, room);
+    rotation.sine = std::sqrt(dot(buffer, buffer, size));
+    rotation.opposite = rotation.sine < smallest_sine;
+    if (rotation.opposite) {
+        rotation.sine = smallest_sine;
+        perpendicular(e, inverse_e, size, buffer);
     }
-    const Real inverse = 1 / std::sqrt(dot(room, room, size));
-    for (Index i = 0; i < size; ++i) room[i] *= inverse;
-    turn.c11 = turn.c22 = cosine - 1;
-    turn.c12 = -turn.sine;
-    turn.c21 = turn.sine;
-    turn.w = room;
-    turn.scale = 1;
-    return turn;
+    const Real inverse = 1 / std::sqrt(dot(buffer, buffer, size));
+    for (Index i = 0; i < size; ++i) buffer[i] *= inverse;
+    rotation.c11 = rotation.c22 = cosine - 1;
+    rotation.c12 = -rotation.sine;
+    rotation.c21 = rotation.sine;
+    rotation.w = buffer;
+    rotation.scale = 1;
+    return rotation;
 }
 
 // ---------------------------------------------------------------- the recurrence
@@ -107,20 +108,20 @@ struct Scan {
     const Arguments& given;
     const Index steps, batch, size, gated, parts_count, recurrent;  // recurrent = (G - 1) N columns
     const Index products_row, carry_row;
-    const Index temporaries;  // elements of workspace a thread
+    const Index temporaries;  // elements of workspace per thread
 
     explicit Scan(const Arguments& a)
         : given(a), steps(a.steps), batch(a.batch), size(a.size), gated(a.gated), parts_count(2 + a.gated),
           recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
           temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
 
-    static constexpr Index TEMPORARIES = 10;  // vectors that a row needs
+    static constexpr Index TEMPORARIES = 10;  // vectors per row
 
     template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
         return base ? static_cast<Pointer*>(base) + offset : nullptr;
     }
 
-    // with an associative memory few, whatever the weights are: those of all rows would not stay in the cache
+    // few with an associative memory, even for large weights: the memories of all rows do not fit into the cache
     Index rows_together() const { return given.memory ? BLOCK : rows_at_once(weight_bytes(), rows_a_thread()); }
     Index weight_bytes() const { return recurrent * size * Index(sizeof(Real)); }
     Index outputs_width() const { return size; }
@@ -147,7 +148,7 @@ struct Scan {
 
     // ------------------------------------------------------------ forward
 
-    // Rows of R and of its gradient, and the vectors that meet them, end in zeros up to whole vectors: `carry_row`.
+    // Rows of R and of its gradient, and the vectors multiplied with them, are zero-padded to `carry_row`.
     Real* widened(const Real* x, Real factor, Real* out) const {
         for (Index i = 0; i < size; ++i) out[i] = x[i] * factor;
         std::fill_n(out + size, carry_row - size, Real(0));
@@ -155,10 +156,11 @@ struct Scan {
     }
 
     // R (N, N) -> R Rot, and y = (R Rot) h
-    void memory_forward(Real* __restrict memory, const Turn<Real>& turn, const Real* __restrict h,
+    void memory_forward(Real* __restrict memory, const Rotation<Real>& rotation, const Real* __restrict h,
                         const Real* __restrict u, const Real* __restrict w, Real* __restrict y, Real along_u,
                         Real along_w) const {
-        const Real a = turn.c11 * along_u + turn.c12 * along_w, b = turn.c21 * along_u + turn.c22 * along_w;
+        const Real a = rotation.c11 * along_u + rotation.c12 * along_w;
+        const Real b = rotation.c21 * along_u + rotation.c22 * along_w;
         for (Index i = 0; i < size; ++i) {
             Real* __restrict row = memory + i * carry_row;
             Real rh = 0, ru = 0, rw = 0;
@@ -169,20 +171,20 @@ struct Scan {
                 rw += row[j] * w[j];
             }
             y[i] = rh + a * ru + b * rw;
-            const Real to_u = ru * turn.c11 + rw * turn.c21, to_w = ru * turn.c12 + rw * turn.c22;
+            const Real to_u = ru * rotation.c11 + rw * rotation.c21, to_w = ru * rotation.c12 + rw * rotation.c22;
 #pragma omp simd
             for (Index j = 0; j < carry_row; ++j) row[j] += to_u * u[j] + to_w * w[j];
         }
     }
 
-    void forward_row(Index t, Index row, const Real* __restrict product, Real* room) const {
+    void forward_row(Index t, Index row, const Real* __restrict product, Real* buffer) const {
         Real* __restrict target = parts(t, row);
         Real* __restrict gate = target + size;
         const Real* __restrict e = target + recurrent;
         const Real* __restrict h = previous(t, row);
         Real* __restrict saved = scalars(t, row);
         Real* __restrict out = vector(given.outputs, t, row);
-        Real *__restrict tau = room, *__restrict z = room + carry_row, *across = room + 2 * carry_row;
+        Real *__restrict tau = buffer, *__restrict z = buffer + carry_row, *across = buffer + 2 * carry_row;
 
         for (Index i = 0; i < size; ++i) target[i] += product[i];
         if (given.norms) {
@@ -204,8 +206,8 @@ struct Scan {
         }
         Real inverse_e = inverse_norm(ee), inverse_tau = inverse_norm(tt), cosine = et * inverse_e * inverse_tau;
         if (inverse_e == 0 || inverse_tau == 0) inverse_e = inverse_tau = 0, cosine = 1;
-        const Turn<Real> turn = make_turn(e, tau, size, inverse_e, inverse_tau, cosine, across);
-        const Real alpha = eh * inverse_e, beta = turn.careful ? dot(turn.w, h, size) : th * inverse_tau;
+        const Rotation<Real> rotation = make_rotation(e, tau, size, inverse_e, inverse_tau, cosine, across);
+        const Real alpha = eh * inverse_e, beta = rotation.obtuse ? dot(rotation.w, h, size) : th * inverse_tau;
         saved[INVERSE_E] = inverse_e;
         saved[INVERSE_TAU] = inverse_tau;
         saved[COSINE] = cosine;
@@ -214,14 +216,15 @@ struct Scan {
 
         if (given.memory) {
             z = vector(given.candidates, t, row);
-            const Real* u = widened(e, inverse_e, room + 3 * carry_row);
-            const Real* w = widened(turn.w, turn.scale, room + 4 * carry_row);
-            memory_forward(matrix(given.memory, row), turn, widened(h, 1, room + 5 * carry_row), u, w, z, alpha, beta);
+            const Real* u = widened(e, inverse_e, buffer + 3 * carry_row);
+            const Real* w = widened(rotation.w, rotation.scale, buffer + 4 * carry_row);
+            memory_forward(matrix(given.memory, row), rotation, widened(h, 1, buffer + 5 * carry_row), u, w, z, alpha,
+                           beta);
             for (Index i = 0; i < size; ++i) z[i] += e[i];
             if (Real* copy = checkpoint(t, row))
                 std::memcpy(copy, matrix(given.memory, row), size * carry_row * sizeof(Real));
         } else {
-            candidate_input(turn, e, h, alpha, beta, z);
+            candidate_input(rotation, e, h, alpha, beta, z);
         }
 
         const Real *gains = gain(CANDIDATE), *biases = gains + size;
@@ -273,11 +276,11 @@ struct Scan {
     }
 
     // z = e + Rot h, without associative memory
-    void candidate_input(const Turn<Real>& turn, const Real* __restrict e, const Real* __restrict h, Real along_u,
-                         Real along_w, Real* __restrict z) const {
-        const Real to_e = 1 + (turn.c11 * along_u + turn.c12 * along_w) * turn.inverse_e;
-        const Real to_w = (turn.c21 * along_u + turn.c22 * along_w) * turn.scale;
-        const Real* __restrict w = turn.w;
+    void candidate_input(const Rotation<Real>& rotation, const Real* __restrict e, const Real* __restrict h,
+                         Real along_u, Real along_w, Real* __restrict z) const {
+        const Real to_e = 1 + (rotation.c11 * along_u + rotation.c12 * along_w) * rotation.inverse_e;
+        const Real to_w = (rotation.c21 * along_u + rotation.c22 * along_w) * rotation.scale;
+        const Real* __restrict w = rotation.w;
 #pragma omp simd
         for (Index i = 0; i < size; ++i) z[i] = h[i] + to_e * e[i] + to_w * w[i];
     }
@@ -299,15 +302,15 @@ struct Scan {
 
     // ------------------------------------------------------------ backward
 
-    // Given R = R_t and D, the gradient of R_t but for y's part dy h^T: R -> R_{t-1}, D -> gradient of R_{t-1}; returns
-    // R_t^T dy in dh, and the gradients of u and w, with that of C.
-    void memory_backward(Real* __restrict memory, Real* __restrict gradient, const Turn<Real>& turn,
+    // Given R = R_t and D, the gradient of R_t without the term dy h^T of y: R becomes R_{t-1}, and D its gradient.
+    // Writes R_t^T dy to dh, and the gradients of u, w and C.
+    void memory_backward(Real* __restrict memory, Real* __restrict gradient, const Rotation<Real>& rotation,
                          const Real* __restrict dy, const Real* __restrict h, const Real* __restrict u,
                          const Real* __restrict w, Real* __restrict dh, Real* __restrict du, Real* __restrict dw,
                          Real* dc) const {
         const Real hu = dot(h, u, size), hw = dot(h, w, size), uu = dot(u, u, size), uw = dot(u, w, size),
                    ww = dot(w, w, size);
-        const Real c11 = turn.c11, c12 = turn.c12, c21 = turn.c21, c22 = turn.c22;
+        const Real c11 = rotation.c11, c12 = rotation.c12, c21 = rotation.c21, c22 = rotation.c22;
         for (Real* sum : {dh, du, dw}) std::fill_n(sum, carry_row, Real(0));
         dc[0] = dc[1] = dc[2] = dc[3] = 0;
         for (Index i = 0; i < size; ++i) {
@@ -323,7 +326,7 @@ struct Scan {
             }
             gu += dy[i] * hu;
             gw += dy[i] * hw;
-            // R_{t-1} = R_t + (R_t E) C^T E^T, and what it makes of u and w
+            // R_{t-1} = R_t + (R_t E) C^T E^T, and its products with u and w
             const Real back_u = c11 * ru + c12 * rw, back_w = c21 * ru + c22 * rw;
             ru += back_u * uu + back_w * uw;
             rw += back_u * uw + back_w * ww;
@@ -336,7 +339,7 @@ struct Scan {
             const Real force = dy[i];
 #pragma omp simd
             for (Index j = 0; j < carry_row; ++j) {
-                // sums of small terms first: what is added to R and D for thousands of steps is rounded once
+                // small terms are summed first, so that each of thousands of updates of R and D is rounded once
                 const Real now = row[j], before = now + (back_u * u[j] + back_w * w[j]), push = force * h[j];
                 dh[j] += force * now;
                 du[j] += slope_u * before + other_u * (slope[j] + push);
@@ -347,31 +350,31 @@ struct Scan {
         }
     }
 
-    // Gradients of u (`du`), of w (`dw`) and of C (`dc`) -> of tau (in `dtau`) and, added to it, of e.
-    void turn_backward(const Turn<Real>& turn, const Real* __restrict e, const Real* __restrict tau,
+    // Given the gradients of u (`du`), w (`dw`) and C (`dc`), writes that of tau to `dtau` and adds that of e to `de`.
+    void rotation_backward(const Rotation<Real>& rotation, const Real* __restrict e, const Real* __restrict tau,
                        Real* __restrict du, Real* __restrict dw, const Real* dc, Real along_u, Real along_v,
                        Real* __restrict dtau, Real* __restrict de) const {
-        const Real inverse_e = turn.inverse_e, inverse_tau = turn.inverse_tau, cosine = turn.cosine;
+        const Real inverse_e = rotation.inverse_e, inverse_tau = rotation.inverse_tau, cosine = rotation.cosine;
         Real dcosine = 0;
-        if (turn.careful) {
-            // The rotation depends on the angle and on the plane alone: dw and du count out of the plane.
-            const Real* __restrict across = turn.w;
-            const Real dangle = cosine * (dc[2] - dc[1]) - turn.sine * (dc[0] + dc[3]);
+        if (rotation.obtuse) {
+            // The rotation depends only on the angle and the plane: components of dw and du in the plane do not count.
+            const Real* __restrict across = rotation.w;
+            const Real dangle = cosine * (dc[2] - dc[1]) - rotation.sine * (dc[0] + dc[3]);
             const Real dw_u = dot(e, dw, size) * inverse_e, dw_w = dot(across, dw, size);
             const Real du_u = dot(e, du, size) * inverse_e, du_w = dot(across, du, size);
             for (Index i = 0; i < size; ++i) {
-                const Real u = e[i] * inverse_e, tilt = (dw[i] - dw_u * u - dw_w * across[i]) / turn.sine;
-                if (turn.opposite) {  // w is a constant there
+                const Real u = e[i] * inverse_e, tilt = (dw[i] - dw_u * u - dw_w * across[i]) / rotation.sine;
+                if (rotation.opposite) {  // w is constant
                     dw[i] = 0;
                 } else {
                     du[i] -= du_u * u + du_w * across[i] + cosine * tilt + dangle * across[i];
-                    dw[i] = tilt + dangle * (cosine * across[i] - turn.sine * u);
+                    dw[i] = tilt + dangle * (cosine * across[i] - rotation.sine * u);
                 }
             }
             along_u = dot(e, du, size) * inverse_e;
             along_v = dot(tau, dw, size) * inverse_tau;
         } else {
-            dcosine = turn.c11 * turn.c11 * (dc[0] + dc[1] + dc[2] + dc[3]);
+            dcosine = rotation.c11 * rotation.c11 * (dc[0] + dc[1] + dc[2] + dc[3]);
         }
         const Real u_to_e = (along_u + dcosine * cosine) * inverse_e, v_to_e = dcosine * inverse_tau;
         const Real v_to_tau = (along_v + dcosine * cosine) * inverse_tau, u_to_tau = dcosine * inverse_e;
@@ -383,23 +386,23 @@ struct Scan {
         }
     }
 
-    // `own`: the gradient of the output, or null. In `carry`: that of h_t without it; on return what reaches h_{t-1} past the
-    // product.
+    // `own` is the gradient of the output, or null, and `carry` that of h_t from later steps. On return `carry` is the
+    // gradient of h_{t-1} without the path through the product.
     void backward_row(Index t, Index row, const Real* __restrict own, Real* __restrict carry, Real* grad_bias,
-                      Real* grad_norms, Real* room) const {
+                      Real* grad_norms, Real* buffer) const {
         Real* __restrict target = parts(t, row);
         Real* __restrict gate = target + size;
         Real* __restrict embedded = target + recurrent;
         const Real* __restrict h = previous(t, row);
         const Real* saved = scalars(t, row);
-        Real* across = room;
-        Real *__restrict tau = room + carry_row, *__restrict e = room + 2 * carry_row;
-        Real *__restrict candidate = room + 3 * carry_row, *__restrict dy = room + 4 * carry_row;
-        Real *__restrict du = room + 5 * carry_row, *__restrict dw = room + 6 * carry_row;
-        Real *__restrict normalized = room + 7 * carry_row;
-        Real *__restrict u = room + 8 * carry_row, *__restrict w = room + 9 * carry_row;
+        Real* across = buffer;
+        Real *__restrict tau = buffer + carry_row, *__restrict e = buffer + 2 * carry_row;
+        Real *__restrict candidate = buffer + 3 * carry_row, *__restrict dy = buffer + 4 * carry_row;
+        Real *__restrict du = buffer + 5 * carry_row, *__restrict dw = buffer + 6 * carry_row;
+        Real *__restrict normalized = buffer + 7 * carry_row;
+        Real *__restrict u = buffer + 8 * carry_row, *__restrict w = buffer + 9 * carry_row;
 
-        // what forward had
+        // the values of the forward pass
         std::memcpy(e, embedded, size * sizeof(Real));
         if (given.norms) {
             const Real *gains = gain(TARGET), *biases = gains + size;
@@ -407,12 +410,13 @@ struct Scan {
         } else {
             std::memcpy(tau, target, size * sizeof(Real));
         }
-        const Turn<Real> turn = make_turn(e, tau, size, saved[INVERSE_E], saved[INVERSE_TAU], saved[COSINE], across);
+        const Rotation<Real> rotation =
+            make_rotation(e, tau, size, saved[INVERSE_E], saved[INVERSE_TAU], saved[COSINE], across);
         const Real alpha = saved[ALPHA], beta = saved[BETA];
         if (given.memory)
             std::memcpy(candidate, vector(given.candidates, t, row), size * sizeof(Real));
         else
-            candidate_input(turn, e, h, alpha, beta, candidate);
+            candidate_input(rotation, e, h, alpha, beta, candidate);
         if (given.norms) {
             const Real *gains = gain(CANDIDATE), *biases = gains + size;
             for (Index i = 0; i < size; ++i) {
@@ -430,7 +434,7 @@ struct Scan {
             for (Index i = 0; i < size; ++i) u[i] = sigmoid(gate[i] * gains[i] + biases[i]);
         }
 
-        // through zoneout and normalization: dy is the gradient of h', carry what goes straight to h_{t-1}
+        // zoneout and normalization: dy becomes the gradient of h', carry the direct part of that of h_{t-1}
         if (own)
             for (Index i = 0; i < size; ++i) carry[i] += own[i];
         const Real* __restrict keep = given.keep ? vector(given.keep, t, row) : nullptr;
@@ -475,33 +479,33 @@ struct Scan {
             norm_backward(dy, normalized, gain(CANDIDATE), saved[RSTD_Z], size, grad_norms + 2 * CANDIDATE * size,
                           grad_norms + (2 * CANDIDATE + 1) * size);
 
-        // through the rotation; dy is now the gradient of e + R h
+        // the rotation; dy is now the gradient of e + R h
         Real along_u, along_v, dc[4];
         std::memcpy(embedded, dy, size * sizeof(Real));
         if (given.memory) {
             Real* memory = matrix(given.memory, row);
             if (Real* copy = checkpoint(t, row)) std::memcpy(memory, copy, size * carry_row * sizeof(Real));
-            widened(e, turn.inverse_e, u);
-            widened(turn.w, turn.scale, w);
+            widened(e, rotation.inverse_e, u);
+            widened(rotation.w, rotation.scale, w);
             Real* dh = normalized;
-            memory_backward(memory, matrix(given.grad_memory, row), turn, dy, widened(h, 1, candidate), u, w, dh, du,
+            memory_backward(memory, matrix(given.grad_memory, row), rotation, dy, widened(h, 1, candidate), u, w, dh, du,
                             dw, dc);
             for (Index i = 0; i < size; ++i) carry[i] += dh[i];
             along_u = dot(u, du, size);
             along_v = dot(w, dw, size);
         } else {
             Real p = 0, q = 0;
-            const Real* __restrict other = turn.w;
+            const Real* __restrict other = rotation.w;
 #pragma omp simd reduction(+ : p, q)
             for (Index i = 0; i < size; ++i) p += e[i] * dy[i], q += other[i] * dy[i];
-            p *= turn.inverse_e;
-            q *= turn.scale;
-            const Real a = turn.c11 * alpha + turn.c12 * beta, b = turn.c21 * alpha + turn.c22 * beta;
-            const Real dalpha = turn.c11 * p + turn.c21 * q, dbeta = turn.c12 * p + turn.c22 * q;
+            p *= rotation.inverse_e;
+            q *= rotation.scale;
+            const Real a = rotation.c11 * alpha + rotation.c12 * beta, b = rotation.c21 * alpha + rotation.c22 * beta;
+            const Real dalpha = rotation.c11 * p + rotation.c21 * q, dbeta = rotation.c12 * p + rotation.c22 * q;
             dc[0] = alpha * p, dc[1] = beta * p, dc[2] = alpha * q, dc[3] = beta * q;
             along_u = a * p + dalpha * alpha;
             along_v = b * q + dbeta * beta;
-            const Real to_e = dalpha * turn.inverse_e, to_w = dbeta * turn.scale;
+            const Real to_e = dalpha * rotation.inverse_e, to_w = dbeta * rotation.scale;
 #pragma omp simd
             for (Index i = 0; i < size; ++i) {
                 carry[i] += dy[i] + to_e * e[i] + to_w * other[i];
@@ -509,7 +513,7 @@ struct Scan {
                 dw[i] = b * dy[i] + dbeta * h[i];
             }
         }
-        turn_backward(turn, e, tau, du, dw, dc, along_u, along_v, dy, embedded);
+        rotation_backward(rotation, e, tau, du, dw, dc, along_u, along_v, dy, embedded);
         if (given.norms)
             norm_backward(dy, target, gain(TARGET), saved[RSTD_TARGET], size, grad_norms + 2 * TARGET * size,
                           grad_norms + (2 * TARGET + 1) * size);
@@ -522,7 +526,8 @@ struct Scan {
         }
     }
 
-    // A sum over time has two parts, since a long one loses digits: that of the last few steps, and before it the rest.
+    // A sum over time is stored as two partial sums, because long sums lose digits: first that of all but the last few
+    // steps, then that of the last few steps.
     static constexpr Index RECENT = 8;
 
     Real* recent(void* sums, Index row, Index count) const { return at(sums, (row / BLOCK * 2 + 1) * count); }
@@ -532,16 +537,16 @@ struct Scan {
         std::fill_n(sum, count, Real(0));
     }
 
-    // The gradient that is carried from step to step is the first thing in a thread's room.
-    void begin_backward(Index first, Index last, Real* room) const {
-        std::fill_n(room, (last - first) * carry_row, Real(0));
+    // A thread's buffer starts with the gradient that is passed from step to step.
+    void begin_backward(Index first, Index last, Real* buffer) const {
+        std::fill_n(buffer, (last - first) * carry_row, Real(0));
     }
 
-    // `outer`: gradients of the outputs, a row every `outer_row`, or null.
+    // `outer`: gradients of the outputs with row stride `outer_row`, or null.
     void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
-                       Real* room) const {
-        Real* carry = room;
-        Real* temporary = room + rows_a_thread() * (products_row + carry_row);
+                       Real* buffer) const {
+        Real* carry = buffer;
+        Real* temporary = buffer + rows_a_thread() * (products_row + carry_row);
         for (Index row = first; row < last; ++row) {
             Real* own = carry + (row - first) * carry_row;
             if (t >= length(row)) {

@@ -1,0 +1,44 @@
+"""Errors as one line of text for the user."""
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from gyral.config.groups import choices
+from gyral.core.errors import SweepError, UserError
+
+
+def describe(error: BaseException) -> str:
+    """Return the message of an error in one line."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        if isinstance(cause, UserError | SweepError):
+            return str(cause)
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return _describe_composition(causes)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'writing'}: {error.strerror or error}"
+    first_line = (str(error).strip() or "no message").splitlines()[0]
+    # torch's allocator for the CPU raises a plain RuntimeError
+    if isinstance(error, MemoryError) or ("memory" in first_line and "allocate" in first_line):
+        return f"out of memory: {first_line.rpartition('Allocator: ')[2]}"
+    return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
+
+
+def _describe_composition(causes: list[BaseException]) -> str:
+    for cause in causes:
+        if isinstance(cause, OverrideParseException):
+            return f"{cause.override}: cannot be parsed; write key=value, or key=a,b without empty items for a sweep"
+        if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
+            group, _, name = cause.missing_cfg_file.partition("/")
+            names = choices(group)
+            if names:
+                return f"{group}={name}: must be one of {', '.join(names)}"
+        node = getattr(cause, "parent_node", None)
+        if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
+            allowed = ", ".join(str(key) for key in node if key != "hydra" and not str(key).startswith("_"))
+            return f"{cause.full_key}: no such option; allowed: {allowed}"
+    return " ".join(str(causes[0]).split())

@@ -1,0 +1,49 @@
+"""Configuration folders and the choices of their groups."""
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+CHECKOUT = PACKAGE.parents[1]
+CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
+NO_GROUPS = ("wandb",)  # folders of conf/ that are not words of the command line: input of W&B's agents
+
+
+def user_config_path() -> Path | None:
+    """Return the folder conf/ of the current directory, or None if there is none or it is Gyral's own."""
+    folder = Path.cwd() / "conf"
+    return folder if folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve() else None
+
+
+def config_folders() -> list[Path]:
+    """Return the folders in which groups are looked up: Gyral's own, then the user's."""
+    user = user_config_path()
+    return [Path(CONFIG_PATH)] if user is None else [Path(CONFIG_PATH), user]
+
+
+def find_config(group: str, name: str) -> Path:
+    """Return the file of a choice; the path in Gyral's own folder if there is no such file."""
+    candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
+    return next((file for file in candidates if file.is_file()), candidates[0])
+
+
+def groups() -> list[str]:
+    """Return the names of all groups of the command line."""
+    names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
+    return sorted(name for name in names - set(NO_GROUPS) if not name.startswith(("_", ".")))
+
+
+def choices(group: str) -> list[str]:
+    """Return the names that a group has on the command line; files that begin with an underscore are private."""
+    folders = [root / group for root in config_folders()]
+    names = {path.relative_to(folder).with_suffix("") for folder in folders for path in folder.rglob("*.yaml")}
+    return sorted(str(name) for name in names if not name.name.startswith("_"))
+
+
+def list_choices(group: str) -> str:
+    """Return the choices of a group as lines of text, one for each of its folders."""
+    folders: dict[str, list[str]] = {}
+    for choice in choices(group):
+        folder, slash, name = choice.rpartition("/")
+        folders.setdefault(folder + slash, []).append(name)
+    lines = [f"{folder}{{{','.join(names)}}}" if folder else ", ".join(names) for folder, names in folders.items()]
+    return "\n".join(f"{group}: {line}" for line in lines)

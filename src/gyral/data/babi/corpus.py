@@ -1,0 +1,164 @@
+"""bAbI question answering (Weston et al. 2015, arXiv:1502.05698): splits, vocabulary and answer classes."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gyral.core.checks import check_boolean, check_choice
+from gyral.core.errors import OptionError
+from gyral.data.babi import release, synthetic
+from gyral.data.babi.release import FOLDERS, TASKS, Release
+from gyral.data.babi.stories import Sentence, Story, questions, split_validation
+from gyral.data.batching import mix_seed
+from gyral.data.splits import SPLITS
+from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
+
+log = logging.getLogger(__name__)
+
+VALIDATION = ("cut", "official")
+GENERATED = "generated"  # name of a corpus of generated stories
+
+
+@dataclass(frozen=True)
+class Babi:
+    """Questions of one or all tasks, and the words and answers of their training split.
+
+    Attributes:
+        name: folder of the release that contains the questions, or "generated".
+        splits: "train", "val" and "test".
+        stand_ins: tasks for which the 1k training file replaces a missing 10k training file.
+        vocabulary: words in lower case; index 0 is padding, and index 1 stands for all words outside the training
+            split.
+        classes: answers of the training split, sorted; the index of an answer is its class.
+    """
+
+    name: str
+    splits: dict[str, list[Story]]
+    stand_ins: tuple[int, ...]
+    vocabulary: Vocabulary
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, splits: dict[str, list[Story]], stand_ins: tuple[int, ...] = ()) -> "Babi":
+        """Build the vocabulary and classes from the training split, and warn about answers outside it."""
+        sentences, answers = set[Sentence](), set[str]()
+        for question in questions(splits["train"]):
+            sentences.update(question.story)
+            sentences.add(question.words)
+            answers.add(question.answer)
+        known = sorted({word.lower() for sentence in sentences for word in sentence})
+        vocabulary = Vocabulary("word", [PADDING, UNKNOWN, *known])
+        babi = cls(name, splits, stand_ins, vocabulary, tuple(sorted(answers)))
+        for split in ("val", "test"):
+            if unseen := babi.unseen_answers(split):
+                log.warning(
+                    "%s: the answer of %d of %d %s questions is not in the training split (%s): they count as wrong",
+                    *(name, unseen.total(), sum(map(len, splits[split])), split, "; ".join(sorted(unseen))),
+                )
+        return babi
+
+    def unseen_answers(self, split: str) -> Counter[str]:
+        """Return the answers of a split that are not in the training split, with their number of questions."""
+        known = set(self.classes)
+        return Counter(question.answer for question in questions(self.splits[split]) if question.answer not in known)
+
+    def majority(self, split: str) -> dict[int, float]:
+        """Return, for each task, the accuracy on a split of always giving the most frequent training answer."""
+        answers: dict[int, Counter[str]] = {}
+        for question in questions(self.splits["train"]):
+            answers.setdefault(question.task, Counter())[question.answer] += 1
+        # of equally frequent answers, the alphabetically first
+        most = {task: min(counts, key=lambda answer: (-counts[answer], answer)) for task, counts in answers.items()}
+        total, correct = Counter[int](), Counter[int]()
+        for question in questions(self.splits[split]):
+            total[question.task] += 1
+            correct[question.task] += question.answer == most[question.task]
+        return {task: correct[task] / total[task] for task in total}
+
+
+def load(
+    qa: int | str,
+    size: str,
+    data_dir: str | Path,
+    *,
+    path: str | Path | None = None,
+    validation: str = "cut",
+    stand_in: bool = False,
+) -> Babi:
+    """Return the published questions, version 1.2 in English.
+
+    Args:
+        qa: task, 1 to 20, or "all".
+        size: training questions per task, including those for validation: "1k" or "10k".
+        data_dir: data folder, which contains the release in its folder `babi`, packed or unpacked.
+        path: path of the release if it is elsewhere, see `gyral.data.babi.release.Release`.
+        validation: "cut": the last 10 % of the training file, rounded to whole stories; "official": the split of the
+            release, about 10 % of the same stories, chosen at random.
+        stand_in: whether the 1k training file of a task replaces a missing 10k training file; `Babi.stand_ins` lists
+            these tasks.
+
+    Raises:
+        NoReleaseError: the release does not exist.
+        OptionError: an option is out of its bounds.
+        UserError: a file of the release does not exist, is not the published one, or is not in the format.
+    """
+    tasks = _tasks(qa, TASKS)
+    sizes = release.SIZES
+    folder = FOLDERS[check_choice("validation", validation, VALIDATION), check_choice("size", size, tuple(sizes))]
+    small = FOLDERS[validation, "1k"]
+    folders = {folder, small} if check_boolean("stand_in", stand_in) else {folder}
+    found = Release(Path(data_dir) / "babi" if path is None else Path(path), folders, tasks)
+    splits: dict[str, list[Story]] = {split: [] for split in SPLITS}
+    stand_ins = []
+    for task in tasks:
+        source, actual = folder, size
+        if (folder, task, "train") not in found.files and (small, task, "train") in found.files:
+            source, actual = small, "1k"
+            stand_ins.append(task)
+        digests = release.PUBLISHED_DIGESTS[task]
+        train = found.stories(source, task, "train")
+        val = found.stories(source, task, "valid") if validation == "official" else []
+        # for the official split no checksums are known, only the number of questions in both files together
+        digest = digests.get(actual) if validation == "cut" else None
+        found.check(source, task, "train", sum(map(len, train + val)), sizes[actual], digest)
+        test = found.stories(folder, task, "test")
+        found.check(folder, task, "test", sum(map(len, test)), release.TEST_SIZE, digests.get("test"))
+        pieces = {"train": train, "val": val} if validation == "official" else split_validation(train)
+        for split, stories in {**pieces, "test": test}.items():
+            splits[split] += stories
+    if stand_ins:
+        log.warning("%s: the 1k training file replaces that of task %s", folder, ", ".join(map(str, stand_ins)))
+    return Babi.of(folder, splits, tuple(stand_ins))
+
+
+def load_generated(qa: int | str, size: str, seed: int) -> Babi:
+    """Return generated questions in splits of the published sizes, for machines without the release.
+
+    Args:
+        qa: task, 1 or 2, or "all" for both.
+        size: as in `load`.
+        seed: seed of the stories.
+
+    Raises:
+        OptionError: another task or size.
+    """
+    tasks = _tasks(qa, synthetic.TASKS)
+    count = release.SIZES[check_choice("size", size, tuple(release.SIZES))]
+    splits: dict[str, list[Story]] = {split: [] for split in SPLITS}
+    for task in tasks:
+        pieces = split_validation(synthetic.generate(task, count, mix_seed(seed, f"babi {task} train")))
+        pieces["test"] = synthetic.generate(task, release.TEST_SIZE, mix_seed(seed, f"babi {task} test"))
+        for split, stories in pieces.items():
+            splits[split] += stories
+    return Babi.of(GENERATED, splits)
+
+
+def _tasks(qa: Any, known: Sequence[int]) -> list[int]:
+    if qa == "all":
+        return list(known)
+    if not isinstance(qa, int) or isinstance(qa, bool) or qa not in known:
+        raise OptionError("qa", qa, f"must be an integer from {known[0]} to {known[-1]}, or all")
+    return [qa]

@@ -1,0 +1,3 @@
+"""Names of the splits of a data set."""
+
+SPLITS = ("train", "val", "test")

@@ -1,0 +1,85 @@
+"""Encoded parts of a corpus of articles with summaries, the unit of parallel preparation.
+
+This module does not import torch, because many worker processes import it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gyral.core.files import replace_when_written
+from gyral.data.summaries.parsing import STOP, Report
+from gyral.data.summaries.sources import Record, parse_records
+
+
+class Part(NamedTuple):
+    """Encoded pairs, with a word list of their own.
+
+    Attributes:
+        words: the words of the pairs and `STOP`, all different.
+        counts: (w,) how often each word occurs.
+        tokens: (n,) indices into `words`: for each pair the article and then the summary, with `STOP` after each
+            sentence.
+        bounds: (2p,) end of each article and each summary in `tokens`.
+        report: counts of kept and skipped records.
+    """
+
+    words: list[str]
+    counts: np.ndarray
+    tokens: np.ndarray
+    bounds: np.ndarray
+    report: Report
+
+
+def write_part(path: Path, records: list[Record], form: str, mode: str) -> None:
+    """Encode records into a file, which is written completely or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    report = Report()
+    index = {STOP: 0}
+    tokens: list[int] = []
+    bounds: list[int] = []
+    for pair in parse_records(records, form, mode, report):
+        tokens += [index.setdefault(word, len(index)) for word in pair.article]
+        bounds.append(len(tokens))
+        for sentence in pair.sentences:
+            tokens += [index.setdefault(word, len(index)) for word in sentence]
+            tokens.append(0)
+        bounds.append(len(tokens))
+    numbers = np.array(tokens, dtype=np.uint32)
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(
+                file,
+                words=np.frombuffer("\n".join(index).encode(), dtype=np.uint8),
+                counts=np.bincount(numbers, minlength=len(index)),
+                tokens=numbers,
+                bounds=np.array(bounds, dtype=np.int64),
+                report=np.frombuffer(json.dumps(asdict(report)).encode(), dtype=np.uint8),
+            )
+
+    replace_when_written(path, write)
+
+
+def read_part(path: Path) -> Part:
+    """Read a file that `write_part` wrote."""
+    with np.load(path) as arrays:
+        words = arrays["words"].tobytes().decode().split("\n")
+        report = restore_report(json.loads(arrays["report"].tobytes()))
+        return Part(words, arrays["counts"], arrays["tokens"], arrays["bounds"], report)
+
+
+def restore_report(saved: Mapping[str, Any]) -> Report:
+    """Return the report whose `dataclasses.asdict` is given, also after a round trip through JSON."""
+    counted = {
+        name: {reason: (count, first) for reason, (count, first) in saved[name].items()}
+        for name in ("left_out", "noted")
+    }
+    return Report(saved["kept"], **counted)

@@ -1,0 +1,23 @@
+"""Standard output, piece by piece."""
+
+import os
+import sys
+from collections.abc import Iterable
+
+
+def write(pieces: Iterable[str]) -> None:
+    """Write text to standard output as it arrives; end the last line even if Ctrl-C interrupts it."""
+    last = "\n"
+    try:
+        try:
+            for piece in pieces:
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+                last = piece or last
+        finally:
+            if not last.endswith("\n"):
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has closed the pipe, as `head` does. Python would report the error again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,281 @@
+"""Views of a text whose symbols are colored by surprisal: in the terminal, as an HTML page, as lines.
+
+The module does not import torch.
+"""
+
+import html
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from gyral.core.files import replace_when_written
+from gyral.core.html import page_head
+from gyral.data.vocabulary import END_OF_LINE, Decoder
+
+UNITS = {"char": "character", "word": "word", "byte": "byte"}
+UNSEEN = {" ": "space", "\n": "line end", END_OF_LINE: "line end", "\t": "tab", "\r": "carriage return"}
+
+# Lower bounds of the colors, in bits; symbols below the first have no color. The bounds do not depend on the text, so
+# that texts and models can be compared.
+LIMITS = (1, 2, 3, 4, 6, 8, 12)
+
+# Background and text color of each step. Stronger colors are darker on a light page and brighter on a dark page, so
+# that color-blind readers can tell them apart.
+LIGHT = (
+    ("#ffeda0", "#000000"),
+    ("#fed976", "#000000"),
+    ("#feb24c", "#000000"),
+    ("#fd8d3c", "#000000"),
+    ("#fc4e2a", "#000000"),
+    ("#c3161b", "#ffffff"),
+    ("#800026", "#ffffff"),
+)
+DARK = (
+    ("#3f4256", "#ffffff"),
+    ("#57438a", "#ffffff"),
+    ("#85389a", "#ffffff"),
+    ("#b02d78", "#ffffff"),
+    ("#cc3b44", "#ffffff"),
+    ("#f27d2a", "#000000"),
+    ("#ffc933", "#000000"),
+)
+
+
+class Reading(NamedTuple):
+    """The probability that a model gives one symbol of a text, given all symbols before it.
+
+    Attributes:
+        symbol: the symbol as it is in the text; a byte is the character of the same code point.
+        token: the vocabulary's symbol for it, which differs from `symbol` if it is `<unk>`.
+        bits: −log2 p; None for the first symbol, which is not predicted.
+        likeliest: the most likely symbols with their probabilities, the most likely first.
+    """
+
+    symbol: str
+    token: str
+    bits: float | None
+    likeliest: tuple[tuple[str, float], ...]
+
+
+class MarkedText(NamedTuple):
+    """A piece of text with one color: a symbol, or the bytes of a character, whose bits are added.
+
+    Attributes:
+        gap: the space before a word.
+        text: the text of the piece.
+        readings: the readings of its symbols.
+    """
+
+    gap: str
+    text: str
+    readings: tuple[Reading, ...]
+
+    @property
+    def bits(self) -> float:
+        return sum(reading.bits or 0.0 for reading in self.readings)
+
+    @property
+    def step(self) -> int:
+        """Index of the color, 0 for no color."""
+        return bisect_right(LIMITS, self.bits)
+
+    @property
+    def shown(self) -> str:
+        """The text with signs for invisible characters."""
+        return "".join(map(_visible, self.text))
+
+
+class MeanSurprisal:
+    """Mean bits per symbol and perplexity of the readings that pass through `count`.
+
+    Args:
+        level: level of the vocabulary: "char", "word" or "byte".
+    """
+
+    def __init__(self, level: str) -> None:
+        self._unit = UNITS[level]
+        self._bits = 0.0
+        self._count = 0
+
+    def count(self, readings: Iterable[Reading]) -> Iterator[Reading]:
+        """Yield the readings unchanged."""
+        for reading in readings:
+            if reading.bits is not None:
+                self._bits += reading.bits
+                self._count += 1
+            yield reading
+
+    def __str__(self) -> str:
+        mean = self._bits / self._count
+        over = f"{self._count:,} {self._unit}{'s' if self._count > 1 else ''}"
+        return f"mean {mean:.4f} bits a {self._unit}, perplexity {2**mean:.4g}, over {over}"
+
+
+def print_readings(readings: Iterable[Reading], level: str) -> Iterator[str]:
+    """Yield the text for standard output, followed by the mean.
+
+    A terminal shows colors. Other output has one line per symbol: its bits and the symbol as a JSON string.
+    """
+    console = Console(markup=False, highlight=False, emoji=False)
+    mean = MeanSurprisal(level)
+    if not console.is_terminal:
+        for reading in mean.count(readings):
+            bits = "" if reading.bits is None else f"{reading.bits:.4f}"
+            yield f"{bits}\t{json.dumps(reading.symbol, ensure_ascii=False)}\n"
+        yield f"# {mean}\n"
+        return
+    styles = [Style(), *(Style(bgcolor=background, color=letters) for background, letters in DARK)]
+    line = Text()
+    for piece in mark_texts(mean.count(readings), level):
+        line.append(piece.gap)
+        line.append(piece.shown, styles[piece.step])
+        if piece.text.endswith("\n"):
+            yield _colored(console, line)
+            line = Text()
+    if line:
+        yield _colored(console, line)
+    line = Text("\nbits ")
+    for step, (name, style) in enumerate(zip(steps(), styles, strict=True)):
+        line.append(f" {name} " if step else f"{name} ", style)
+    yield _colored(console, line)
+    yield f"{mean}\n"
+
+
+def _colored(console: Console, line: Text) -> str:
+    with console.capture() as capture:
+        console.print(line, soft_wrap=True)
+    return capture.get()
+
+
+def write_page(path: Path, readings: Iterable[Reading], level: str, title: str) -> str:
+    """Write a self-contained HTML page; return the mean and the path as text.
+
+    Args:
+        path: path of the page.
+        readings: the readings of the text.
+        level: level of the vocabulary.
+        title: title of the text.
+    """
+    mean = MeanSurprisal(level)
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(page_head(f"Surprisal of {title}", STYLE + _style()))
+            file.write(HEAD.substitute(title=html.escape(title), unit="word" if level == "word" else "character"))
+            for piece in mark_texts(mean.count(readings), level):
+                shown = html.escape(piece.gap) + _mark(piece, level)
+                file.write(shown + "\n" if piece.text.endswith("\n") else shown)
+            legend = "".join(f'<span class="s{step}">{html.escape(name)}</span>' for step, name in enumerate(steps()))
+            file.write(FOOT.substitute(legend=legend, mean=html.escape(str(mean))))
+
+    replace_when_written(path, write)
+    return f"{mean}\n{path}\n"
+
+
+def mark_texts(readings: Iterable[Reading], level: str) -> Iterator[MarkedText]:
+    """Yield readings as pieces of text; bytes that are not valid UTF-8 are shown as �."""
+    decoder = Decoder(level)
+    pending: list[Reading] = []
+    for reading in readings:
+        pending.append(reading)
+        text = decoder.add(reading.symbol)
+        if text:
+            gap = " " if level == "word" and text.startswith(" ") else ""
+            yield MarkedText(gap, text.removeprefix(gap), tuple(pending))
+            pending = []
+    if pending:
+        yield MarkedText("", decoder.end(), tuple(pending))
+
+
+def steps() -> list[str]:
+    """Return the range of bits of each color, in order; the first has no color."""
+    between = [f"{low}–{high}" for low, high in pairwise(LIMITS)]
+    return [f"< {LIMITS[0]}", *between, f"≥ {LIMITS[-1]}"]
+
+
+def describe(piece: MarkedText, level: str) -> str:
+    """Return the tooltip of a piece: symbol and bits, then one line for each of the most likely symbols."""
+    lines = []
+    if len(piece.readings) > 1:
+        lines.append(f"{_name(piece.text, 'char')}: {piece.bits:.2f} bits, of {len(piece.readings)} bytes")
+    for reading in piece.readings:
+        read_as = "" if reading.token == reading.symbol else f" (read as {reading.token})"
+        name = _name(reading.symbol, level) + read_as
+        if reading.bits is None:
+            lines.append(f"{name}: the first symbol, which is not predicted")
+        else:
+            lines.append(f"{name}: {reading.bits:.2f} bits")
+            lines += [f"{_percent(chance)}  {_name(symbol, level)}" for symbol, chance in reading.likeliest]
+    return "\n".join(lines)
+
+
+def _mark(piece: MarkedText, level: str) -> str:
+    color = f' class="s{piece.step}"' if piece.step else ""
+    tooltip = html.escape(describe(piece, level)).replace("\n", "&#10;")
+    return f'<span{color} title="{tooltip}">{html.escape(piece.shown)}</span>'
+
+
+def _percent(chance: float) -> str:
+    return f"{100 * chance:.1f} %" if chance >= 0.001 else "< 0.1 %"
+
+
+def _visible(character: str) -> str:
+    if character == "\n":
+        return "⏎"
+    # A terminal would execute control characters. Unicode has pictures of half of them.
+    if character < " " and character != "\t":
+        return chr(0x2400 + ord(character))
+    return "\N{REPLACEMENT CHARACTER}" if "\x7f" <= character < "\xa0" else character
+
+
+def _name(symbol: str, level: str) -> str:
+    if level == "byte" and not symbol.isascii():
+        return f"byte 0x{ord(symbol):02x}"
+    return UNSEEN.get(symbol, f"‘{''.join(map(_visible, symbol))}’")
+
+
+def _style() -> str:
+    def rules(colors: tuple[tuple[str, str], ...]) -> str:
+        named = enumerate(colors, start=1)
+        return " ".join(f".s{step} {{ background: {back}; color: {letters} }}" for step, (back, letters) in named)
+
+    return f"{rules(LIGHT)}\n@media (prefers-color-scheme: dark) {{ {rules(DARK)} }}"
+
+
+STYLE = """\
+header, main, footer { max-width: 60rem; margin: 0 auto; padding: 0.75rem 1.25rem }
+p { color: var(--faint) }
+pre { margin: 0; font: 1rem/1.7 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre-wrap;
+  overflow-wrap: anywhere; tab-size: 4 }
+pre span { border-radius: 2px; cursor: default }
+pre span:hover { outline: 2px solid var(--ink) }
+footer { position: sticky; bottom: 0; background: var(--page); border-top: 1px solid var(--line) }
+footer span { display: inline-block; padding: 0 0.6rem; font-variant-numeric: tabular-nums }
+"""
+
+HEAD = Template("""\
+<header>
+<h1>Surprisal of $title</h1>
+<p>The color of each $unit shows its bits, −log₂ p, where p is the probability that the model gives it after all text
+before it. Hover over a $unit to see its bits and the symbols that the model finds most likely.</p>
+</header>
+<main><pre>
+""")
+
+FOOT = Template("""\
+</pre></main>
+<footer>
+<div>bits $legend</div>
+<p>$mean</p>
+</footer>
+</body>
+</html>
+""")

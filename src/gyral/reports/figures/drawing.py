@@ -1,0 +1,65 @@
+"""Draws a figure by its name and saves it as PNG and PDF."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from gyral.core.checks import check_choice
+from gyral.core.errors import OptionError
+from gyral.reports.figures.answers import answers
+from gyral.reports.figures.attention import attention
+from gyral.reports.figures.cosines import cosines
+from gyral.reports.figures.derivatives import derivatives
+from gyral.reports.figures.landscape import loss_line, loss_plane
+from gyral.reports.figures.norms import norms
+from gyral.reports.figures.target_kernel import target_kernel
+from gyral.runs.directory import Run, load_run
+
+FOLDER = "figures"
+FOLDER_WITHOUT_RUN = Path("outputs") / FOLDER
+
+FIGURES_OF_RUNS: dict[str, Callable[[Run], Figure]] = {
+    "target_kernel": target_kernel,
+    "cosines": cosines,
+    "norms": norms,
+    "loss_line": loss_line,
+    "loss_plane": loss_plane,
+    "attention": attention,
+    "answers": answers,
+}
+NAMES = (*FIGURES_OF_RUNS, "derivatives")
+
+
+def draw(name: str, run_directory: Path | None) -> Path:
+    """Draw a figure of a finished or stopped run, with the weights of its best checkpoint.
+
+    The figure is saved as <run directory>/figures/<name>.png and .pdf. The figure `derivatives` needs no run and is
+    saved in outputs/figures.
+
+    Args:
+        name: one of `NAMES`.
+        run_directory: the run directory, None for `derivatives`.
+
+    Returns:
+        The path of the PNG file.
+
+    Raises:
+        OptionError: The name is unknown; there is no run directory, or it has no checkpoint or no recorded file; or the
+            run's cell does not have the part that the figure shows.
+    """
+    check_choice("figure", name, NAMES)
+    if name == "derivatives":
+        return _save(derivatives(), FOLDER_WITHOUT_RUN / name)
+    if run_directory is None:
+        raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
+    run = load_run(run_directory)
+    return _save(FIGURES_OF_RUNS[name](run), run.directory / FOLDER / name)
+
+
+def _save(figure: Figure, stem: Path) -> Path:
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    # without a creation date, the same run gives the same bytes
+    figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    return stem.with_suffix(".png")

@@ -1,0 +1,62 @@
+"""The numbers of a report as CSV. Imports no torch."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gyral.reports.render.text import cell_line, one_line
+from gyral.reports.tables.cells import TableCell
+from gyral.reports.tables.sections import Section
+
+COLUMNS = (
+    *("report", "row", "column", "mean", "deviation", "runs", "paper"),
+    *("seed", "value", "state", "reason", "steps", "place", "commit", "uncommitted_changes", "command", "overrides"),
+    *("wandb_id", "started", "host"),
+)
+
+
+def render(sections: Sequence[Section]) -> str:
+    """Return every number of a report with a line per run behind it, or one line if it has no run."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for section in sections:
+        for table in section.tables:
+            for label, cells in table.rows:
+                for head, cell in zip(table.heads[1:], cells, strict=True):
+                    is_empty = cell.text in ("", "–") and cell.paper is None
+                    # the published value is in the column `paper` of the measured one
+                    if not cell.runs and (is_empty or head == "paper"):
+                        continue
+                    place = {"report": section.title, "row": one_line(label), "column": " ".join(head.split("\n"))}
+                    writer.writerows(place | line for line in _lines(cell))
+    return file.getvalue()
+
+
+def _lines(cell: TableCell) -> Iterator[dict[str, Any]]:
+    number = {
+        "mean": "" if cell.mean is None else cell.mean,
+        "deviation": "" if cell.deviation is None else cell.deviation,
+        "runs": len(cell.values),
+        "paper": "" if cell.paper is None else cell.paper,
+    }
+    if not cell.runs:
+        yield number | {"state": "" if cell.mean is not None else cell_line(cell)}
+    for record, value in cell.runs:
+        origin = record.provenance
+        yield number | {
+            "seed": record.seed,
+            "value": "" if value is None else value,
+            "state": record.state,
+            "reason": record.reason or "",
+            "steps": record.steps,
+            "place": record.place,
+            "commit": origin.commit,
+            "uncommitted_changes": str(origin.changed).lower(),
+            "command": origin.command,
+            "overrides": " ".join(record.overrides.values()),
+            "wandb_id": origin.identity,
+            "started": origin.started,
+            "host": origin.host,
+        }

@@ -1,0 +1,30 @@
+"""Writes a report to a file, in the format of the file's suffix. Imports no torch."""
+
+from pathlib import Path
+
+from gyral.core.files import write_atomically
+from gyral.reports.render import csv, html, latex, markdown
+from gyral.reports.tables.sections import Section
+
+SUFFIXES = (".html", ".md", ".tex", ".csv")
+
+
+def write(path: Path, title: str, sections: list[Section], notes: list[str], with_runs: bool) -> None:
+    """Write a report to a file.
+
+    Args:
+        path: the file, with one of `SUFFIXES`.
+        title: title of a page with several sections.
+        sections: sections of the report.
+        notes: lines about runs that cannot be read.
+        with_runs: whether Markdown lists the runs behind the numbers, as the other formats always do.
+    """
+    if path.suffix == ".html":
+        text = html.render(title, sections, notes)
+    elif path.suffix == ".md":
+        text = markdown.render(sections, notes, with_runs)
+    elif path.suffix == ".tex":
+        text = latex.render(sections, notes)
+    else:
+        text = csv.render(sections)
+    write_atomically(path, text)

@@ -1,0 +1,71 @@
+"""Prints a report to the terminal. Imports no torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from gyral.reports.render.text import labelled_runs, run_line
+from gyral.reports.tables.cells import Table
+from gyral.reports.tables.sections import Section, describe_stopped
+
+UNBOUNDED = 1000  # characters per line if the output is not a terminal
+MIN_NUMBER_WIDTH = 13  # up to this width, columns of numbers are not narrowed
+
+
+def make_console(file: Any = None, width: int | None = None) -> Console:
+    """Return a console without markup. If the output is not a terminal, its lines are as long as needed."""
+    console = Console(file=file, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = width or UNBOUNDED
+    return console
+
+
+def print_section(console: Console, section: Section, with_runs: bool) -> None:
+    """Print the tables of a section, its runs on demand, and the runs that are missing with their commands."""
+    for table in section.tables:
+        console.print(terminal_table(table))
+    for line in section.footnotes:
+        console.print(line, soft_wrap=True)
+    if with_runs:
+        console.print("Runs", style="bold")
+        for label, record in labelled_runs(section):
+            lines = filter(None, (f"{label}: {run_line(record)}", record.provenance.command))
+            console.print("\n    ".join(lines), soft_wrap=True)
+    for record in section.stopped:
+        console.print(describe_stopped(record), soft_wrap=True)
+    if section.shortfall:
+        console.print(" To run them: ".join((section.shortfall, *section.commands[:1])), soft_wrap=True)
+        for command in section.commands[1:]:
+            console.print(command, soft_wrap=True)
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def terminal_table(table: Table) -> RichTable:
+    """Return a table for rich to print."""
+    shown = RichTable(
+        title=table.title or None,
+        caption=table.caption or None,
+        box=box.HORIZONTALS,
+        show_lines=bool(table.title),
+        padding=(0, 1, 0, 0),
+    )
+    for index, head in enumerate(table.heads):
+        if index == 0 and table.title:
+            shown.add_column(head, min_width=12)
+        elif table.prose and index == len(table.heads) - 1:
+            shown.add_column(head)
+        else:
+            column = [cells[index - 1] for _, cells in table.rows] if index else []
+            lines = (line for cell in column for line in (*cell.text.split("\n"), *cell.notes[:1]))
+            width = min(max(map(len, lines), default=0), MIN_NUMBER_WIDTH)
+            shown.add_column(head, justify="right", min_width=max(5, width))
+    for label, cells in table.rows:
+        shown.add_row(label, *("\n".join(cell.lines) for cell in cells))
+    return shown

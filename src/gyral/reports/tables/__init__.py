@@ -1,0 +1,1 @@
+"""Tables of runs: the content of a report, independent of its format."""

@@ -1,0 +1,172 @@
+"""Tables and their cells. A cell refers to the runs that its number summarizes."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from gyral.runs.records import RunRecord
+
+# for each measure, the factor and the number of decimals with which it is printed
+SCALES = {
+    "accuracy": (100, 1),
+    "bits": (1, 3),
+    "perplexity": (1, 1),
+    "rouge1": (1, 2),
+    "rouge2": (1, 2),
+    "rougeL": (1, 2),
+}
+MAX_LISTED_SEEDS = 5
+CAPTION = "mean ± standard deviation over seeds, at the checkpoints with the best validation score"
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A number or a word in a table, and the runs that it summarizes.
+
+    Attributes:
+        text: the number as printed; empty if no run is done.
+        notes: the seeds and steps behind the number.
+        missing: the seeds that are not done, and their state.
+        runs: the runs, each with its own value, or None if it has no value.
+        paper: the published value.
+        mean, deviation: the mean and, of several values, the standard deviation with all digits.
+    """
+
+    text: str
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    runs: tuple[tuple[RunRecord, float | None], ...] = ()
+    paper: float | None = None
+    mean: float | None = None
+    deviation: float | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in (*self.text.split("\n"), *self.notes, *self.missing) if line]
+
+    @property
+    def values(self) -> list[float]:
+        return [value for _, value in self.runs if value is not None]
+
+    def with_statistics(self) -> "TableCell":
+        """Return the cell with the mean and the standard deviation of the values of its runs."""
+        values = self.values
+        deviation = standard_deviation(values) if len(values) > 1 else None
+        return replace(self, mean=fmean(values), deviation=deviation) if values else self
+
+
+NOTHING = TableCell("–")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report.
+
+    Attributes:
+        title: its title, empty if it continues the previous table.
+        caption: a statement about all of its numbers.
+        heads: heads of its columns; the first column has the names of the rows.
+        rows: the name and the cells of each row.
+        prose: whether the last column is text.
+    """
+
+    title: str
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, tuple[TableCell, ...]]]
+    prose: bool = False
+
+
+def value_of(measure: str) -> Callable[[RunRecord], float | None]:
+    """Return a function that gives the measure of a run on the test split as it is printed, None if it has none."""
+    return result_of(f"test/{measure}", SCALES[measure][0])
+
+
+def result_of(name: str, scale: float = 1) -> Callable[[RunRecord], float | None]:
+    """Return a function that gives a result of a run times a factor, None if it has none."""
+
+    def value(record: RunRecord) -> float | None:
+        found = (record.results or {}).get(name)
+        return None if found is None else scale * found
+
+    return value
+
+
+def runs_cell(
+    records: list[RunRecord], text: str, value: Callable[[RunRecord], float | None], paper: float | None = None
+) -> TableCell:
+    """Return the cell of a number that summarizes runs, with its seeds and steps."""
+    done = [record for record in records if record.results]
+    notes: tuple[str, ...] = ()
+    if done:
+        steps = sorted({record.steps for record in done})
+        notes = (
+            describe_seeds([record.seed for record in done]),
+            f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps",
+        )
+    missing = tuple(f"seed {record.seed} {record.state}" for record in records if not record.results)
+    runs = tuple((record, value(record) if record.results else None) for record in records)
+    return TableCell(text, notes, missing, runs, paper)
+
+
+def describe_seeds(seeds: list[str]) -> str:
+    """Return a short description of seeds, such as "seeds 1, 2"."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    numbers = sorted(int(seed) for seed in seeds if seed.isdecimal())
+    if len(seeds) <= MAX_LISTED_SEEDS or len(numbers) < len(seeds):
+        return f"seeds {', '.join(sorted(seeds, key=lambda seed: (len(seed), seed)))}"
+    is_range = numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+    return f"seeds {numbers[0]} to {numbers[-1]}" if is_range else f"{len(seeds)} seeds"
+
+
+def result_cell(
+    records: list[RunRecord], name: str, digits: int, scale: float = 1, with_deviation: bool = True
+) -> TableCell:
+    """Return the cell of the mean and the standard deviation of a result, without a note on seeds and steps."""
+    value = result_of(name, scale)
+    values = [found for record in records if (found := value(record)) is not None]
+    text = format_mean(values, digits) if with_deviation else f"{fmean(values):.{digits}f}" if values else ""
+    return TableCell(text or "–", runs=tuple((record, value(record)) for record in records)).with_statistics()
+
+
+def loss_ratio_cell(records: list[RunRecord]) -> TableCell:
+    """Return the cell of the mean ratio of test loss and memoryless baseline."""
+    runs = tuple(
+        (record, record.results["test/loss"] / record.results["test/baseline"] if record.results else None)
+        for record in records
+    )
+    values = [value for _, value in runs if value is not None]
+    return TableCell(f"{fmean(values):.4f}" if values else "–", runs=runs).with_statistics()
+
+
+def parameters_cell(records: list[RunRecord], paper: float | None = None, as_range: bool = False) -> TableCell:
+    """Return the cell of the distinct numbers of parameters, or of the smallest and the largest."""
+    runs = tuple((record, record.results["parameters"] if record.results else None) for record in records)
+    sizes = list(dict.fromkeys(value for _, value in runs if value is not None))
+    if as_range and len(sizes) > 1:
+        text = f"{min(sizes):,.0f} to {max(sizes):,.0f}"
+    else:
+        text = "\n".join(f"{size:,.0f}" for size in sizes)
+    return TableCell(text or "–", runs=runs, paper=paper, mean=sizes[0] if len(sizes) == 1 else None)
+
+
+def published_cell(value: float | None, digits: int) -> TableCell:
+    return NOTHING if value is None else TableCell(f"{value:.{digits}f}")
+
+
+def format_mean(values: list[float], digits: int) -> str:
+    """Return the mean and, of several values, the standard deviation. The text is empty if there are no values."""
+    deviation = f" ± {standard_deviation(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{deviation}" if values else ""
+
+
+def standard_deviation(values: list[float]) -> float:
+    """Return the standard deviation of a sample of at least two values, NaN if one of them is not finite."""
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def format_thousands(count: float) -> str:
+    """Return a number of parameters as papers print it: 14k, 7.2M."""
+    return f"{count / 1000:g}k" if count < 1e6 else f"{count / 1e6:g}M"

@@ -1,0 +1,21 @@
+"""The layout "curves": the results of each row next to the finding of the paper."""
+
+from gyral.reports.catalogue import Row, Sweep
+from gyral.reports.tables.cells import Table, TableCell, loss_ratio_cell, result_cell
+from gyral.reports.tables.labels import caption, label, shared_setting
+from gyral.reports.tables.paper_table import measured_cell
+
+
+def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
+    """Return the results of each row next to the finding of the paper."""
+    body = []
+    for row in rows:
+        cells = (
+            result_cell(row.records, "test/loss", 4, with_deviation=False),
+            loss_ratio_cell(row.records),
+            measured_cell(sweep, sweep.measure, row.records),
+            TableCell(row.paper.get("finding", "–")),
+        )
+        body.append((label(row, rows), cells))
+    heads = ("row", "test loss\n(nats)", "loss /\nbaseline", "accuracy on\ntest in %", "finding of the paper")
+    return Table(sweep.title, caption(shared_setting(rows)), heads, body, prose=True)

@@ -1,0 +1,68 @@
+"""The layout "table": the measures of each row next to the published values."""
+
+import itertools
+from dataclasses import replace
+
+from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
+from gyral.reports.tables.cells import (
+    NOTHING,
+    SCALES,
+    Table,
+    TableCell,
+    format_mean,
+    format_thousands,
+    parameters_cell,
+    published_cell,
+    runs_cell,
+    value_of,
+)
+from gyral.reports.tables.labels import caption, label, shared_setting
+from gyral.reports.tables.references import reference_rows
+from gyral.runs.records import RunRecord
+
+
+def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
+    """Return the sweep's measures and the size of each row next to the published values, for each value of its column.
+
+    The last rows are references that need no training.
+    """
+    columns = columns_of(sweep, rows)
+    measures = (sweep.measure, *sweep.also)
+    if sweep.column:
+        shown = [f"{sweep.column_name}={column}" for column in columns]
+    else:
+        shown = list(measures) if sweep.also else ["measured"]
+    heads = ("row", *(head for title in shown for head in (title, "paper")), "parameters", "paper")
+    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    for row in rows:
+        cells: list[TableCell] = []
+        for measure, column in itertools.product(measures, columns):
+            published = row.paper.get(measure)
+            if isinstance(published, dict):
+                published = published.get(column)
+            measured = measured_cell(sweep, measure, in_column(sweep, row, column), published)
+            cells += [measured, published_cell(published, SCALES[measure][1])]
+        in_order = [record for column in columns for record in in_column(sweep, row, column)]
+        parameters = row.paper.get("parameters")
+        size = NOTHING if parameters is None else TableCell(format_thousands(parameters))
+        body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
+    empty = (NOTHING,) * (len(heads) - 2)
+    body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
+    return Table(sweep.title, caption(shared_setting(rows)), heads, body)
+
+
+def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: float | None = None) -> TableCell:
+    """Return the cell of a measure on the test split, with its seeds and steps, and the seeds that are missing."""
+    if not records:
+        return TableCell("", missing=("missing",), paper=paper)
+    value = value_of(measure)
+    values = [found for record in records if (found := value(record)) is not None]
+    cell = runs_cell(records, format_mean(values, SCALES[measure][1]), value, paper).with_statistics()
+    absent = (f"seed {seed} missing" for seed in absent_seeds(records, sweep.axes["seed"]))
+    return replace(cell, missing=(*cell.missing, *absent))
+
+
+def absent_seeds(records: list[RunRecord], seeds: list[str]) -> list[str]:
+    """Return the seeds that no run has."""
+    there = {record.seed for record in records}
+    return [seed for seed in seeds if seed not in there]

@@ -1,0 +1,35 @@
+"""References below the rows of a table: n-gram models, whose scores runs on text log next to their own."""
+
+from gyral.reports.catalogue import Row, Sweep
+from gyral.reports.tables.cells import SCALES, TableCell
+
+
+def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]:
+    """Return the name and the score of each n-gram model of the sweep that a run has logged.
+
+    All runs of a table are on the same text, so the first run with the score stands for all of them.
+    """
+    scale, digits = SCALES[sweep.measure]
+    references = []
+    for order in sweep.ngrams:
+        for record in (record for row in rows for record in row.records):
+            value = (record.results or {}).get(_result_name(sweep, order))
+            if value is not None:
+                cell = TableCell(f"{scale * value:.{digits}f}", runs=((record, scale * value),)).with_statistics()
+                references.append((f"{order}-gram (Witten–Bell)", cell))
+                break
+    return references
+
+
+def reference_footnotes(sweep: Sweep, rows: list[Row]) -> list[str]:
+    """Return a line about the n-gram models of the sweep that no finished run has logged."""
+    results = [record.results for row in rows for record in row.records if record.results]
+    absent = [o for o in sweep.ngrams if not any(_result_name(sweep, o) in found for found in results)]
+    if not absent or not results:
+        return []
+    orders = ",".join(map(str, absent))
+    return [f"No run has scores of n-gram models; to log them, train a row with task.ngrams=[{orders}]."]
+
+
+def _result_name(sweep: Sweep, order: int) -> str:
+    return f"test/ngram_{order}_{sweep.measure}"

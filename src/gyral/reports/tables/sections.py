@@ -1,0 +1,144 @@
+"""Sections of a report: the tables of a sweep or of the runs of a task, and the runs that are missing."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gyral.reports import catalogue
+from gyral.reports.catalogue import Plan, Row, Sweep
+from gyral.reports.tables.cells import (
+    SCALES,
+    Table,
+    loss_ratio_cell,
+    parameters_cell,
+    result_cell,
+    runs_cell,
+)
+from gyral.reports.tables.curves_table import curves_table
+from gyral.reports.tables.labels import caption, label, own_label
+from gyral.reports.tables.lines_table import averages_table, lines_table, mark_footnotes, split_joint_rows
+from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
+from gyral.reports.tables.paper_table import paper_table
+from gyral.reports.tables.references import reference_footnotes
+from gyral.runs.records import RunRecord
+
+UNITS = {"accuracy": "accuracy\nin %", "bits": "bits per\nsymbol", "perplexity": "perplexity"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """The report of one sweep, or of the runs of one task that belong to no sweep.
+
+    Attributes:
+        title: its title.
+        measure: one of `gyral.runs.records.MEASURES`, or "loss".
+        rows: the rows with their runs.
+        labels: the name of each row.
+        tables: its tables.
+        footnotes: lines below the tables.
+        stopped: runs that are not done.
+        absent: number of runs that were not started.
+        commands: commands that start or continue the runs that are missing.
+        sweep: the sweep, None for runs that belong to no sweep.
+    """
+
+    title: str
+    measure: str
+    rows: list[Row]
+    labels: list[str]
+    tables: list[Table]
+    footnotes: list[str] = field(default_factory=list)
+    stopped: list[RunRecord] = field(default_factory=list)
+    absent: int = 0
+    commands: list[str] = field(default_factory=list)
+    sweep: Sweep | None = None
+
+    @property
+    def records(self) -> list[RunRecord]:
+        return [record for row in self.rows for record in row.records]
+
+    @property
+    def shortfall(self) -> str:
+        """The number of runs that are missing or not done, as text; empty if there are none."""
+        return f"Runs missing: {self.absent}, not done: {len(self.stopped)}." if self.stopped or self.absent else ""
+
+
+def describe_stopped(record: RunRecord) -> str:
+    """Return the state, the place and, if it failed, the reason of a run that is not done."""
+    return ": ".join(filter(None, (record.state, record.place, record.reason)))
+
+
+def make_sections(records: list[RunRecord], directory: Path | None, only: str | None = None) -> list[Section]:
+    """Return the sections of a report: one per sweep of conf/sweep, then one per task for the other runs.
+
+    Args:
+        records: the runs.
+        directory: the directory that contains them, None for runs from Weights & Biases.
+        only: the name of a sweep that is shown alone, even without runs.
+    """
+    found, left = [], records
+    for sweep in (catalogue.load(only),) if only else catalogue.named():
+        mine = [record for record in records if record.experiment in sweep.papers]
+        left = [record for record in left if record.experiment not in sweep.papers]
+        if mine or only:
+            found.append(_section_of_sweep(sweep, catalogue.rows_of(sweep, mine), directory))
+    if only:
+        return found
+    plan = catalogue.planned(directory) if directory else Plan()
+    others = [_section_of_task(task, rows, directory, plan) for task, rows in catalogue.rows_of_tasks(left).items()]
+    absent = {*plan.jobs} - {frozenset(record.overrides.values()) for record in left}
+    if others and absent:  # they can be of any task, so they are reported once, in the last section
+        commands = list(dict.fromkeys((plan.command, *others[-1].commands)))
+        others[-1] = replace(others[-1], absent=len(absent), commands=commands)
+    return found + others
+
+
+def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> Section:
+    labels = [label(row, rows) for row in rows]
+    footnotes: list[str] = []
+    if sweep.layout == "table":
+        tables, footnotes = [paper_table(sweep, rows)], reference_footnotes(sweep, rows)
+    elif sweep.layout == "tasks":
+        rows = split_joint_rows(sweep, rows)
+        labels = [own_label(row, rows) for row in rows]
+        tables, footnotes = [averages_table(sweep, rows), lines_table(sweep, rows)], mark_footnotes(rows)
+    else:
+        tables = [curves_table(sweep, rows)]
+    absent, commands = find_missing(sweep, rows, directory)
+    stopped = [record for row in rows for record in row.records if not record.results]
+    return Section(sweep.title, sweep.measure, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
+
+
+def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: Plan) -> Section:
+    """Return the section of runs that belong to no sweep."""
+    names = {name for row in rows for record in row.records for name in record.results or {}}
+    measured = [name for name in SCALES if f"test/{name}" in names]
+    stopped = [record for row in rows for record in row.records if not record.results]
+    jobs = {*plan.jobs}
+    again = (
+        plan.command if frozenset(record.overrides.values()) in jobs else resume_command(record)
+        for record in stopped
+        if is_stopped(record)
+    )
+    commands = list(dict.fromkeys(again)) if directory else []
+    measure = next((name for name in ("bits", "accuracy", "perplexity") if name in measured), "loss")
+    table = _task_table(f"Runs on {task}", rows, measured)
+    labels = [row.name for row in rows]
+    return Section(table.title, measure, rows, labels, [table], stopped=stopped, commands=commands)
+
+
+def _task_table(title: str, rows: list[Row], measured: list[str]) -> Table:
+    """Return the loss and the measures of rows that are named after their overrides."""
+    in_all = [override for override in rows[0].setting if all(override in row.setting for row in rows)]
+    shared = [override for override in in_all if override not in rows[0].name.splitlines()]
+    body = []
+    for row in rows:
+        done = sum(record.results is not None for record in row.records)
+        count = runs_cell(row.records, f"{done} of {len(row.records)}", lambda record: None)
+        cells = [count, result_cell(row.records, "test/loss", 4), loss_ratio_cell(row.records)]
+        for name in measured:
+            scale, digits = SCALES[name]
+            cells.append(result_cell(row.records, f"test/{name}", digits, scale))
+        body.append((row.name, (*cells, parameters_cell(row.records))))
+    columns = (UNITS.get(name, name) for name in measured)
+    heads = ("row", "runs\ndone", "test loss\n(nats)", "loss /\nbaseline", *columns, "parameters")
+    return Table(title, caption(shared), heads, body)

@@ -1,0 +1,223 @@
+"""Run directories: names of their files, loading, creating and resuming runs. Imports no torch: `--help` stays fast."""
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging.handlers import MemoryHandler
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from gyral.core.errors import OptionError
+from gyral.core.files import write_atomically
+from gyral.core.locks import lock_file
+from gyral.runs import legacy
+from gyral.runs.provenance import OVERRIDES, git_commit, read_provenance, write_provenance
+
+log = logging.getLogger(__name__)
+
+# Sections and options that do not change the results of a run. A run may be resumed with other values of them.
+PROCESS_OPTIONS = ("trainer.strategy", "trainer.devices", "trainer.num_nodes")
+NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report", "task.ngrams", *PROCESS_OPTIONS)
+DATA_DIR = "data_dir"  # the location of corpora does not change the results either, in any section
+CONFIG = "config.yaml"
+DONE, FAILED = "DONE", "FAILED"
+LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
+METRICS, EXAMPLES, LOG, LOCK = "metrics.csv", "examples.txt", "train.log", ".lock"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory.
+
+    Attributes:
+        directory: the run directory.
+        config: the run's configuration, resolved.
+        results: the final metrics of a run that is DONE, else None.
+        checkpoint: the last checkpoint, from which training resumes, or None for a fresh start.
+        is_new: whether the records of the run are not written yet.
+    """
+
+    directory: Path
+    config: DictConfig
+    results: dict[str, float] | None = None
+    checkpoint: Path | None = None
+    is_new: bool = False
+
+    @property
+    def name(self) -> str:
+        """The run's name in dashboards: the last three parts of its directory."""
+        return "/".join(self.directory.resolve().parts[-3:])
+
+    @property
+    def identity(self) -> str:
+        """The run's id in Weights & Biases, derived from its directory when it first started."""
+        return str(read_provenance(self.directory)["id"])
+
+    def finish(self, results: dict[str, Any]) -> None:
+        """Mark the run as DONE, with its final metrics."""
+        write_atomically(self.directory / DONE, json.dumps(results, indent=2) + "\n")
+
+
+def load_run(directory: Path) -> Run:
+    """Return the run in a directory.
+
+    Raises:
+        OptionError: the directory is not a run directory.
+    """
+    if not (directory / CONFIG).is_file():
+        raise OptionError("run", directory, f"must be a run directory, one that holds {CONFIG}")
+    config = OmegaConf.load(directory / CONFIG)
+    assert isinstance(config, DictConfig)
+    config = OmegaConf.create(legacy.translate_config(OmegaConf.to_container(config)))
+    results = read_results(directory) if (directory / DONE).is_file() else None
+    checkpoint = directory / LAST_CHECKPOINT
+    return Run(directory, config, results, checkpoint if checkpoint.is_file() else None)
+
+
+def read_results(directory: Path) -> dict[str, float]:
+    """Return the final metrics of a run that is DONE."""
+    results = json.loads((directory / DONE).read_text())
+    assert isinstance(results, dict)
+    return results
+
+
+def resolve(config: DictConfig) -> DictConfig:
+    """Return a copy with every interpolation replaced by its value and without the option `resume`."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)
+    container.pop("resume", None)
+    return OmegaConf.create(container)
+
+
+@contextmanager
+def open_run(config: DictConfig) -> Iterator[Run]:
+    """Open the run directory that Hydra chose for this job, for a new run, one to be resumed, or one that is DONE.
+
+    A lock keeps other processes out of the directory. Records are written by `record_run` only: if the body fails
+    before it, as for a wrong option, the directory of a new run is removed.
+
+    Raises:
+        OptionError: the directory is in use, or holds a run of another configuration.
+    """
+    directory = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        lock = lock_file(directory / LOCK)
+    except BlockingIOError:
+        raise OptionError("hydra.run.dir", directory, "another process is running there") from None
+    with lock:
+        try:
+            run = _existing_run(directory, config) if (directory / CONFIG).is_file() else None
+            yield run or Run(directory, resolve(config), is_new=True)
+        finally:
+            if [path.name for path in directory.iterdir()] == [LOCK]:
+                _remove(directory)
+
+
+@contextmanager
+def record_run(run: Run) -> Iterator[None]:
+    """Write the records and the log of a run that starts or resumes in the body.
+
+    If the body raises an exception, FAILED is written with the traceback. The caller writes DONE by `Run.finish`.
+    """
+    if run.is_new:
+        (run.directory / OVERRIDES).write_text(OmegaConf.to_yaml(HydraConfig.get().overrides.task))
+        write_provenance(run.directory)
+        write_atomically(run.directory / CONFIG, OmegaConf.to_yaml(run.config))
+    (run.directory / FAILED).unlink(missing_ok=True)
+    _open_log(run.directory / LOG)
+    try:
+        yield
+    except Exception:  # any failure, so that reports can show it; the caller still sees the exception
+        (run.directory / FAILED).write_text(traceback.format_exc())
+        raise
+
+
+def _open_log(path: Path) -> None:
+    """Write the log to a file, beginning with the records that conf/train.yaml has had buffered so far."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, MemoryHandler):
+            file = logging.FileHandler(path, delay=True)
+            file.setFormatter(handler.formatter)
+            handler.setTarget(file)
+            handler.close()  # passes the buffered records on
+            root.removeHandler(handler)
+            root.addHandler(file)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory that holds only the lock, and the folders above it that Hydra created for it."""
+    (directory / LOCK).unlink()
+    directory.rmdir()
+    hydra = HydraConfig.get()
+    top = Path(hydra.sweep.dir).resolve() if hydra.mode == RunMode.MULTIRUN else Path.cwd()
+    for folder in directory.parents:
+        if folder == top or not folder.is_relative_to(top):
+            break
+        try:
+            folder.rmdir()
+        except OSError:  # it is not empty
+            break
+
+
+def _existing_run(directory: Path, config: DictConfig) -> Run | None:
+    """Return the run in the directory, or None if it has neither results nor a checkpoint."""
+    run = load_run(directory)
+    if config.resume is not None:
+        extra = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+        if extra:
+            raise OptionError("resume", config.resume, f"uses the run's saved configuration; leave out {extra[0]}")
+    elif run.results is None and run.checkpoint is None:
+        return None
+    else:
+        wanted = resolve(config)
+        saved = legacy.add_defaults(OmegaConf.to_container(run.config), OmegaConf.to_container(wanted))
+        difference = first_difference(identity_of(OmegaConf.create(saved)), identity_of(wanted))
+        if difference:
+            raise OptionError(
+                "hydra.run.dir",
+                directory,
+                f"holds a run of another configuration ({difference}); choose another directory, or resume the run"
+                " with its saved configuration by resume=<directory>",
+            )
+        run = Run(directory, wanted, run.results, run.checkpoint)
+    if run.results is None:
+        saved, current = read_provenance(directory)["git_commit"], git_commit()
+        code = "" if saved == current else f" (started with commit {saved}, now {current})"
+        start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
+        log.info("%s%s", start, code)
+    return run
+
+
+def identity_of(config: DictConfig) -> dict[str, Any]:
+    """Return by flat key the options that determine the results of a run."""
+    values = flatten(OmegaConf.to_container(config))
+    return {
+        key: value
+        for key, value in values
+        if not {key, key.split(".")[0]} & set(NOT_IDENTITY) and key.split(".")[-1] != DATA_DIR
+    }
+
+
+def flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested dictionaries with its dotted key."""
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, node
+
+
+def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """Return the first key in which two flat configurations differ, with both values, or None."""
+    for key in sorted({*saved, *wanted}):
+        if saved.get(key) != wanted.get(key):
+            return f"{key} is {saved.get(key)} there and {wanted.get(key)} here"
+    return None

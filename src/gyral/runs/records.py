@@ -1,0 +1,311 @@
+"""Records of finished and unfinished runs, read from their directories. Imports no torch."""
+
+import csv
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from gyral.config.overrides import program, typed
+from gyral.core.errors import UserError
+from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS
+from gyral.runs.legacy import translate_config, translate_override
+from gyral.runs.metrics_file import read_curves
+from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
+
+MEASURES = ("accuracy", "bits", "perplexity", "rouge1", "rouge2", "rougeL")
+RESULTS = ("test/loss", "test/baseline", "parameters", "steps")  # that a report needs; scores depend on the task
+CURVES = ("train/loss", "val/loss", *(f"val/{measure}" for measure in MEASURES))
+BASELINE = "train/baseline"
+POINTS = 200  # maximum number of points of a thinned curve, without its two ends
+LONGEST_REASON = 240  # characters
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over the course of training, thinned: the minimum and the maximum of each bin of logged points.
+
+    Attributes:
+        steps: numbers of optimizer steps taken.
+        values: finite values, one per step.
+        interval: number of steps before the first point, which is also the number between two points.
+        logged: number of logged points.
+    """
+
+    steps: list[int]
+    values: list[float]
+    interval: int
+    logged: int
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of a run. Unknown fields are empty.
+
+    Attributes:
+        commit: git commit of the code.
+        changed: whether the code had uncommitted changes.
+        command: the command line.
+        identity: the run's id in Weights & Biases.
+        started: date and time.
+        host: name of the machine.
+    """
+
+    commit: str = ""
+    changed: bool = False
+    command: str = ""
+    identity: str = ""
+    started: str = ""
+    host: str = ""
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any], changed: bool) -> "Provenance":
+        """Return the provenance that a run's provenance.json records."""
+        command = [str(word) for word in recorded.get("command") or ()]
+        if len(command) > 1 and command[1].endswith(("src/train.py", "gyral/train.py")):
+            command[:2] = program("train", script=command[1])
+        command = [translate_override(word) for word in command]
+        texts = {name: str(recorded.get(name) or "") for name in ("started", "host")}
+        commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
+        return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **texts)
+
+    @property
+    def code(self) -> str:
+        """The abbreviated commit, with a mark if there were uncommitted changes."""
+        return (self.commit[:10] or "no commit") + (" + uncommitted changes" if self.changed else "")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, as reports show it.
+
+    Attributes:
+        place: the run directory, or the run's address in Weights & Biases.
+        config: the configuration.
+        overrides: the overrides on the command line, unchanged, by key.
+        results: the final metrics, or None if the run is not DONE.
+        reason: the reason of the failure, or None if the run did not fail.
+        running: whether a process on this machine runs it now.
+        steps: optimizer steps taken; if the run is not DONE, the last logged step.
+        curves: those of `CURVES` that were logged.
+        baseline: the loss of a model without memory, or None if it was not logged.
+        provenance: the origin of the run.
+    """
+
+    place: str
+    config: dict[str, Any]
+    overrides: dict[str, str]
+    results: dict[str, float] | None
+    reason: str | None = None
+    running: bool = False
+    steps: int = 0
+    curves: dict[str, Curve] = field(default_factory=dict)
+    baseline: float | None = None
+    provenance: Provenance = Provenance()
+
+    @property
+    def experiment(self) -> str | None:
+        """The run's experiment, as its name in conf/experiment."""
+        return self.overrides.get("experiment", "").partition("=")[2] or None
+
+    @property
+    def seed(self) -> str:
+        return str(self.config["seed"])
+
+    @property
+    def failed(self) -> bool:
+        return self.reason is not None
+
+    @property
+    def state(self) -> str:
+        """The progress of the run in a few words."""
+        if self.results or self.failed:
+            return "DONE" if self.results else "FAILED"
+        return f"{'running' if self.running else 'unfinished'} at step {self.steps:,}"
+
+    @property
+    def cell(self) -> str:
+        return cell_of(self.config)
+
+    @property
+    def task(self) -> str:
+        return task_of(self.config)
+
+
+def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple[list[RunRecord], list[str]]:
+    """Return the records of all runs below a directory, and a line for each run that is unreadable or incomplete.
+
+    Args:
+        directory: where to search, at any depth.
+        known: records that were read before, by place. Those that are DONE are not read again.
+    """
+    records, notes = [], []
+    locks = locked_inodes()
+    for path in run_directories(directory):
+        seen = (known or {}).get(str(path))
+        if seen is not None and seen.results:
+            records.append(seen)
+            continue
+        try:
+            record, own_notes = _read_record(path, locks)
+        except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
+            reason = " ".join((str(error) or type(error).__name__).split())
+            notes.append(f"{path}: cannot be read: {reason[:LONGEST_REASON]}")
+            continue
+        records.append(record)
+        notes += [f"{path}: {note}" for note in own_notes]
+    return records, notes
+
+
+def run_directories(directory: Path) -> Iterator[Path]:
+    """Yield all run directories below a directory, itself included, in order. Run directories are not searched."""
+    for path, folders, files in os.walk(directory):
+        if OVERRIDES in files:
+            folders.clear()
+            yield Path(path)
+        folders.sort()
+
+
+def locked_inodes() -> set[int]:
+    """Return the inodes of all locked files, or an empty set if the system does not list them."""
+    try:
+        return {int(inode) for inode in re.findall(r" \w+:\w+:(\d+) ", Path("/proc/locks").read_text())}
+    except OSError:
+        return set()
+
+
+def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]]:
+    """Return the record of a run, and notes about its unreadable parts."""
+    if not (directory / CONFIG).is_file():
+        raise UserError(f"{CONFIG} is missing")
+    config = translate_config(read_yaml(directory / CONFIG))
+    if not isinstance(config, dict) or config.get("seed") is None:
+        raise UserError(f"{CONFIG} has no seed")
+    given = read_yaml(directory / OVERRIDES)
+    if not isinstance(given, list):
+        raise UserError(f"{OVERRIDES} is not a list")
+    results = _read_results(directory / DONE) if (directory / DONE).is_file() else None
+    curves: dict[str, tuple[list[int], list[float]]] = {}
+    cut_off = False
+    if (directory / METRICS).is_file():  # a run that failed before its first step has logged nothing
+        curves, cut_off = read_curves(directory, (*CURVES, BASELINE))
+    failed = directory / FAILED
+    lock = directory / LOCK
+    running = lock.is_file() and lock.stat().st_ino in locks
+    provenance = _read_provenance(directory)
+    notes = [f"the last line of {METRICS} is cut off and left out"] if cut_off and not running else []
+    notes += [] if provenance else [f"{PROVENANCE} cannot be read: no commit or command is known"]
+    record = RunRecord(
+        str(directory),
+        config,
+        by_key([translate_override(str(override)) for override in given]),
+        results,
+        reason_of(failed.read_text(errors="replace")) if failed.is_file() else None,
+        running,
+        int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
+        {name: thin(*curves[name]) for name in CURVES if curves.get(name, ([], []))[0]},
+        next(iter(curves.get(BASELINE, ([], []))[1]), None),
+        provenance or Provenance(),
+    )
+    return record, notes
+
+
+def by_key(overrides: list[Any]) -> dict[str, str]:
+    """Return command-line overrides by their keys."""
+    return {str(override).lstrip("+~").partition("=")[0]: str(override) for override in overrides}
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file as plain containers.
+
+    Raises:
+        UserError: the file is not YAML.
+    """
+    try:
+        return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the former is fast
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} is not YAML: {error}") from error
+
+
+def _read_results(path: Path) -> dict[str, float]:
+    try:
+        results = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path.name} holds no results: {error}") from error
+    return check_results(path.name, results)
+
+
+def check_results(where: str, results: Any) -> dict[str, float]:
+    """Return the results of a run as numbers, without those that are None.
+
+    Raises:
+        UserError: `results` is not a dictionary, or lacks one of `RESULTS`.
+    """
+    if not isinstance(results, dict):
+        raise UserError(f"{where} holds no results")
+    missing = [name for name in RESULTS if results.get(name) is None]
+    if missing:
+        raise UserError(f"{where} has no {', '.join(missing)}")
+    return {name: float(value) for name, value in results.items() if value is not None}
+
+
+def _read_provenance(directory: Path) -> Provenance | None:
+    """Return the provenance of a run, or None if it is unreadable."""
+    try:
+        recorded = json.loads((directory / PROVENANCE).read_text())
+        return Provenance.of(recorded, (directory / DIFF).is_file())
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def reason_of(text: str) -> str:
+    """Return the last error of a traceback in one line: its type and message."""
+    lines = text.rstrip().splitlines()
+    inside = [index for index, line in enumerate(lines) if line.startswith(("  ", "Traceback"))]
+    last = lines[inside[-1] + 1 :] if inside else lines[-1:]
+    reason = " ".join(" ".join(last).split()) or "no reason was written"
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
+
+
+def thin(steps: list[int], values: list[float], points: int = POINTS) -> Curve:
+    """Return a curve of at most `points` points and its two ends that keeps the extremes of each bin."""
+    kept = [index for index, value in enumerate(values) if math.isfinite(value)]
+    if len(kept) > points:
+        bins = points // 2
+        chosen = {kept[0], kept[-1]}
+        for number in range(bins):
+            part = kept[len(kept) * number // bins : len(kept) * (number + 1) // bins]
+            chosen |= {min(part, key=values.__getitem__), max(part, key=values.__getitem__)}
+        kept = sorted(chosen)
+    return Curve([steps[i] for i in kept], [values[i] for i in kept], steps[0], len(values))
+
+
+def select(config: Any, key: str) -> Any:
+    """Return the value of a dotted key, or None if there is none."""
+    for name in key.split("."):
+        config = config.get(name) if isinstance(config, dict) else None
+    return config
+
+
+def cell_of(config: dict[str, Any]) -> str:
+    """Return the name of a configuration's cell, such as RUM, with those of inner cells, such as FSRNN(LSTM, RUM)."""
+    cell = select(config, "model.cell") or select(config, "model") or {}
+    inner = [cell[part] for part in ("fast", "slow", "cell") if cell.get(part)]
+    names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]
+    return _class_name(cell.get("_target_"), "Cell") + (f"({', '.join(names)})" if names else "")
+
+
+def task_of(config: dict[str, Any]) -> str:
+    """Return the name of a configuration's corpus, or of the task's class, such as recall."""
+    corpus = select(config, "task.corpus.name")
+    return str(corpus or _class_name(select(config, "task._target_"), "Task").lower())
+
+
+def _class_name(target: Any, suffix: str) -> str:
+    return str(target or "unknown").rpartition(".")[2].removesuffix(suffix)

@@ -1,0 +1,84 @@
+"""The run of an Optuna trial: its report to the study. Imports Optuna only in a search."""
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from gyral.core.errors import OptionError
+
+PRUNED = "pruned"  # user attribute of a pruned trial
+
+
+class Reporter:
+    """Reports the metric of a running trial to its study, in the process that trains."""
+
+    def __init__(self) -> None:
+        import optuna
+
+        quiet_optuna()
+        config = HydraConfig.get()
+        sweeper = config.sweeper
+        name = sweeper.study or str(Path(str(config.sweep.dir)))
+        storage = open_storage(sweeper.storage)
+        study = optuna.load_study(
+            study_name=name, storage=storage, pruner=instantiate_optuna(sweeper.pruner, "hydra.sweeper.pruner")
+        )
+        self.trial = optuna.trial.Trial(study, study.trials[config.job.num]._trial_id)
+        self.reported = set(study.trials[config.job.num].intermediate_values)
+
+    def should_prune(self, step: int, value: float) -> bool:
+        """Report a value, and return whether the pruner prunes the trial."""
+        if step not in self.reported and math.isfinite(value):
+            self.reported.add(step)
+            self.trial.report(value, step)
+        prune = self.trial.should_prune()
+        if prune:
+            self.trial.set_user_attr(PRUNED, True)
+        return prune
+
+
+def reporter() -> Reporter | None:
+    """Return the reporter of the trial that this run belongs to, or None if the run is not a trial."""
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return None
+    return Reporter() if "n_trials" in (HydraConfig.get().sweeper or {}) else None
+
+
+def instantiate_optuna(node: DictConfig | None, option: str, **arguments: Any) -> Any:
+    """Instantiate a sampler or pruner; without a node, return the pruner that never prunes.
+
+    Raises:
+        OptionError: the node cannot be instantiated.
+    """
+    import optuna
+
+    if node is None:
+        return optuna.pruners.NopPruner()
+    try:
+        return instantiate(node, **arguments)
+    except Exception as error:
+        reason = " ".join(str(error).split("\n")[0].split())
+        raise OptionError(option, node.get("_target_"), reason) from error
+
+
+def quiet_optuna() -> None:
+    """Silence Optuna's messages; the sweeper logs the same information."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+def open_storage(url: str) -> Any:
+    """Return a storage that several processes can use at the same time."""
+    import optuna
+
+    # seconds to wait for the write of another process
+    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    return optuna.storages.RDBStorage(url, engine_kwargs=options)

@@ -1,0 +1,277 @@
+"""Base classes of the launchers.
+
+Gyral does not use Hydra's launcher plugins. With Hydra's joblib plugin, one worker that the system kills ends the whole
+sweep, and when the sweep is killed, its workers continue to write. Hydra's submitit plugin reports only the first
+failure. Hydra's Ray plugin cannot be installed with current versions of cloudpickle. The launchers here call joblib,
+submitit and Ray directly, and all behave alike: a job that fails, or whose process dies, is reported with the reason,
+and the other jobs continue. Imports no torch, and an engine only if it is chosen.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+import gyral
+from gyral.core.checks import check_integer
+from gyral.core.errors import JobError
+from gyral.core.signals import SIGNALS, Interrupted
+from gyral.runs.directory import DONE, FAILED
+from gyral.runs.legacy import existing_subdirectory
+
+log = logging.getLogger(__name__)
+
+POLL = 0.2  # seconds
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """One job of a sweep, as it is sent to the process that runs it.
+
+    Attributes:
+        number: the job's number, from 0.
+        overrides: the job's overrides.
+        config: the composed configuration, with Hydra's own section.
+        directory: the run directory, absolute.
+        context, function: Hydra's context and task function.
+        command, cwd: command line and working directory of the sweep.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    config: DictConfig
+    directory: Path
+    context: HydraContext
+    function: TaskFunction
+    command: tuple[str, ...]
+    cwd: str
+
+    @property
+    def name(self) -> str:
+        """The run directory, relative to the working directory if it is inside."""
+        return str(self.directory.relative_to(self.cwd) if self.directory.is_relative_to(self.cwd) else self.directory)
+
+
+@dataclass(frozen=True)
+class FinishedJob:
+    """The outcome of a job.
+
+    Attributes:
+        job: the job.
+        value: the job's return value.
+        error: the error of a job that failed, else None.
+        was_done: whether an earlier start of the sweep had finished the job.
+    """
+
+    job: SweepJob
+    value: Any = None
+    error: BaseException | None = None
+    was_done: bool = False
+
+    @classmethod
+    def of(cls, job: SweepJob, returned: JobReturn) -> "FinishedJob":
+        """Return the outcome that Hydra's return object holds."""
+        value = returned._return_value  # the property would print and raise
+        return cls(job, error=value) if returned.status == JobStatus.FAILED else cls(job, value)
+
+
+def execute(job: SweepJob, quiet: bool = False) -> JobReturn:
+    """Run a job in this process; with `quiet`, without any output."""
+    with contextlib.ExitStack() as stack:
+        if quiet:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            stack.callback(logging.disable, logging.root.manager.disable)
+            logging.disable(logging.INFO)
+        setup_globals()
+        return run_job(
+            hydra_context=job.context,
+            task_function=job.function,
+            config=job.config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+            configure_logging=not quiet,
+        )
+
+
+def execute_in_worker(job: SweepJob) -> JobReturn:
+    """Run a job in a worker process. The returned object can be pickled, whatever the job's error is."""
+    os.chdir(job.cwd)
+    sys.argv[:] = job.command
+    importlib.import_module("gyral.config.resolvers")  # registers the resolvers of the configuration
+    returned = execute(job)
+    returned.cfg = returned.hydra_cfg = None
+    if returned.status == JobStatus.FAILED and not isinstance(returned._return_value, JobError):
+        name = type(returned._return_value).__name__
+        returned.return_value = JobError(f"{job.directory}: {name}; see {FAILED} there")
+    return returned
+
+
+def check_n_jobs(n_jobs: Any) -> int | None:
+    """Return a number of simultaneous jobs if it is an integer ≥ 1 or None, else raise `OptionError`."""
+    return None if n_jobs is None else check_integer("hydra.launcher.n_jobs", n_jobs)
+
+
+def add_to_python_path() -> None:
+    """Add the folder of the package gyral to PYTHONPATH, so that workers import it from a checkout."""
+    folder = Path(gyral.__file__).resolve().parents[1]
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(folder) not in paths and folder.name != "site-packages":  # an installed package needs no help
+        paths.append(str(folder))
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+class SweepLauncher(Launcher):
+    """Base class of all launchers. Jobs are composed lazily, one by one, and reported as they end.
+
+    Attributes:
+        in_other_processes: whether jobs run in other processes, so that the sweeper has to report how they ended.
+    """
+
+    in_other_processes = True
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.function, self.config = hydra_context, task_function, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run a batch of jobs for one of Hydra's own sweepers."""
+        returned = {}
+        for finished in self.run(enumerate(job_overrides, initial_job_idx)):
+            status = JobStatus.FAILED if finished.error else JobStatus.COMPLETED
+            value = finished.error or finished.value
+            returned[finished.job.number] = JobReturn(finished.job.overrides, status=status, _return_value=value)
+        return [returned[number] for number in sorted(returned)]
+
+    @abstractmethod
+    def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
+        """Run jobs, given by number and overrides, as capacity allows; yield the outcome of each when it has ended.
+
+        Raises:
+            Interrupted: after Ctrl-C or SIGTERM, as soon as the running jobs have stopped.
+        """
+
+    def compose(self, number: int, overrides: Sequence[str]) -> SweepJob:
+        """Return the job with a number and overrides."""
+        config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = number
+        previous = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)  # interpolations of the run directory read this configuration
+        try:
+            sweep = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
+            subdirectory = existing_subdirectory(sweep, str(config.hydra.sweep.subdir))
+            with read_write(config.hydra):
+                config.hydra.sweep.subdir = subdirectory
+            directory = (sweep / subdirectory).resolve()
+        finally:
+            HydraConfig.instance().cfg = previous
+        command, cwd = tuple(sys.argv), str(Path.cwd())
+        return SweepJob(number, tuple(overrides), config, directory, self.context, self.function, command, cwd)
+
+
+class ParallelLauncher(SweepLauncher):
+    """Base class of the launchers that run jobs in other processes, through an engine such as joblib."""
+
+    def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        setup_globals()
+        jobs = (self.compose(number, overrides) for number, overrides in numbered)
+        running: dict[Any, SweepJob] = {}
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.end)
+            capacity = self.begin()
+            stop_requests = stack.enter_context(self._stopped_by_signals())
+            while True:
+                new: list[SweepJob] = []
+                while (
+                    not stop_requests
+                    and (capacity is None or len(running) + len(new) < capacity)
+                    and (job := next(jobs, None))
+                ):
+                    if (job.directory / DONE).is_file():  # no worker is needed to read its results
+                        yield replace(FinishedJob.of(job, execute(job, quiet=True)), was_done=True)
+                    else:
+                        new.append(job)
+                if new:
+                    running.update(zip(self.submit(new), new, strict=True))
+                if not running:
+                    break
+                for handle in self.wait(list(running)):
+                    job = running.pop(handle)
+                    try:
+                        finished = FinishedJob.of(job, self.result(handle))
+                    except Interrupted:
+                        stop_requests.append(True)
+                    except Exception as error:
+                        if not stop_requests:
+                            yield FinishedJob(job, error=_mark_as_lost(job, error))
+                    else:
+                        yield finished
+            if stop_requests:
+                raise Interrupted
+
+    @contextlib.contextmanager
+    def _stopped_by_signals(self) -> Iterator[list[bool]]:
+        """Forward Ctrl-C and SIGTERM to the jobs; provide a list that has an element for each such signal."""
+        stop_requests: list[bool] = []
+
+        def handle(*_: Any) -> None:
+            stop_requests.append(True)
+            print("\nStopping the jobs after their current step; repeat to stop at once.", file=sys.stderr, flush=True)
+            self.stop()
+
+        previous = {}
+        if threading.current_thread() is threading.main_thread():
+            previous = {number: signal.signal(number, handle) for number in SIGNALS}
+        try:
+            yield stop_requests
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    @abstractmethod
+    def begin(self) -> int | None:
+        """Start the engine; return the maximum number of simultaneous jobs, or None for no limit."""
+
+    @abstractmethod
+    def submit(self, jobs: list[SweepJob]) -> list[Any]:
+        """Submit jobs; return a handle for each."""
+
+    @abstractmethod
+    def wait(self, handles: list[Any]) -> list[Any]:
+        """Wait until at least one job has ended; return the handles of those that have."""
+
+    @abstractmethod
+    def result(self, handle: Any) -> JobReturn:
+        """Return the return value of a job, or raise the error that ended its process."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask the running jobs to stop after their current step; the second call stops them at once."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Release all resources. This is called even if `begin` fails."""
+
+
+def _mark_as_lost(job: SweepJob, error: Exception) -> JobError:
+    """Write FAILED to the run directory of a job whose process died; return the error to report."""
+    reason = " ".join(f"the job's process died: {type(error).__name__}: {error}".split())
+    if "SIGKILL" in reason:
+        reason = "the job's process was killed (SIGKILL); the system does so when memory runs out"
+    if job.directory.is_dir() and not (job.directory / DONE).exists():
+        (job.directory / FAILED).write_text(f"{reason}\n")
+    return JobError(f"{job.directory}: {reason}")

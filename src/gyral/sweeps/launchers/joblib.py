@@ -1,0 +1,131 @@
+"""launcher=joblib: the jobs of a sweep in parallel on this machine."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn
+
+from gyral.core.parallel import available_cores
+from gyral.sweeps.launchers.base import POLL, ParallelLauncher, SweepJob, check_n_jobs, execute_in_worker
+from gyral.sweeps.launchers.gpus import check_gpus_per_job, gpus_of_worker, visible_gpus
+
+PR_SET_PDEATHSIG = 1  # of prctl.h
+
+
+class Worker:
+    """A process that runs one job after another and keeps its imported modules.
+
+    Each worker is an executor of joblib's loky with one process, so that a process that dies ends no other.
+    """
+
+    def __init__(self, number: int, environment: dict[str, str], output: Path) -> None:
+        self.number, self.environment, self.output = number, environment, output
+        self.start()
+
+    def start(self) -> None:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        self.pool = ProcessPoolExecutor(
+            1, initializer=_initialize_worker, initargs=(os.getpid(), self.output), env=self.environment
+        )
+        self.pid = self.pool.submit(os.getpid)
+
+    def submit(self, job: SweepJob) -> Any:
+        return self.pool.submit(execute_in_worker, job)
+
+    def signal(self, number: int) -> None:
+        if self.pid.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid.result(), number)
+        else:
+            self.end(kill=True)
+
+    def end(self, kill: bool = False) -> None:
+        self.pool.shutdown(wait=True, kill_workers=kill)
+
+
+def _initialize_worker(sweep_pid: int, output: Path) -> None:
+    """Initialize a worker: its own session, which Ctrl-C does not reach, and its output redirected to a file.
+
+    The worker ends with the sweep. Otherwise its job would continue to write to a run directory that the next start of
+    the sweep resumes.
+    """
+    os.setsid()
+    with output.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+    def watch() -> None:
+        while os.getppid() == sweep_pid:
+            time.sleep(POLL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    if sys.platform == "linux":  # ends the worker immediately, even in the middle of a long operation
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Joblib(ParallelLauncher):
+    """Runs jobs in parallel on this machine, in persistent processes that divide cores and GPUs among themselves.
+
+    Args:
+        n_jobs: maximum number of simultaneous jobs. None: as many as the GPUs allow; without GPUs, one per core.
+        gpus: GPUs per job, if the machine has any: an integer, or a fraction if several jobs share one.
+    """
+
+    def __init__(self, n_jobs: int | None = None, gpus: float = 1) -> None:
+        self.n_jobs, self.gpus = check_n_jobs(n_jobs), check_gpus_per_job(gpus)
+        self.idle: list[Worker] = []
+        self.workers: dict[Any, Worker] = {}
+
+    def begin(self) -> int:
+        gpus, cores = visible_gpus(), available_cores()
+        n_jobs = self.n_jobs or max(1, int(len(gpus) / self.gpus) if gpus else cores)
+        logs = Path(str(self.config.hydra.sweep.dir), ".workers").resolve()
+        logs.mkdir(parents=True, exist_ok=True)
+        for number in range(n_jobs):
+            environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores // n_jobs)))}
+            if gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus_of_worker(gpus, self.gpus, number))
+            self.idle.append(Worker(number, environment, logs / f"{number}.log"))
+        self.idle.reverse()
+        return n_jobs
+
+    def submit(self, jobs: list[SweepJob]) -> list[Any]:
+        handles = []
+        for job in jobs:
+            worker = self.idle.pop()
+            handles.append(worker.submit(job))
+            self.workers[handles[-1]] = worker
+        return handles
+
+    def wait(self, handles: list[Any]) -> list[Any]:
+        return list(futures.wait(handles, return_when=futures.FIRST_COMPLETED).done)
+
+    def result(self, handle: Any) -> JobReturn:
+        worker = self.workers.pop(handle)
+        self.idle.append(worker)
+        try:
+            return handle.result()
+        except futures.BrokenExecutor:
+            worker.end(kill=True)
+            worker.start()
+            raise
+
+    def stop(self) -> None:
+        for worker in self.workers.values():
+            worker.signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        for worker in self.workers.values():  # busy only if this process fails
+            worker.end(kill=True)
+        for worker in self.idle:
+            worker.end()

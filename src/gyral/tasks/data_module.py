@@ -1,0 +1,100 @@
+"""Lightning data modules with three splits."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningDataModule
+from torch import Tensor
+
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError
+from gyral.data.batching import Batch, Batches, RepeatedBatches, ShuffledBatches, Stream, mix_seed
+from gyral.data.splits import SPLITS
+
+
+class SplitData(LightningDataModule, ABC):
+    """Data in three splits: a stream of batches for training, and one pass in order over the others.
+
+    Attributes:
+        overfit: whether training repeats the first batch of the stream.
+    """
+
+    overfit = False
+
+    @abstractmethod
+    def loader(self, split: str) -> Iterable[Any]:
+        """Return one pass over the batches of a split, in order, for evaluation."""
+
+    @abstractmethod
+    def stream(self) -> Stream[Any]:
+        """Return the training stream, which has `steps()` batches."""
+
+    def steps(self) -> int:
+        """Return the number of batches that the trainer's steps use."""
+        assert self.trainer is not None, "the length of the training stream is the trainer's max_steps"
+        return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+
+    def train_dataloader(self) -> Stream[Any]:
+        stream = self.stream()
+        return RepeatedBatches([next(iter(stream))], self.steps()) if self.overfit else stream
+
+    def val_dataloader(self) -> Iterable[Any]:
+        return self.loader("val")
+
+    def test_dataloader(self) -> Iterable[Any]:
+        return self.loader("test")
+
+
+class GeneratedData(SplitData):
+    """Training, validation and test rows that are drawn once from a seed and kept in memory in compact form.
+
+    Each split has its own random stream, derived from the seed and the name of the split.
+
+    Args:
+        batch_size: sequences per batch.
+        train_size, val_size, test_size: sequences in each split.
+        data_seed: seed of the splits and of the order of the training batches.
+
+    Raises:
+        OptionError: a size is below 1, the seed is below 0, an option has the wrong type, or a batch is larger than
+            the training split.
+    """
+
+    def __init__(self, *, batch_size: int, train_size: int, val_size: int, test_size: int, data_seed: int) -> None:
+        super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.sizes = {
+            "train": check_integer("train_size", train_size),
+            "val": check_integer("val_size", val_size),
+            "test": check_integer("test_size", test_size),
+        }
+        if train_size < batch_size:
+            raise OptionError("batch_size", batch_size, f"must be at most train_size, {train_size}")
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+        self._rows: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """Draw `size` examples as compact rows (size, …)."""
+
+    @abstractmethod
+    def assemble(self, rows: Tensor) -> Batch:
+        """Make a batch from rows that `draw` returned."""
+
+    def rows(self, split: str) -> Tensor:
+        """Return the rows of a split; the first call draws them."""
+        if split not in self._rows:
+            generator = torch.Generator().manual_seed(mix_seed(self.data_seed, split))
+            self._rows[split] = self.draw(self.sizes[split], generator)
+        return self._rows[split]
+
+    def loader(self, split: str) -> Batches:
+        """Return the rows of a split in order, for evaluation."""
+        return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
+
+    def stream(self) -> ShuffledBatches:
+        """Return the training stream, which reads the rows in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=self.steps())

@@ -1,0 +1,62 @@
+"""The optimizer of a task, and the places where its learning-rate schedule steps."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+SchedulerFactory = Callable[..., LRScheduler]
+
+
+class Optimization:
+    """An optimizer with its learning-rate schedule.
+
+    Lightning steps a schedule after each optimizer step. `ReduceLROnPlateau` is the exception: it steps after each
+    validation, in `step_plateau`, which the task calls. If Lightning stepped it, a run that resumes from a checkpoint
+    of that moment would lose the step.
+
+    Args:
+        optimizer: makes the optimizer from the parameters. None: `configure` must not be called.
+        scheduler: makes the schedule from the optimizer. None: the learning rate is constant.
+    """
+
+    def __init__(self, optimizer: OptimizerFactory | None, scheduler: SchedulerFactory | None) -> None:
+        self._make_optimizer = optimizer
+        self._make_scheduler = scheduler
+        self._plateau: ReduceLROnPlateau | None = None
+        self._plateau_state: dict[str, Any] | None = None
+
+    def configure(self, parameters: Iterable[nn.Parameter]) -> Any:
+        """Return what `LightningModule.configure_optimizers` returns."""
+        assert self._make_optimizer is not None, "the task was built without an optimizer"
+        optimizer = self._make_optimizer(parameters)
+        if self._make_scheduler is None:
+            return optimizer
+        scheduler = self._make_scheduler(optimizer)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            self._plateau = scheduler
+            if self._plateau_state is not None:
+                self._plateau.load_state_dict(self._plateau_state)
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def step_plateau(self, monitored: Tensor) -> None:
+        """Step the schedule after a validation, if it is `ReduceLROnPlateau`.
+
+        Args:
+            monitored: value of the monitored metric.
+        """
+        if self._plateau is not None:
+            self._plateau.step(monitored)
+
+    def save(self, checkpoint: dict[str, Any]) -> None:
+        """Add the state that Lightning does not save to a checkpoint."""
+        if self._plateau is not None:
+            checkpoint["plateau"] = self._plateau.state_dict()
+
+    def load(self, checkpoint: dict[str, Any]) -> None:
+        """Load the state that `save` added."""
+        self._plateau_state = checkpoint.get("plateau")

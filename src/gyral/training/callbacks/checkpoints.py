@@ -1,0 +1,122 @@
+"""Writes the last and the best checkpoint."""
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Checkpoint
+
+from gyral.core import collectives
+from gyral.core.checks import check_integer
+from gyral.core.signals import Interrupted, stop
+from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
+from gyral.training.callbacks.finite_guard import NonFiniteError
+
+
+class Checkpoints(Checkpoint):
+    """Writes last.ckpt, from which a run resumes bit-equal, and best.ckpt, chosen by the task's monitored metric.
+
+    Both files are in the folder checkpoints/ of the run directory. The last checkpoint is written every `every` steps,
+    at the end of training, and on Ctrl-C or SIGTERM, which stop the run after the current step (a second signal stops
+    it at once). If a validation is due at the same step, the checkpoint is written after the validation, so that a
+    resumed run neither repeats nor skips it. No checkpoint is written while a parameter is not finite. In a
+    multi-process run the checkpoint has the random state of each process.
+
+    Args:
+        every: number of steps between two checkpoints.
+
+    Attributes:
+        best_score: best value of the monitored metric, None before the first validation.
+    """
+
+    def __init__(self, every: int = 500) -> None:
+        self.every = check_integer("every", every)
+        self.best_score: float | None = None
+        self._saved_step = 0
+        self._random_states: list[dict[str, Any]] = []
+        self._stopping = False
+
+    def state_dict(self) -> dict[str, Any]:
+        numpy_state = np.random.get_state(legacy=False)
+        assert isinstance(numpy_state, dict)
+        numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()  # arrays do not load with weights_only
+        return {
+            "best_score": self.best_score,
+            "random": collectives.all_gather_object(
+                {
+                    "torch": torch.get_rng_state(),
+                    "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+                    "numpy": numpy_state,
+                    "python": random.getstate(),
+                }
+            ),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best_score = state["best_score"]
+        self._random_states = state["random"]
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        stop.deferrable = True
+        states, self._random_states = self._random_states, []
+        if collectives.rank() >= len(states):  # a new run, or a run that had fewer processes
+            return
+        state = states[collectives.rank()]
+        torch.set_rng_state(state["torch"])
+        if state["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["cuda"])
+        state["numpy"]["state"]["key"] = np.array(state["numpy"]["state"]["key"], dtype=np.uint32)
+        np.random.set_state(state["numpy"])
+        version, internal, gauss = state["python"]
+        random.setstate((version, tuple(internal), gauss))
+
+    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, *_: Any) -> None:
+        if not self._is_due(trainer):  # checked first, because `trainer.enable_validation` is slow
+            return
+        interval = trainer.val_check_batch
+        validation_due = trainer.enable_validation and interval is not None and trainer.global_step % interval == 0
+        if not validation_due:
+            self._save_if_due(trainer)
+
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        score = float(trainer.callback_metrics[task.monitor])
+        sign = 1 if task.mode == "max" else -1
+        if not math.isnan(score) and (self.best_score is None or sign * score > sign * self.best_score):
+            self.best_score = score
+            self._save(trainer, BEST_CHECKPOINT)
+        self._save_if_due(trainer)
+
+    def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
+        stop.deferrable = False
+        if trainer.global_step != self._saved_step:
+            self._save_last(trainer)
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        # the signal may reach any of the processes; all of them stop after the same step
+        self._stopping = collectives.any_process(stop.asked)
+        return self._stopping or trainer.global_step % self.every == 0
+
+    def _save_if_due(self, trainer: Trainer) -> None:
+        if self._is_due(trainer):
+            self._save_last(trainer)
+        if self._stopping:
+            raise Interrupted
+
+    def _save_last(self, trainer: Trainer) -> None:
+        self._save(trainer, LAST_CHECKPOINT)
+        self._saved_step = trainer.global_step
+
+    def _save(self, trainer: Trainer, name: str) -> None:
+        for parameter_name, parameter in trainer.lightning_module.named_parameters():
+            if not parameter.isfinite().all():
+                raise NonFiniteError(
+                    f"parameter {parameter_name} is not finite after step {trainer.global_step};"
+                    " the last good checkpoint is kept"
+                )
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / name)

@@ -1,0 +1,66 @@
+"""Records the angles of RUM's rotations."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule, Trainer
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.errors import OptionError, UserError
+from gyral.training.callbacks.after_validation import AfterValidation
+from gyral.training.loggers import MetricsFile
+
+
+class Cosines(AfterValidation):
+    """After each validation, appends to cosines.csv the histogram of cos θ_t on the first batch of the validation.
+
+    The batch is run once more for it. Each row is a validation: `step`, the index of the last optimizer step, from 0,
+    then `BINS` bins of equal width on [−1, 1], named by their centres, each with its share of the time steps of all
+    sequences and of all cells that have `record_cosines`. A resumed run continues the file as it does metrics.csv.
+
+    Raises (at the first validation):
+        OptionError: the backend does not record cosines.
+    """
+
+    FILE = "cosines.csv"
+    BINS = 50
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cells: list[Any] = []
+        self._file: MetricsFile
+
+    def check_task(self, task: LightningModule) -> None:
+        """Check that this callback supports the task's model.
+
+        Raises:
+            UserError: no cell of the model records cosines.
+        """
+        if not recording_cells(task):
+            names = {type(module).__name__ for module in task.modules() if isinstance(module, RecurrentCell)}
+            raise UserError(f"callbacks.cosines: {', '.join(sorted(names))} records no cosines; use it with a RUMCell")
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._cells = recording_cells(task)
+        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
+
+    @torch.no_grad()
+    def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
+        with ExitStack() as stack:
+            recorded = [stack.enter_context(cell.record_cosines()) for cell in self._cells]
+            task(batch)
+        steps = [cosines for cell in recorded for cosines in cell]
+        if not steps:  # the replay of a CUDA graph runs no Python
+            raise OptionError("model.backend", "graph", "does not record cosines; use one of reference, fused, compile")
+        # clamped, because rounding moves some beyond ±1, and histc ignores these
+        counts = torch.cat(steps).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
+        centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
+        shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
+        self._file.log_metrics({f"{centre:.3g}": share for centre, share in shares}, trainer.global_step - 1)
+
+
+def recording_cells(task: LightningModule) -> list[Any]:
+    """Return the cells of a task's model that record cosines."""
+    return [module for module in task.modules() if hasattr(module, "record_cosines")]

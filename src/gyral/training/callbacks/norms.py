@@ -1,0 +1,112 @@
+"""Logs norms of gradients and hidden states."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.errors import UserError
+from gyral.nn.recurrent import Recurrent
+from gyral.training.callbacks.after_validation import AfterValidation
+from gyral.training.loggers import MetricsFile
+
+
+class Norms(AfterValidation):
+    """Logs the norms of figure 6 of Dangovski et al. (TACL 2019), for any model.
+
+    With each logged step: `train/gradient_norm`, the norm of the loss's gradient before clipping, and
+    `train/hidden_norm`, the norm of the last hidden vector, averaged over the batch and over all layers and directions
+    that read the input.
+
+    After each validation, a row of step_gradients.csv: `step`, the index of the last optimizer step, from 0, then
+    `<cell>/<t>`, the norm of the gradient of the loss with respect to the hidden vectors (B, N) of step t, on the first
+    batch of the validation. t counts from 0 in the order in which the cell reads: a cell that reads backwards starts at
+    the end. For this row the batch is run once more, step by step, with any backend. A resumed run continues the file
+    as it does metrics.csv.
+    """
+
+    FILE = "step_gradients.csv"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cells: dict[str, RecurrentCell] = {}
+        self._hidden: list[Tensor] = []
+        self._norms: dict[str, float] = {}
+        self._hooks: list[Any] = []
+        self._file: MetricsFile
+
+    def check_task(self, task: Any) -> None:
+        """Check that this callback supports the task's model.
+
+        Raises:
+            UserError: the state of a cell has no vector.
+        """
+        for name, cell in outer_cells(task.model).items():
+            if not any(leaf.dim() == 2 for leaf in tree_leaves(cell.init_state(1))):
+                raise UserError(f"callbacks.norms: the state of {type(cell).__name__} ({name}) has no vector")
+
+    def on_train_start(self, trainer: Trainer, task: Any) -> None:
+        self._cells = outer_cells(task.model)
+        recurrents = [module for module in task.model.modules() if isinstance(module, Recurrent)]
+        self._hooks = [module.register_forward_hook(self._record_hidden) for module in recurrents]
+        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, task: Any) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _record_hidden(self, module: nn.Module, _: Any, result: tuple[Tensor, Any]) -> None:
+        if module.training:
+            self._hidden = [hidden_of(state).detach() for state in result[1]]
+
+    def on_before_optimizer_step(self, trainer: Trainer, task: Any, optimizer: Optimizer) -> None:
+        if (trainer.global_step + 1) % trainer.log_every_n_steps:
+            return
+        gradients = [parameter.grad for parameter in task.parameters() if parameter.grad is not None]
+        hidden_norms = torch.stack([hidden.float().norm(dim=1).mean() for hidden in self._hidden])
+        self._norms = {
+            "train/gradient_norm": torch.stack(torch._foreach_norm(gradients)).norm().item(),
+            "train/hidden_norm": hidden_norms.mean().item(),
+        }
+
+    def on_train_batch_end(self, trainer: Trainer, task: Any, *_: Any) -> None:
+        if self._norms:
+            task.log_row(self._norms, trainer.global_step - 1)
+            self._norms = {}
+
+    def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
+        # tensors that were created in inference mode cannot be differentiated
+        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
+            batch = tree_map_only(Tensor, torch.clone, batch)
+            recorded = {name: stack.enter_context(cell.record_states()) for name, cell in self._cells.items()}
+            loss = task.loss(task(batch), batch)
+            hidden = {
+                f"{name}/{step}": hidden_of(state)
+                for name, states in recorded.items()
+                for step, state in enumerate(states)
+            }
+            # the gradient is None for a state that the loss does not depend on
+            gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
+        norms = (0.0 if gradient is None else gradient.norm().item() for gradient in gradients)
+        self._file.log_metrics(dict(zip(hidden, norms, strict=True)), trainer.global_step - 1)
+
+
+def outer_cells(model: nn.Module) -> dict[str, RecurrentCell]:
+    """Return the cells of a model by name, without cells that are part of another cell."""
+    cells = {name: module for name, module in model.named_modules() if isinstance(module, RecurrentCell)}
+    return {name: cells[name] for name in cells if not any(name.startswith(f"{cell}.") for cell in cells)}
+
+
+def hidden_of(state: Any) -> Tensor:
+    """Return the hidden vector (B, N) of a state, which is the first of its vectors.
+
+    Raises:
+        StopIteration: the state has no vector.
+    """
+    return next(leaf for leaf in tree_leaves(state) if leaf.dim() == 2)

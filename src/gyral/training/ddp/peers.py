@@ -1,0 +1,167 @@
+"""Starts, watches and ends the other processes of a node."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Pipe, wait
+from pathlib import Path
+
+import torch
+from pytorch_lightning import Trainer
+from torch import distributed
+
+from gyral.core.signals import SIGNALS
+from gyral.runs.directory import FAILED, Run
+from gyral.training.ddp.cluster import ClusterEnvironment
+from gyral.training.ddp.strategy import DDP
+
+# Time limits in seconds: of this process after a peer has ended early, until it is ended; of the message of a failed
+# peer; of the peers to finish after this process.
+GRACE, MESSAGE, FINISH = 15.0, 1.0, 60.0
+READY, FINISHED = "ready", "finished"  # messages of a peer
+
+
+class ProcessError(RuntimeError):
+    """Another process of the run failed."""
+
+
+@contextmanager
+def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
+    """Start the other processes of this node, which execute the body too, if the trainer has more than one process.
+
+    The peers have ended when the context exits, however the body ends, and the environment of this process is restored.
+
+    Raises:
+        ProcessError: a peer failed.
+    """
+    strategy = trainer.strategy
+    if not isinstance(strategy, DDP):
+        yield
+        return
+    environment = strategy.cluster_environment
+    assert isinstance(environment, ClusterEnvironment)
+    peers: list[PeerProcess] = []
+    body_ended = threading.Event()
+    with _restored_process(), tempfile.TemporaryDirectory() as scratch:
+        if run.config.threads is None:
+            torch.set_num_threads(max(1, torch.get_num_threads() // strategy.num_processes))
+        try:
+            for rank in range(1, strategy.num_processes):
+                peers.append(PeerProcess(run, environment.for_peer(rank), scratch))
+            for peer in peers:
+                peer.expect(READY)
+            for peer in peers:
+                threading.Thread(target=_watch, args=(peer, body_ended, run.directory), daemon=True).start()
+            yield
+            for peer in peers:
+                peer.expect(FINISHED, FINISH)
+        except ProcessError:
+            raise
+        except RuntimeError as error:  # torch raises it when another process has ended
+            failure = _first_failure(peers)
+            if failure is None:
+                raise
+            raise ProcessError(failure) from error
+        finally:
+            body_ended.set()
+            with _blocked_signals():
+                for peer in peers:
+                    peer.end()
+
+
+@contextmanager
+def _restored_process() -> Iterator[None]:
+    """Restore the environment and the number of threads, and end the process group."""
+    variables = {name: os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT")}
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        torch.set_num_threads(threads)
+
+
+class PeerProcess:
+    """Another process of this node.
+
+    It is not forked, because torch's and the loggers' threads do not survive a fork. It is not started by
+    multiprocessing, which handles signals during the start and cannot start a process from a worker of joblib.
+    """
+
+    def __init__(self, run: Run, environment: ClusterEnvironment, scratch: str) -> None:
+        self.name = f"process {environment.local_rank()}"
+        self.connection, remote = Pipe(duplex=False)
+        command = [sys.executable, "-c", f"from gyral.training import worker; worker.main({remote.fileno()})"]
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        with _blocked_signals():  # they stay blocked in the new process: the first process decides when all stop
+            self.process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, pass_fds=[remote.fileno()])
+        remote.close()
+        assert self.process.stdin is not None
+        pickle.dump((run, environment, scratch, torch.get_num_threads()), self.process.stdin)
+        self.process.stdin.flush()  # left open: at its end the peer knows that this process has ended
+
+    def expect(self, message: str, seconds: float | None = None) -> None:
+        """Wait for a message.
+
+        Raises:
+            ProcessError: the peer sends another message, ends, or sends none in time.
+        """
+        if not self.connection.poll(seconds):
+            raise ProcessError(f"{self.name} did not end")
+        _, received = self.receive()
+        if received != message:
+            raise ProcessError(received)
+
+    def receive(self) -> tuple[float, str]:
+        """Return the time and the text of the next message; if the peer has ended, 0 and its exit status."""
+        try:
+            time, message = self.connection.recv()
+            return time, message if message in (READY, FINISHED) else f"{self.name}: {message}"
+        except EOFError:
+            return 0.0, f"{self.name} ended with exit status {self.process.wait()}"
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.connection.close()
+
+
+def _first_failure(peers: list[PeerProcess]) -> str | None:
+    """Return the message of the peer that failed first, or None if none failed."""
+    ready = wait([peer.connection for peer in peers], MESSAGE)
+    messages = [peer.receive() for peer in peers if peer.connection in ready]
+    return min((message for message in messages if message[1] not in (READY, FINISHED)), default=(0.0, None))[1]
+
+
+def _watch(peer: PeerProcess, body_ended: threading.Event, directory: Path) -> None:
+    """End this process when a peer has ended early: on GPUs this process would wait for it for many minutes."""
+    peer.process.wait()
+    if not body_ended.wait(GRACE):
+        failure = _first_failure([peer])
+        (directory / FAILED).write_text(f"{failure}\n")
+        print(f"error: {str(failure).splitlines()[0]}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Block Ctrl-C and SIGTERM in this thread; a process that is started in this context has them blocked forever."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)

@@ -1,0 +1,44 @@
+"""Training and final test of a run: what every process of the run executes."""
+
+from typing import Any
+
+from pytorch_lightning import Trainer
+
+from gyral.runs.directory import LAST_CHECKPOINT, Run
+from gyral.tasks.base import SequenceTask
+from gyral.training.callbacks.checkpoints import Checkpoints
+from gyral.training.callbacks.statistics import Statistics, count_parameters, peak_memory
+from gyral.training.checkpoints import choose_checkpoint
+from gyral.training.evaluation import evaluate
+
+
+def fit_and_test(trainer: Trainer, task: SequenceTask, run: Run) -> dict[str, Any]:
+    """Train from the start or from the last checkpoint, test the best checkpoint, and return the final metrics.
+
+    A model without parameters is not trained.
+    """
+    if count_parameters(task):
+        trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
+    else:  # a model without parameters, such as LEAD-3; the checkpoint lets other commands load the run
+        trainer.validate(task, datamodule=task.data, verbose=False)
+        trainer.save_checkpoint(run.directory / LAST_CHECKPOINT)
+    statistics = summarize(trainer)
+    checkpoint = choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
+    metrics = evaluate(trainer, task, "test", checkpoint)
+    trainer.strategy.barrier()  # no process ends while another may still communicate with it
+    return {**metrics, **statistics}
+
+
+def summarize(trainer: Trainer) -> dict[str, float | None]:
+    """Return the best value of the monitored metric, sizes, speed, memory and number of steps after training."""
+    task = trainer.lightning_module
+    callbacks = {type(callback): callback for callback in trainer.callbacks}
+    last = trainer.callback_metrics.get(task.monitor)
+    return {
+        "monitor": callbacks[Checkpoints].best_score if Checkpoints in callbacks else last and last.item(),
+        "parameters": count_parameters(task),
+        "state_size": task.model.state_size(),
+        "seconds_a_step": callbacks[Statistics].seconds if Statistics in callbacks else None,
+        "peak_memory_mb": peak_memory(),
+        "steps": trainer.global_step,
+    }

@@ -1,0 +1,84 @@
+"""The code of the processes that take part in a run but do not write to its directory."""
+
+import logging
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from pytorch_lightning import Trainer
+
+from gyral.core.signals import Interrupted, stop
+from gyral.runs.directory import DONE, LAST_CHECKPOINT, Run, load_run, read_results, resolve
+from gyral.training import build, loop
+from gyral.training.ddp.cluster import ClusterEnvironment
+from gyral.training.ddp.peers import FINISHED, READY, peer_processes
+
+
+def main(connection_number: int) -> None:
+    """Execute a run in a process that `PeerProcess` started, then wait to be ended.
+
+    Args:
+        connection_number: file descriptor of the connection for messages.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())  # the first process logs the same
+    connection = Connection(connection_number, readable=False)
+    run, environment, scratch, threads = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_first_process, daemon=True).start()
+    try:
+        trainer, task = _build(run, scratch, environment)
+        torch.set_num_threads(threads)
+        connection.send((time.monotonic(), READY))
+        loop.fit_and_test(trainer, task, run)
+        message = FINISHED
+    except Interrupted:
+        message = FINISHED
+    except BaseException as error:
+        summary = "".join(traceback.format_exception_only(error)).strip()
+        message = f"{summary}\n{traceback.format_exc()}"
+    connection.send((time.monotonic(), message))
+    if message != FINISHED:
+        os._exit(1)
+    while True:
+        signal.pause()
+
+
+def _end_with_first_process() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def join(config: DictConfig) -> dict[str, Any]:
+    """Execute a run as the first process of another node than the first, and return the final metrics.
+
+    The nodes share the run directory, which must be the same for all of them: set hydra.run.dir.
+    """
+    logging.getLogger().setLevel(logging.ERROR)  # the first process logs the same
+    directory = Path(HydraConfig.get().runtime.output_dir)
+    if config.resume is not None:
+        config = load_run(directory).config
+    last = directory / LAST_CHECKPOINT
+    run = Run(directory, resolve(config), checkpoint=last if last.is_file() else None)
+    if (directory / DONE).is_file():
+        return read_results(directory)
+    with tempfile.TemporaryDirectory() as scratch, stop.on_signals():
+        trainer, task = _build(run, scratch)
+        with peer_processes(trainer, run):
+            return loop.fit_and_test(trainer, task, run)
+
+
+def _build(run: Run, scratch: str, environment: ClusterEnvironment | None = None) -> tuple[Trainer, Any]:
+    """Return trainer and task of a process that does not write to the run directory."""
+    build.configure_process(run.config)
+    task = build.build_task(run.config)
+    return build.build_trainer(run.config, Path(scratch), environment=environment), task

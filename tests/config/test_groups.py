@@ -1,0 +1,90 @@
+"""Choices of the groups: Gyral's own, the cells of networks with several, and those in the user's folder conf/."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from gyral.config.groups import choices, find_config, list_choices
+from tests.helpers.running import compose_config, invoke, spawn
+
+
+@pytest.mark.parametrize("cell", choices("cell"))
+def test_each_side_of_a_network_of_two_takes_any_models_cell_with_its_options(cell: str) -> None:
+    sides = compose_config("model=lead", f"cell@model.decoder={cell}").model
+    assert sides.decoder == OmegaConf.merge(compose_config(f"model={cell}").model.cell, {"hidden_size": 256})
+    assert sides.encoder._target_ == "gyral.cells.lstm.LSTMCell"
+
+
+def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
+    error = invoke("model=lead", "cell@model.decoder=nope", "task=copy").error
+    assert error == f"cell=nope: must be one of {', '.join(choices('cell'))}"
+
+
+def test_private_files_are_no_choices_and_folders_of_choices_are_one_line() -> None:
+    assert not [name for name in choices("model") if name.startswith("_")]
+    lines = list_choices("experiment").splitlines()
+    assert all(line.startswith("experiment: rum_paper/") and line.endswith("}") for line in lines)
+    listed = [
+        f"{folder}{name}" for folder, names in (line[12:-1].split("{") for line in lines) for name in names.split(",")
+    ]
+    assert listed == choices("experiment")
+    assert list_choices("optimizer") == "optimizer: adagrad, adam, adamw, rmsprop, sgd"
+
+
+CELL = """
+from gyral.cells.rnn import RNNCell
+
+class MyCell(RNNCell):
+    pass
+"""
+MODEL = """
+defaults: [_base, _self_]
+cell:
+  _target_: my_cell.MyCell
+  _partial_: true
+  hidden_size: 8
+"""
+TASK = """
+from gyral.tasks.copy import CopyTask
+
+class MyTask(CopyTask):
+    pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a folder with a cell and a task of a user, of two files each."""
+    files = {
+        "my_cell.py": CELL,
+        "conf/model/mine.yaml": MODEL,
+        "my_task.py": TASK,
+        "conf/task/mine.yaml": "defaults: [copy, _self_]\n_target_: my_task.MyTask\n",
+        "conf/train.yaml": "never: read\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_users_folder_adds_choices(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "mine" not in choices("model")
+    monkeypatch.chdir(project)
+    assert {"mine", "rum"} < set(choices("model"))
+    assert find_config("task", "mine") == project / "conf" / "task" / "mine.yaml"
+    assert find_config("task", "copy").parts[-3:] == ("conf", "task", "copy.yaml")
+
+
+def test_a_cell_and_a_task_of_the_user_train(project: Path) -> None:
+    arguments = ("trainer.max_steps=2", "trainer.accelerator=cpu", "task.batch_size=4", "task.train_size=8")
+    outcome = spawn(
+        *("-P", "-m", "gyral", "train", "model=mine", "task=mine", "logger=none", "threads=1", *arguments), cwd=project
+    )
+    assert outcome.status == 0, outcome.err
+    (run,) = (project / "outputs" / "mine" / "mine").iterdir()
+    assert (run / "DONE").is_file()
+    config = (run / "config.yaml").read_text()
+    assert "my_cell.MyCell" in config
+    assert "my_task.MyTask" in config

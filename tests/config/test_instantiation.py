@@ -1,0 +1,87 @@
+"""Objects from sections of the configuration; errors name the option by its whole key, as an object."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from gyral.config.instantiation import Factory, check_section, make
+from gyral.core.checks import check_integer, check_real
+from gyral.core.errors import OptionError, UserError
+
+
+class Inner:
+    def __init__(self, hidden_size: int, rate: float = 0.5) -> None:
+        self.hidden_size = check_integer("hidden_size", hidden_size)
+        self.rate = check_real("rate", rate, below=1)
+
+
+class Outer:
+    def __init__(
+        self, first: Callable[..., Inner], second: Callable[..., Inner], mode: str = "a", size: int = 3, **_: Any
+    ) -> None:
+        self.cells = [first(), second()]
+        if mode not in ("a", "b"):
+            raise ValueError("cannot do that")  # without the names of option and value
+        if size == 99:
+            raise TypeError("never works with these cells")
+        check_integer("second.hidden_size", self.cells[1].hidden_size, maximum=100)
+
+
+HERE = "tests.config.test_instantiation"
+INNER = {"_target_": f"{HERE}.Inner", "_partial_": True, "hidden_size": 4, "rate": 0.5}
+CONFIG = {"net": {"_target_": f"{HERE}.Outer", "first": INNER, "second": INNER}}
+
+
+def build(**options: Any) -> Any:
+    config = OmegaConf.create(CONFIG)
+    for key, value in options.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    return make(config, "net")
+
+
+def test_sections_become_factories_of_their_targets() -> None:
+    outer = build(**{"net.second.hidden_size": 7})
+    assert [cell.hidden_size for cell in outer.cells] == [4, 7]
+    factory = make(OmegaConf.create({"net": INNER}), "net")
+    assert isinstance(factory, Factory)
+    assert factory.keywords == {"hidden_size": 4, "rate": 0.5}
+    assert factory(rate=0.25).rate == 0.25
+    assert make(OmegaConf.create({"net": None}), "net") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("net.second.hidden_size", 0, "must be an integer ≥ 1"),  # not `first`, which has the same options
+        ("net.first.rate", 1.0, "must be a finite number < 1"),
+        ("net.second.rate", float("nan"), "must be a finite number"),
+        ("net.second.rate", "abc", "must be a valid number"),
+        ("net.second.hidden_size", 1.5, "must be a valid integer, got a number with a fractional part"),
+        ("net.second.hidden_size", 101, "must be an integer from 1 to 100"),  # refused by the target that contains it
+        ("net.first.speed", 3, "no such option; allowed: hidden_size, rate"),
+        ("net.mode", "c", "cannot do that"),  # found by a call with the default
+        ("net.first._target_", "no_such_module.Cell", "cannot be imported: No module named 'no_such_module'"),
+    ],
+)
+def test_errors_are_objects_with_the_whole_key(key: str, value: Any, reason: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        build(**{key: value})
+    error = raised.value
+    assert (error.option, str(error.value), error.reason) == (key, str(value), reason)
+    assert str(error) == f"{key}={value}: {reason}"
+
+
+def test_an_error_that_is_due_to_no_single_option_names_the_section() -> None:
+    config = OmegaConf.create(CONFIG)
+    with pytest.raises(UserError, match=r"^net: never works with these cells$"):
+        make(config, "net", size=99)
+
+
+def test_a_section_is_checked_without_building_anything() -> None:
+    config = OmegaConf.create({"callbacks": {"guard": {**INNER, "hidden_size": -5}}})
+    check_section(config.callbacks, "callbacks")  # -5 is an integer; only the constructor refuses it
+    config.callbacks.guard.hidden_size = "many"
+    with pytest.raises(OptionError, match=r"^callbacks\.guard\.hidden_size=many: must be a valid integer"):
+        check_section(config.callbacks, "callbacks")

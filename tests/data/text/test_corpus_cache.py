@@ -1,0 +1,130 @@
+"""The cache of encoded corpora: reuse, damage, concurrent processes, folders that cannot be written."""
+
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gyral.core.errors import OptionError
+from gyral.data.splits import SPLITS
+from gyral.data.text.corpora import load, load_file
+from gyral.data.text.synthetic import synthetic_text
+from gyral.data.vocabulary import Vocabulary
+from tests.data.text.conftest import LETTERS, lengths, write
+
+
+def test_a_file_that_changes_after_it_was_cached_is_refused(letters: Path, data: Path) -> None:
+    load("letters", data)
+    times = letters.stat()
+    write(letters, b"T" + LETTERS[1:])
+    os.utime(letters, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(OptionError, match="sha256"):
+        load("letters", data)
+
+
+def test_the_second_time_nothing_is_encoded(letters: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load("letters", data)
+    monkeypatch.setattr(Vocabulary, "encode", None)
+    second = load("letters", data)
+    assert second.vocabulary.symbols == first.vocabulary.symbols
+    for split in SPLITS:
+        assert isinstance(second.splits[split], np.memmap)
+        assert np.array_equal(first.splits[split], second.splits[split])
+        with pytest.raises(ValueError, match="read-only"):
+            second.splits[split][0] = 1
+
+
+def test_every_option_and_change_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path / "text.txt", "abc " * 100)
+    load = functools.partial(load_file, path, tmp_path)
+    seen = [load(), load(level="byte"), load(val_fraction=0.2), load(test_fraction=0.2), load(minimum_count=3)]
+    write(path, "abd " * 100)
+    seen.append(load())
+    assert len(list((tmp_path / ".cache").glob("*.npy"))) == len(seen)
+    assert [corpus.vocabulary.symbols[3] for corpus in (seen[0], seen[-1])] == ["c", "d"]
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    changed = content[:-1] + bytes([content[-1] ^ 1])
+    path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "changed": changed}[how])
+
+
+@pytest.mark.parametrize("suffix", ["npy", "json"])
+@pytest.mark.parametrize("how", ["empty", "half", "changed"])
+def test_what_is_damaged_is_made_anew(letters: Path, data: Path, suffix: str, how: str) -> None:
+    load("letters", data)
+    (path,) = (data / ".cache").glob(f"*.{suffix}")
+    whole = path.read_bytes()
+    damage(path, how)
+    corpus = load("letters", data)
+    assert corpus.vocabulary.decode(corpus.splits["train"]) == LETTERS.decode()[:396]
+    assert path.read_bytes() == whole
+
+
+def test_a_changed_vocabulary_is_made_anew(letters: Path, data: Path) -> None:
+    load("letters", data)
+    (path,) = (data / ".cache").glob("*.json")
+    saved = json.loads(path.read_text())
+    saved["description"]["vocabulary"]["symbols"].reverse()
+    path.write_text(json.dumps(saved))
+    assert load("letters", data).vocabulary.symbols[0] == " "
+
+
+def load_at_once(path: Path, data: Path, barrier: Barrier) -> None:
+    barrier.wait()
+    assert lengths(load_file(path, data)) == [396, 22, 22]
+
+
+def test_processes_may_encode_at_once(letters: Path, data: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(3)
+    processes = [context.Process(target=load_at_once, args=(letters, data, barrier)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 3
+    assert len(list((data / ".cache").iterdir())) == 2
+
+
+def test_a_protected_or_missing_data_folder_is_left_alone(letters: Path, data: Path, user_cache: Path) -> None:
+    data.chmod(0o555)
+    assert lengths(load("letters", data)) == [396, 22, 22]
+    assert not (data / ".cache").exists()
+    assert len(list(user_cache.iterdir())) == 2
+    load_file(None, data / "nowhere")
+    assert not (data / "nowhere").exists()
+    data.chmod(0o755)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(letters: Path, data: Path, user_cache: Path) -> None:
+    (data / ".cache").write_text("a file")
+    user_cache.parent.mkdir()
+    user_cache.write_text("a file")
+    with pytest.raises(OptionError, match=rf"^data_dir={data}: neither it nor {user_cache} can be written"):
+        load("letters", data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["char", "byte", "word"])
+def test_a_hundred_megabytes_start_in_two_seconds_after_their_first_use(tmp_path: Path, level: str) -> None:
+    text = synthetic_text(10**6)
+    path = write(tmp_path / "large.txt", text * (10**8 // len(text)))
+    start = time.perf_counter()
+    first = load_file(path, tmp_path, level=level)
+    encoding = time.perf_counter() - start
+    start = time.perf_counter()
+    second = load_file(path, tmp_path, level=level)
+    starting = time.perf_counter() - start
+    print(f"{level}: encoded in {encoding:.2f} s, started in {starting:.2f} s")
+    assert starting < 2
+    assert lengths(first) == lengths(second)
+    shutil.rmtree(tmp_path / ".cache")

@@ -1,0 +1,82 @@
+"""Continuations of prompts: exact, reproducible and streamed."""
+
+import re
+from pathlib import Path
+
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from gyral.config.overrides import quote
+from gyral.data.vocabulary import split_words
+from gyral.generation.text import continue_text, start_token
+from gyral.models.prediction import sample
+from tests.generation.conftest import SIZES, Trained
+from tests.helpers.running import build_task
+
+
+def test_text_goes_on_from_the_prompt_and_the_log_is_apart(trained: Trained) -> None:
+    outcome = trained.generate("prompt=the ", "length=30", "temperature=0.8", "top_p=0.9")
+    assert outcome.status == 0
+    assert outcome.out.startswith("the ")
+    assert len(outcome.out.removesuffix("\n")) in (34, 33)  # the last may itself be a line end
+    assert outcome.out.endswith("\n")
+    assert "best checkpoint (step " in outcome.err
+
+
+def test_the_seed_decides_what_is_written(trained: Trained) -> None:
+    first = trained.write("prompt=the ", "length=60", "seed=1")
+    assert trained.write("prompt=the ", "length=60") == first
+    assert trained.write("prompt=the ", "length=60", "seed=2") != first
+    greedy = [trained.write("prompt=the ", "length=60", "temperature=0", f"seed={seed}") for seed in (1, 2)]
+    assert greedy[0] == greedy[1]
+
+
+def test_a_prompt_is_taken_as_it_stands(trained: Trained) -> None:
+    prompt = ' the  "dog" & <mat> !\n '
+    written = trained.write(f"prompt={prompt}", "length=1", "temperature=0")
+    assert written.startswith(prompt)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("a '\"\\${},=[]()\n\t~:é#?")))
+def test_every_text_survives_the_grammar_of_overrides(text: str) -> None:
+    if re.fullmatch(r"'.*'|\".*\"", text, re.DOTALL):
+        return  # quoted for Hydra already
+    value = OverridesParser.create().parse_override(quote(f"prompt={text}")).value()
+    assert OmegaConf.to_container(OmegaConf.create({"prompt": value}), resolve=True) == {"prompt": text}
+
+
+def test_without_a_prompt_a_line_begins(trained: Trained, tmp_path: Path) -> None:
+    task = trained.task
+    line_end = task.data.corpus.vocabulary.index["\n"]
+    first = next(sample(task.model, torch.tensor([line_end]), window=4, temperature=0, top_p=1, seed=1))
+    assert trained.write("length=1", "temperature=0").startswith(task.data.corpus.vocabulary.symbols[first])
+    assert trained.write("prompt=", "length=9") == trained.write("length=9")
+    for text, start in (("ab a" * 50, " "), ("abcb" * 50, "b")):
+        (tmp_path / "text.txt").write_text(text)
+        task = build_task("model=gru", *SIZES, f"task.corpus.path={tmp_path}/text.txt", f"paths.data_dir={tmp_path}")
+        assert task.data.corpus.vocabulary.symbols[start_token(task.data.corpus)] == start
+
+
+def test_words_are_written_with_spaces_between_them(of_words: Trained) -> None:
+    written = of_words.write("prompt=the  cat", "length=40", "seed=3")
+    assert written.startswith("the cat")
+    assert "  " not in written
+    assert " \n" not in written
+    words = split_words(written)
+    assert 42 <= len(words) <= 43  # with the end of the last line
+    assert set(words) <= set(of_words.task.data.corpus.vocabulary.symbols)
+
+
+def test_bytes_are_written_as_characters_as_soon_as_they_are_whole(of_bytes: Trained) -> None:
+    task = of_bytes.task
+    pieces = list(continue_text(task, prompt="über –", length=300, temperature=2.0, seed=1))
+    assert pieces[0] == "über –"
+    assert len(pieces) == 302
+    written = "".join(pieces)
+    assert "�" in written  # at this temperature some characters are broken
+    assert set(written) & set("üïé–")
+    assert of_bytes.write("prompt=über –", "length=300", "temperature=2.0").rstrip("\n") == written.rstrip("\n")

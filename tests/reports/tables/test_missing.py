@@ -1,0 +1,69 @@
+"""Missing runs, and the commands that run them."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from gyral.reports import catalogue
+from tests.helpers.written import TABLE1, report_of, write_run
+
+
+def test_runs_that_are_not_done_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    failed = write_run(tmp_path, f"{TABLE1}/gru", seed=2)
+    (failed / "FAILED").write_text("Traceback …\n  …\nNonFiniteError: step 8\n")
+    stopped = write_run(tmp_path, f"{TABLE1}/lstm")
+    early = write_run(tmp_path, f"{TABLE1}/lstm", length=50, seed=2)
+    (early / "metrics.csv").unlink()
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 FAILED"
+    assert cells["LSTM"][0] == "seed 1 unfinished at step 40 seed 2 missing"
+    assert cells["LSTM"][2] == "seed 2 unfinished at step 0 seed 1 missing"
+    for line in (
+        f"FAILED: {failed}: NonFiniteError: step 8",
+        f"unfinished at step 40: {stopped}",
+        f"unfinished at step 0: {early}",
+    ):
+        assert f"{line}\n" in printed
+    assert "Runs missing: 48, not done: 3." in printed
+
+
+def test_a_complete_sweep_needs_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = catalogue.load("rum_paper_table1")
+    for experiment, length, seed in itertools.product(*sweep.axes.values()):
+        write_run(catalogue.DIRECTORY / sweep.name, experiment, length=int(length), seed=int(seed), accuracy=0.5)
+    cells, printed = report_of(Path("rum_paper_table1"))
+    assert all(cells[name][0] == "50.0 ± 0.0 seeds 1, 2 100,000 steps" for name in cells)
+    assert "gyral.train" not in printed
+
+
+def test_what_is_missing_in_a_sweep_is_all_that_its_command_runs(tmp_path: Path) -> None:
+    sweep = catalogue.load("rum_paper_table1")
+    for experiment, length, seed in itertools.product(*sweep.axes.values()):
+        if experiment != f"{TABLE1}/gru" or (length, seed) == ("30", "1"):
+            write_run(tmp_path, experiment, length=int(length), seed=int(seed), accuracy=0.5)
+    (tmp_path / "own" / "gru").mkdir(parents=True)
+    stopped = write_run(tmp_path, f"{TABLE1}/gru", length=50, seed=2)
+    stopped.rename(tmp_path / "own" / "gru" / "seed=2,task.length=50")  # as the sweep names it in its folder, own
+    printed = report_of(tmp_path)[1]
+    given = f"experiment={TABLE1}/gru logger=none '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}/own"
+    expected = f"Runs missing: 2, not done: 1. To run them: python -m src.train sweep=rum_paper_table1 {given}\n"
+    assert expected in printed
+    assert "resume=" not in printed
+
+
+def test_the_rest_of_a_multirun_is_told_with_its_command(tmp_path: Path) -> None:
+    given = ["model=gru,lstm", "optimizer.lr=0.1,1e-3", "task.delay=3", "~callbacks.progress_bar"]
+    written = write_run(tmp_path, "none", accuracy=0.5)
+    job = ["model=gru", "optimizer.lr=0.1", "task.delay=3", "~callbacks.progress_bar=null"]
+    (written / "overrides.yaml").write_text(OmegaConf.to_yaml(job))
+    sweeper = {"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper", "params": None}
+    overrides = {"task": given, "hydra": [f"hydra.sweep.dir={tmp_path}", "hydra.mode=MULTIRUN"]}
+    multirun = {"hydra": {"overrides": overrides, "sweeper": sweeper}}
+    (tmp_path / "multirun.yaml").write_text(OmegaConf.to_yaml(multirun))
+    command = f"model=gru,lstm optimizer.lr=0.1,1e-3 task.delay=3 '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}"
+    expected = f"Runs missing: 3, not done: 0. To run them: python -m src.train -m {command}\n"
+    assert expected in report_of(tmp_path)[1]

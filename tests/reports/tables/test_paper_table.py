@@ -1,0 +1,58 @@
+"""Tables of measures beside published values."""
+
+import math
+from pathlib import Path
+
+from gyral.reports import catalogue
+from tests.helpers.written import TABLE1, report_of, write_run
+
+
+def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Path) -> None:
+    for seed, accuracy in ((1, 0.20), (2, 0.23)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+    write_run(tmp_path, f"{TABLE1}/gru", length=50, accuracy=0.1751)
+    for seed, steps in ((1, 9_000), (2, 8_000)):
+        write_run(tmp_path, f"{TABLE1}/rum_lambda1", seed=seed, accuracy=0.9995, steps=steps)
+    cells, printed = report_of(tmp_path)
+    # the deviation of two values is their distance over √2: 3 / 1.414
+    assert cells["GRU"] == [
+        "21.5 ± 2.1 seeds 1, 2 100,000 steps",
+        "21.5",
+        "17.5 seed 1 100,000 steps seed 2 missing",
+        "17.6",
+        "12,030 12,050",
+        "14k",
+    ]
+    assert cells["RUM λ = 1, η none"][:2] == ["100.0 ± 0.0 seeds 1, 2 8,000 to 9,000 steps", "100.0"]
+    assert cells["WeiNet"] == ["missing", "100.0", "missing", "100.0", "–", "22k"]
+    assert cells["uRNN (not in the paper)"] == ["missing", "–", "missing", "–", "–", "–"]
+    assert list(cells) == [paper["row"] for paper in catalogue.load("rum_paper_table1").papers.values()]
+    assert "Runs missing: 47, not done: 0." in printed
+    given = "logger=none '~callbacks.progress_bar'"
+    assert f"python -m src.train sweep=rum_paper_table1 {given} hydra.sweep.dir={tmp_path}\n" in printed
+
+
+def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    short = "+trainer.limit=300"
+    write_run(tmp_path, f"{TABLE1}/gru", short, "threads=1", accuracy=0.1, steps=300)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "10.0 seed 1 300 steps seed 2 missing"
+    assert f"all with {short}" in " ".join(printed.split())
+    # a job's directory is named after all that was given
+    assert f"sweep=rum_paper_table1 {short} logger=none threads=1 '~callbacks.progress_bar' hydra" in printed
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.3)
+    write_run(tmp_path, f"{TABLE1}/gru", length=4, accuracy=0.4)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][:6:2] == [
+        "30.0 seed 1 100,000 steps seed 2 missing",
+        "missing",
+        "40.0 seed 1 100,000 steps seed 2 missing",
+    ]
+    assert cells[f"GRU {short}"][0] == "10.0 seed 1 300 steps seed 2 missing"
+    assert "all with" not in printed
+
+
+def test_results_that_are_not_finite_have_a_mean(tmp_path: Path) -> None:
+    for seed, accuracy in ((1, math.nan), (2, 0.5)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+    assert report_of(tmp_path)[0]["GRU"][0].startswith("nan ± nan")

@@ -1,0 +1,31 @@
+"""The printed report of a directory."""
+
+from pathlib import Path
+
+import pytest
+
+from gyral.reports import catalogue
+from tests.helpers.running import invoke
+from tests.helpers.written import FIG4, TABLE1, drawn, write_run
+
+
+def test_a_directory_with_rows_of_several_sweeps_gives_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, f"{FIG4}/lstm")
+    write_run(tmp_path, f"{TABLE1}/lstm")
+    drawn(monkeypatch)
+    out = invoke(f"sweep={tmp_path}", entry="report").out
+    for name in ("rum_paper_fig4", "rum_paper_table1"):
+        assert catalogue.load(name).title in out
+
+
+def test_runs_are_listed_on_demand_and_a_commit_that_is_not_the_code_is_marked(tmp_path: Path) -> None:
+    clean = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    changed = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.25)
+    (changed / "git.diff").write_text("+")
+    outcome = invoke(f"sweep={tmp_path}", "runs=true", entry="report")
+    assert f"GRU: seed 1, DONE, {clean}, commit ac466c4a76, W&B 0f22b828c43a, 2026-11-21" in outcome.out
+    assert f"GRU: seed 2, DONE, {changed}, commit ac466c4a76 + uncommitted changes, W&B" in outcome.out
+    assert outcome.out.count("    python -m src.train -m seed=1,2 '~callbacks.progress_bar'\n") == 2
+    assert str(clean) not in invoke(f"sweep={tmp_path}", entry="report").out

@@ -1,0 +1,97 @@
+"""Dashboards of Weights & Biases, without a server."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gyral.reports import catalogue, wandb_dashboards
+from tests.helpers.running import invoke
+
+interface = pytest.importorskip("wandb_workspaces.reports.v2.interface")
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Answer the one question that a report asks the server, which id the project has; no key is at hand."""
+    monkeypatch.setattr(interface, "_get_api", lambda: None)
+    monkeypatch.setattr(interface, "execute_graphql", lambda *_, **__: {"project": {"internalId": "1"}})
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def spec_of(model: Any) -> dict[str, Any]:
+    return json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def test_the_workspace_groups_curves_by_cell_and_task_and_shows_the_system() -> None:
+    spec = spec_of(wandb_dashboards.make_workspace("entity", "gyral")._to_model())
+    panels = {
+        section["name"]: [panel["config"] for panel in section["panels"]]
+        for section in spec["spec"]["section"]["panelBankConfig"]["sections"]
+    }
+    assert {panel["groupBy"] for panel in panels["Learning curves by cell"]} == {"cell_name.value"}
+    assert {panel["groupBy"] for panel in panels["Learning curves by task"]} == {"task_name.value"}
+    assert ["val/accuracy"] in [panel["metrics"] for panel in panels["Learning curves by cell"]]
+    sizes = panels["Parameters against score"]
+    assert {panel["xAxis"] for panel in sizes} == {"config:parameters.value"}
+    assert "summary:test/bits" in [panel["yAxis"] for panel in sizes]
+    assert any(panel["metrics"][0].startswith("system/gpu") for panel in panels["System"])
+
+
+@pytest.mark.parametrize("name", [sweep.name for sweep in catalogue.named()])
+def test_every_table_has_a_report_of_its_own_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = catalogue.load(name)
+    spec = spec_of(wandb_dashboards.make_report("entity", "gyral", sweep)._to_model().spec)
+    text = json.dumps(spec, ensure_ascii=False)
+    for experiment, paper in sweep.papers.items():
+        assert f'"{experiment}"' in text
+        assert paper["row"] in text
+    grids = [block for block in spec["blocks"] if block["type"] == "panel-grid"]
+    assert len(grids) == 3
+    for grid in grids:
+        places = [tuple(panel["layout"].values()) for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]]
+        assert len(set(places)) == len(places), "panels lie on one another"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "project=gyral: needs a key of Weights & Biases: set WANDB_API_KEY, or run `wandb login`"),
+        (["sweep=nothing"], "sweep=nothing: must be one of "),
+        (["projects=x"], "projects: no such option; allowed: sweep, project, entity"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], expected: str) -> None:
+    assert invoke(*arguments, entry="dashboard").error.startswith(expected)
+
+
+def test_without_the_package_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
+    error = invoke(entry="dashboard").error
+    assert error == "wandb-workspaces is not installed: pip install 'gyral[dashboard]'"
+
+
+def test_what_was_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Saved:
+        def __init__(self, name: str) -> None:
+            self.url = f"saved {name}"
+
+        def save(self) -> None:
+            self.url += " once"
+
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setattr(wandb_dashboards, "make_workspace", lambda entity, project: Saved(f"{entity}/{project}"))
+    monkeypatch.setattr(wandb_dashboards, "make_report", lambda entity, project, sweep: Saved(sweep.name))
+    assert invoke("entity=me", entry="dashboard").out.splitlines() == [
+        "saved me/gyral once",
+        *(f"saved {sweep.name} once" for sweep in catalogue.named()),
+    ]
+
+
+def test_help_says_what_it_needs() -> None:
+    assert "wandb-workspaces" in invoke("--help", entry="dashboard").out

@@ -1,0 +1,108 @@
+"""Records of runs, also of broken and unfinished ones."""
+
+import fcntl
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from gyral.runs import records
+from tests.helpers.written import TABLE1, report_of, write_run
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DONE", '{"test/accuracy": 0.'),
+        ("DONE", '{"test/accuracy": 0.5}'),
+        ("config.yaml", ""),
+        ("config.yaml", "seed: [1"),
+        ("config.yaml", None),
+        ("overrides.yaml", "{"),
+        ("overrides.yaml", ""),
+        ("metrics.csv", "step,train/loss\nx,y\n"),
+        ("metrics.csv", "\0\0,\0\n1,2\n"),
+        ("DONE", ""),
+        ("DONE", "[]"),
+    ],
+)
+def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    broken = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.75)
+    (broken / name).unlink()
+    if text is not None:
+        (broken / name).write_text(text)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert re.search(rf"^{re.escape(str(broken))}: cannot be read: \S", printed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", ["[", "[]", None])
+def test_numbers_without_provenance_are_told(tmp_path: Path, text: str | None) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    (written / "provenance.json").unlink()
+    if text is not None:
+        (written / "provenance.json").write_text(text)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert f"{written}: provenance.json cannot be read: no commit or command is known\n" in printed
+
+
+def test_what_lies_in_a_run_directory_is_no_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    files = run / "wandb" / "offline-run-1" / "files"
+    files.mkdir(parents=True)
+    (files / "config.yaml").write_text("wandb_version: 1\n")
+    _, printed = report_of(tmp_path)
+    assert "cannot be read" not in printed
+
+
+def write_failure(directory: Path, row: str, *lines: str) -> Path:
+    """Write a run that ended with a traceback of these last lines."""
+    failed = write_run(directory, f"{TABLE1}/{row}")
+    traceback = ["Traceback (most recent call last):", '  File "src/train.py", line 9, in train', "    raise", *lines]
+    (failed / "FAILED").write_text("\n".join(traceback) + "\n")
+    return failed
+
+
+def test_failures_are_told_with_their_reasons(tmp_path: Path) -> None:
+    memory = "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: 720000000000 bytes."
+    reasons = {
+        "gru": ("gyral.config.instantiation.LocatedError: model.cell.zoneout=7: must be below 1",),
+        "lstm": ("gyral.training.callbacks.NonFiniteError: step 2: the loss is nan",),
+        "goru": (memory, "Error code 12 (Cannot allocate memory)"),
+    }
+    failed = {row: write_failure(tmp_path, row, *lines) for row, lines in reasons.items()}
+    printed = report_of(tmp_path)[1]
+    for row, lines in reasons.items():
+        assert f"FAILED: {failed[row]}: {' '.join(lines)}\n" in printed
+
+
+def test_a_run_that_a_process_is_at_is_running(tmp_path: Path) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru")
+    with (written / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        running = records.read(tmp_path)[0][0].state
+        assert ("resume=" in report_of(tmp_path)[1]) is not Path("/proc/locks").exists(), "it is left alone"
+    assert running == ("running at step 40" if Path("/proc/locks").exists() else "unfinished at step 40")
+    assert records.read(tmp_path)[0][0].state == "unfinished at step 40"
+
+
+@pytest.mark.parametrize("text", ["step,train/loss\n4,0.5\n9,0.12", "step,train/loss\n4,0.5\n9"])
+def test_metrics_that_are_half_written_count_up_to_the_last_whole_line(tmp_path: Path, text: str) -> None:
+    written = write_run(tmp_path, f"{TABLE1}/gru", losses=text)
+    [job], told = records.read(tmp_path)
+    assert (job.curves["train/loss"].steps, job.curves["train/loss"].values) == ([5], [0.5])
+    assert told == [f"{written}: the last line of metrics.csv is cut off and left out"]
+
+
+def test_a_thinned_curve_keeps_its_extremes_and_ends() -> None:
+    values = [math.sin(step) for step in range(1000)]
+    values[500], values[700], values[800] = 7.0, -7.0, math.nan
+    curve = records.thin(list(range(1000)), values, points=100)
+    assert len(curve.steps) <= 102
+    assert (curve.steps[0], curve.steps[-1]) == (0, 999)
+    assert (max(curve.values), min(curve.values)) == (7.0, -7.0)
+    assert all(values[step] == value for step, value in zip(curve.steps, curve.values, strict=True))
+    assert curve.logged == 1000

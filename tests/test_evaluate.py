@@ -1,0 +1,66 @@
+"""Evaluation gives the numbers that training ended with."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+from gyral.runs.metrics_file import read_metrics
+from tests.helpers.running import (
+    SMALL_COPY,
+    Outcome,
+    invoke,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose best checkpoint is not its last one."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    # with the highest loss as the best the first validation wins
+    learning = ["optimizer=adam", "optimizer.lr=0.05", "task.monitor=val/loss", "task.mode=max"]
+    outcome = invoke(*SMALL_COPY, "model=gru", *learning, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return directory
+
+
+def table(outcome: Outcome) -> dict[str, str]:
+    """Return the rows of a printed table."""
+    assert outcome.status == 0, outcome.err
+    return dict(re.findall(r"│ (\S.*?) +│ (.*?) +│", outcome.out))
+
+
+@pytest.mark.parametrize("checkpoint", ["best", None])
+def test_evaluation_gives_the_numbers_that_training_ended_with(run: Path, checkpoint: str | None) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    choice = [f"checkpoint={checkpoint}"] if checkpoint else []
+    printed = table(invoke(f"run={run}", "split=test", *choice, entry="evaluate"))
+    results = json.loads((run / "DONE").read_text())
+    names = ("test/loss", "test/accuracy", "test/sequence_accuracy", "test/baseline")
+    assert {name: float(printed[name]) for name in names} == pytest.approx({n: results[n] for n in names}, abs=1e-6)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_other_splits_and_checkpoints_have_numbers_of_their_own(run: Path) -> None:
+    scores = {
+        (split, checkpoint): table(
+            invoke(f"run={run}", f"split={split}", f"checkpoint={checkpoint}", entry="evaluate")
+        )[f"{split}/loss"]
+        for split, checkpoint in (("test", "best"), ("val", "best"), ("train", "best"), ("val", "last"))
+    }
+    assert len(set(scores.values())) == 4
+    steps, values = read_metrics(run, "val/loss")
+    assert float(scores["val", "last"]) == pytest.approx(values[-1], abs=1e-6)
+    assert float(scores["val", "best"]) == pytest.approx(max(values), abs=1e-6)
+    assert steps == [8, 16, 24]
+
+
+def test_losses_are_drawn(run: Path) -> None:
+    picture = image.imread(run / "loss.png")
+    height, width, _ = picture.shape
+    assert height > 300
+    assert width > 500
+    colours = {tuple(pixel) for pixel in (picture[:, :, :3] * 255).astype(int).reshape(-1, 3)[::3]}
+    assert len(colours) > 20, "nothing but paper"

@@ -1,0 +1,58 @@
+"""The command `gyral`: its help and tab completion."""
+
+import subprocess
+
+import pytest
+
+from gyral import __main__ as program
+from tests.helpers.running import as_a_process, choices, spawn
+
+
+def complete(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the words that tab completion offers at the end of a line."""
+    monkeypatch.setenv("COMP_LINE", line)
+    with as_a_process(["/bin/gyral", "-sc", "query=bash"]) as (out, _):
+        program.main()
+    return out.getvalue().split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered", "absent"),
+    [
+        ("gyral tr", ["train", "fetch"], ["model="]),
+        ("gyral train model=r", [f"model={name}" for name in choices("model")], ["model=_base"]),
+        (
+            "gyral train experiment=rum_paper/t",
+            ["experiment=rum_paper/table1/gru"],
+            ["experiment=rum_paper/table1/_protocol"],
+        ),
+        ("gyral train trainer.max", ["trainer.max_steps="], []),
+        ("gyral train w", ["weights="], ["wandb="]),
+        ("gyral evaluate ", ["run=", "split="], ["model=", "task="]),
+        ("gyral fetch p", [], ["model="]),
+    ],
+)
+def test_tab_completion(line: str, offered: list[str], absent: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = complete(line, monkeypatch)
+    assert set(offered) <= set(words)
+    assert not set(absent) & set(words)
+
+
+def test_tab_completion_is_installed_for_the_command() -> None:
+    with as_a_process(["/bin/gyral", "-sc", "install=bash"]) as (out, _):
+        program.main()
+    assert out.getvalue().rstrip().endswith("-F hydra_bash_completion gyral")
+    subprocess.run(["bash", "-n"], input=out.getvalue(), text=True, check=True)
+
+
+def test_help_lists_the_commands_without_importing_them() -> None:
+    code = "import sys; from gyral.__main__ import main; main(); print({'hydra', 'torch'} & set(sys.modules))"
+    outcome = spawn("-c", code)
+    assert all(f"\n  {name} " in outcome.out for name in program.COMMANDS)
+    assert 'eval "$(gyral -sc install=bash)"' in outcome.out
+    assert outcome.out.endswith("set()\n")
+
+
+def test_an_unknown_command_is_one_line() -> None:
+    outcome = spawn("-m", "gyral", "trian")
+    assert outcome.error == f"trian: must be one of {', '.join(program.COMMANDS)}"

@@ -1,0 +1,69 @@
+"""The command report."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.running import choices, invoke, spawn
+from tests.helpers.written import TABLE1, write_run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "sweep=<nothing>: must be one of {SWEEPS}, or a directory that contains runs"),
+        (["sweep=nothing"], "sweep=nothing: must be one of {SWEEPS}, or a directory"),
+        (
+            ["sweep=rum_paper_fig4"],
+            "sweep=rum_paper_fig4: has not run yet; start it with: python -m src.train sweep=rum_paper_fig4",
+        ),
+        (["sweep={}"], "sweep={}: contains no run"),
+        (["figure=nothing"], "figure=nothing: must be one of target_kernel, "),
+        (["figure=target_kernel"], "run=<nothing>: figure=target_kernel needs a run directory"),
+        (["figure=target_kernel", "run={}"], "run={}: must be a run directory, one that holds config.yaml"),
+        (["run={}"], "run={}: needs figure=<name>, the figure to draw from the run"),
+        (["sweep={}", "save=table.pdf"], "save=table.pdf: must end in one of .html, .md, .tex, .csv"),
+        (["sweep={}", "watch=2"], "watch=2: must be true or false"),
+        (["sweep=wandb:gyral"], "sweep=wandb:gyral: must be wandb:<entity>/<project>"),
+        (["sweeps=1"], "sweeps: no such option; allowed: sweep, save, runs, watch, figure, run"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = invoke(*(argument.format(tmp_path) for argument in arguments), entry="report").error
+    assert error.startswith(expected.format(tmp_path, SWEEPS=", ".join(choices("sweep"))))
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "gyral.reports.figures.drawing.draw", lambda *arguments: asked.append(arguments) or "picture.png"
+    )
+    assert invoke("figure=cosines", f"run={tmp_path}", entry="report").out == "picture.png\n"
+    assert invoke("figure=derivatives", entry="report").status == 0
+    assert asked == [("cosines", tmp_path), ("derivatives", None)]
+
+
+def test_a_report_of_a_sweep_needs_no_torch(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    script = f"""
+import sys
+from gyral import report
+from gyral.config import command_line as cli
+sys.argv = ["src/report.py", "sweep={tmp_path}"]
+cli.main(report.report, "_report/report")
+print([name for name in ("torch", "pytorch_lightning", "wandb") if name in sys.modules])
+"""
+    outcome = spawn("-c", script)
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.endswith("\n[]\n")
+
+
+def test_help_shows_what_can_be_asked_for() -> None:
+    out = invoke("--help", entry="report").out
+    assert "python -m src.report sweep=rum_paper_table1" in out
+    assert "figure: null" in out

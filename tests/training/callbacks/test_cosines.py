@@ -1,0 +1,152 @@
+"""Recording cosines: complete, resumable, without effect on training."""
+
+import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gyral.core.errors import OptionError
+from gyral.reports.figures.cosines import read_cosines
+from gyral.runs.directory import Run, load_run
+from gyral.tasks.base import SequenceTask
+from gyral.training import build
+from gyral.training.callbacks import Cosines
+from tests.helpers.running import (
+    SMALL_RECALL,
+    assert_same_run,
+    invoke,
+    load_last,
+)
+from tests.reports.figures.conftest import RUM, train
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose cosines were recorded, after steps 8, 16 and 24; its best checkpoint is not its last."""
+    with_cosines = (*RUM, "callbacks=cosines", "task.monitor=val/loss", "task.mode=max")
+    return train(tmp_path_factory.mktemp("runs") / "run", *with_cosines)
+
+
+@pytest.fixture
+def run(directory: Path) -> Run:
+    return load_run(directory)
+
+
+def rows_of(directory: Path) -> list[dict[str, str]]:
+    with (directory / "cosines.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_recording_changes_no_bit_of_the_training(directory: Path, tmp_path: Path) -> None:
+    assert_same_run(train(tmp_path / "run", *RUM, "task.monitor=val/loss", "task.mode=max"), directory)
+
+
+def test_a_row_of_shares_is_recorded_at_each_validation(directory: Path) -> None:
+    rows = rows_of(directory)
+    assert [row.pop("step") for row in rows] == ["7", "15", "23"]
+    assert list(map(float, rows[0])) == pytest.approx(np.linspace(-0.98, 0.98, 50))
+    for row in rows:
+        assert sum(map(float, row.values())) == pytest.approx(1, abs=1e-12)
+
+
+def test_the_shares_agree_with_cosines_recomputed_from_a_checkpoint(directory: Path, run: Run) -> None:
+    run.config.model.backend = "reference"
+    task = build.build_task(run.config)
+    task.load_state_dict(load_last(directory)["state_dict"])
+    task.eval()
+    recurrent = task.model.recurrent
+    with torch.no_grad(), recurrent.cells[0].record_cosines() as cosines:
+        task(next(iter(task.data.loader("val"))))
+    total = torch.stack(cosines).numel()
+    assert total == 8 * 7  # sequences, steps of four characters, two marks and the query
+    counts, _ = np.histogram(torch.stack(cosines).clamp(-1, 1).numpy(), bins=50, range=(-1, 1))
+    _, _, shares = read_cosines(directory)
+    difference = np.abs(shares * total - counts).sum(axis=1)
+    assert difference[-1] <= 2  # rounding may put one on the other side of a bin's edge
+    assert difference[0] > 10
+
+
+@pytest.mark.parametrize("every", [3, 8])  # the last checkpoint lies before the row at step 16, or after it
+def test_a_continued_run_holds_every_row_once(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    arguments = [argument for argument in RUM if "checkpoints.every" not in argument]
+    arguments += ["callbacks=cosines", "task.monitor=val/loss", "task.mode=max", f"callbacks.checkpoints.every={every}"]
+    step = SequenceTask.training_step
+
+    def fail_late(self: Any, batch: Any, index: int) -> Tensor:
+        if self.global_step == 17:
+            raise MemoryError
+        return step(self, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SequenceTask, "training_step", fail_late)
+        assert invoke(*arguments, f"hydra.run.dir={tmp_path}").status == 1
+    with (tmp_path / "cosines.csv").open("a") as file:
+        file.write("23,0.1,0.")  # cut off by a crash
+    assert len(read_cosines(tmp_path)[0]) == 2
+    train(tmp_path, *arguments)
+    assert (tmp_path / "cosines.csv").read_text() == (directory / "cosines.csv").read_text()
+
+
+class Turning(nn.Module):
+    """Stands in for a task whose model has two cells that record given cosines."""
+
+    def __init__(self, *cosines: Tensor) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(TurningCell(given) for given in cosines)
+
+    def forward(self, batch: Any) -> None:
+        for cell in self.cells:
+            if cell.recorded is not None:
+                cell.recorded += [cell.given]
+
+
+class TurningCell(nn.Module):
+    def __init__(self, given: Tensor) -> None:
+        super().__init__()
+        self.given, self.recorded = given, None
+
+    @contextmanager
+    def record_cosines(self) -> Iterator[list[Tensor]]:
+        self.recorded = []
+        yield self.recorded
+        self.recorded = None
+
+
+def record(task: nn.Module, directory: Path) -> None:
+    """Take the part of a validation that records."""
+    callback, state = Cosines(), SimpleNamespace(fn="fit")
+    trainer: Any = SimpleNamespace(state=state, global_step=0, default_root_dir=directory)
+    callback.on_train_start(trainer, task)
+    callback.on_validation_batch_start(trainer, task, "batch", 0)
+    trainer.global_step = 5
+    callback.on_validation_end(trainer, task)
+
+
+def test_any_cell_that_records_is_counted_and_rounding_beyond_one_is_not_lost(tmp_path: Path) -> None:
+    record(Turning(torch.tensor([1.0000001, -1.0000001]), torch.tensor([0.5, 0.51])), tmp_path)
+    [row] = rows_of(tmp_path)
+    assert {name: value for name, value in row.items() if float(value)} == {
+        "step": "4",
+        "-0.98": "0.25",
+        "0.5": "0.5",
+        "0.98": "0.25",
+    }
+    assert len(row) == 51
+
+
+def test_a_model_that_records_nothing_is_told(tmp_path: Path) -> None:
+    told = invoke(*SMALL_RECALL, "model=lstm", "callbacks=cosines", f"hydra.run.dir={tmp_path}/run").error
+    assert told == "callbacks.cosines: LSTMCell records no cosines; use it with a RUMCell"
+    silent = Turning(torch.ones(2))
+    silent.forward = lambda batch: None  # type: ignore[method-assign]
+    with pytest.raises(OptionError, match=r"^model\.backend=graph: does not record cosines; use one of ref"):
+        record(silent, tmp_path)

@@ -1,0 +1,211 @@
+"""Runs end at a threshold or without improvement, also when they are killed and resumed."""
+
+import csv
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gyral.core.errors import OptionError
+from gyral.training.callbacks import (
+    EarlyStopping,
+)
+from tests.helpers import killing
+from tests.helpers.recorder import Recorder
+from tests.helpers.running import (
+    SMALL_RECALL,
+    assert_same_run,
+    invoke,
+    load_last,
+)
+
+
+def started(callback: EarlyStopping, task: Any) -> tuple[EarlyStopping, Recorder]:
+    """Return a callback after the start of training, and its trainer."""
+    trainer = Recorder(task)
+    callback.setup(trainer, task, "fit")
+    return callback, trainer
+
+
+@pytest.mark.parametrize(
+    ("mode", "at", "score", "solved"),
+    [
+        ("max", 0.5, 0.5, True),
+        ("max", 0.5, 0.4, False),
+        ("min", 0.5, 0.4, True),
+        ("min", 0.5, 0.6, False),
+        ("max", 0.5, float("nan"), False),
+        ("min", 0.5, float("nan"), False),
+        ("max", 0.999, 0.999, True),  # in single precision 0.999 is larger, 0.1 as well, 0.7 is smaller
+        ("min", 0.7, 0.7, True),
+        ("max", None, 1.0, False),
+    ],
+)
+def test_a_run_is_solved_by_the_tasks_metric_and_mode(
+    task: Any, mode: str, at: float | None, score: float, solved: bool
+) -> None:
+    task.mode = mode
+    callback, trainer = started(EarlyStopping(stopping_threshold=at), task)
+    trainer.callback_metrics[task.monitor] = torch.tensor(score)
+    callback.on_validation_end(trainer, task)
+    assert trainer.should_stop is callback.stopped is solved
+
+
+def test_a_validation_outside_of_training_ends_nothing(task: Any) -> None:
+    callback, trainer = started(EarlyStopping(stopping_threshold=0.0), task)
+    trainer.callback_metrics[task.monitor] = torch.tensor(0.5)
+    trainer.state.fn = "validate"
+    callback.on_validation_end(trainer, task)
+    assert not callback.stopped
+    trainer.state.fn = "fit"
+    callback.on_validation_end(trainer, task)
+    assert callback.stopped
+
+
+@pytest.mark.parametrize("at", ["much", float("inf"), True])
+def test_what_solves_a_task_is_a_number(at: Any) -> None:
+    with pytest.raises(OptionError, match=f"stopping_threshold={at}: must be a finite number"):
+        EarlyStopping(stopping_threshold=at)
+
+
+# validated after every 8 of 24 steps
+SOLVED = (
+    *SMALL_RECALL,
+    "model=rum",
+    "model.cell.zoneout=0.2",
+    "optimizer=adam",
+    "optimizer.lr=0.02",
+    "task.monitor=val/loss",
+    "task.mode=min",
+    "callbacks.checkpoints.every=4",
+)
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run that is solved at the second of its three validations, and its arguments."""
+    directory = tmp_path_factory.mktemp("runs")
+    assert invoke(*SOLVED, f"hydra.run.dir={directory / 'whole'}").status == 0
+    with (directory / "whole" / "metrics.csv").open(newline="") as file:
+        first, second, third = [float(row["val/loss"]) for row in csv.DictReader(file) if row["val/loss"]]
+    assert first > second > third
+    arguments = [*SOLVED, f"callbacks.early_stopping.stopping_threshold={second + 1e-4 * (first - second)}"]
+    outcome = invoke(*arguments, f"hydra.run.dir={directory / 'solved'}")
+    assert outcome.status == 0, outcome.err
+    assert "Stopped early after step 16: val/loss is " in outcome.err
+    return directory / "solved", arguments
+
+
+def test_a_solved_run_ends_tested_and_done(solved: tuple[Path, list[str]]) -> None:
+    directory, _ = solved
+    results = json.loads((directory / "DONE").read_text())
+    assert results["steps"] == load_last(directory)["global_step"] == 16
+    assert "test/accuracy" in results
+    assert torch.load(directory / "checkpoints" / "best.ckpt", weights_only=True)["global_step"] == 16
+    with (directory / "metrics.csv").open(newline="") as file:
+        assert max(int(row["step"]) for row in csv.DictReader(file)) == 16, "a row of the test and none after it"
+
+
+@pytest.mark.parametrize(
+    ("point", "step"),
+    [
+        ("before_step", 10),
+        ("before_replace", 16),  # solved, but not in a checkpoint yet
+        ("after_replace", 16),  # solved, the checkpoint is the validation's own
+        ("in_test", 16),
+    ],
+)
+def test_a_killed_run_is_solved_at_the_same_step(
+    solved: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
+) -> None:
+    """A copy of the directory made at some moment is what a kill at that moment leaves."""
+    directory, arguments = solved
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    def copy_once() -> None:
+        if not killed.exists():
+            shutil.copytree(whole, killed)
+
+    with monkeypatch.context() as context:
+        killing.arm(point, step, act=copy_once, patch=context.setattr)
+        assert invoke(*arguments, f"hydra.run.dir={whole}").status == 0
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert json.loads((killed / "DONE").read_text())["steps"] == 16
+    assert_same_run(directory, killed)
+
+
+@pytest.mark.parametrize(
+    ("mode", "scores", "stopped_at"),
+    [
+        ("max", [0.1, 0.3, 0.2, 0.3], 3),  # as good as the best is not better
+        ("max", [0.1, 0.3, 0.2, 0.4, 0.3, 0.2], 5),
+        ("min", [0.3, 0.2, 0.3, 0.1, 0.0], None),
+        ("max", [math.nan, 0.1, math.nan, math.nan], 3),
+        ("min", [math.nan, math.nan, 0.1], 1),
+    ],
+)
+def test_a_run_ends_once_it_gets_no_better(
+    task: Any, mode: str, scores: list[float], stopped_at: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    task.mode = mode
+    callback, trainer = started(EarlyStopping(patience=2), task)
+    for index, score in enumerate(scores):
+        trainer.callback_metrics[task.monitor] = torch.tensor(score)
+        # the state goes through a checkpoint between two validations
+        state = callback.state_dict()
+        callback, _ = started(EarlyStopping(patience=2), task)
+        callback.load_state_dict(state)
+        callback.on_validation_end(trainer, task)
+        assert trainer.should_stop is callback.stopped is (index == stopped_at)
+        if trainer.should_stop:
+            break
+    resumed = Recorder(task)
+    callback.on_train_start(resumed, task)
+    assert resumed.should_stop is (stopped_at is not None)
+
+
+def test_no_patience_ends_no_run_and_neither_does_an_evaluation(task: Any) -> None:
+    for options, fn in (({}, "fit"), ({"patience": 1}, "validate")):
+        callback, trainer = started(EarlyStopping(**options), task)
+        trainer.callback_metrics[task.monitor] = torch.tensor(0.5)
+        trainer.state.fn = fn
+        for _ in range(3):
+            callback.on_validation_end(trainer, task)
+        assert not callback.stopped
+    with pytest.raises(OptionError, match=r"^patience=0: must be an integer"):
+        EarlyStopping(patience=0)
+
+
+# nothing is learned, so that the second of three validations is not better than the first
+STALLED = (*SMALL_RECALL, "model=gru", "optimizer.lr=1e-9", "callbacks=early_stopping")
+
+
+STALLED = (*STALLED, "callbacks.early_stopping.patience=1", "callbacks.checkpoints.every=4")
+
+
+@pytest.mark.parametrize(
+    ("point", "step"), [("before_step", 10), ("before_replace", 16), ("after_replace", 16), ("in_test", 16)]
+)
+def test_a_killed_run_stops_early_at_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    def copy_once() -> None:
+        if not killed.exists():
+            shutil.copytree(whole, killed)
+
+    with monkeypatch.context() as context:
+        killing.arm(point, step, act=copy_once, patch=context.setattr)
+        outcome = invoke(*STALLED, f"hydra.run.dir={whole}")
+    assert outcome.status == 0, outcome.err
+    assert "Stopped early after step 16: val/accuracy has not improved in 1 validations (best: " in outcome.err
+    assert json.loads((whole / "DONE").read_text())["steps"] == load_last(whole)["global_step"] == 16
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, killed)

@@ -1,0 +1,151 @@
+"""Norms along training and of every step's gradient: against autograd and finite differences, resumed, drawn."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gyral.core.errors import OptionError
+from gyral.reports.figures.drawing import draw
+from gyral.reports.figures.norms import norms, read_step_gradients
+from gyral.runs.directory import load_run
+from gyral.runs.metrics_file import read_metrics
+from gyral.training import build
+from gyral.training.callbacks import Norms
+from tests.helpers.running import SMALL_RECALL, SMALL_TEXT, SUMMARIES, invoke, load_last, read_rows
+
+RUN = (*SMALL_RECALL, "model=rum", "optimizer=adam", "callbacks=norms", "callbacks.checkpoints.every=8")
+
+
+def train(directory: Path, *arguments: str) -> Path:
+    outcome = invoke(*arguments, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return directory
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("runs") / "run", *RUN)
+
+
+def without_norms(directory: Path) -> list[dict[str, str]]:
+    rows = [
+        {name: value for name, value in row.items() if value and "_norm" not in name} for row in read_rows(directory)
+    ]
+    return [row for row in rows if len(row) > 1]
+
+
+def test_recording_changes_no_bit_of_the_training(directory: Path, tmp_path: Path) -> None:
+    plain = train(tmp_path / "run", *(word for word in RUN if word != "callbacks=norms"))
+    assert without_norms(plain) == without_norms(directory)
+    for name, weight in load_last(plain)["state_dict"].items():
+        assert torch.equal(weight, load_last(directory)["state_dict"][name])
+
+
+def test_both_norms_are_logged_with_each_logged_step(directory: Path) -> None:
+    logged = [row["step"] for row in read_rows(directory) if row["train/loss"]]
+    assert [row["step"] for row in read_rows(directory) if row["train/gradient_norm"]] == logged
+    assert all(float(row["train/hidden_norm"]) > 0 for row in read_rows(directory) if row["train/hidden_norm"])
+
+
+def test_the_gradient_at_a_step_is_what_moving_its_hidden_state_costs(directory: Path) -> None:
+    run = load_run(directory)
+    task = build.build_task(run.config).double()
+    task.load_state_dict({name: value.double() for name, value in load_last(directory)["state_dict"].items()})
+    [cell] = task.model.recurrent.cells
+    batch = next(iter(task.data.loader("val")))
+    direction = torch.randn(len(batch.inputs), cell.hidden_size, dtype=torch.float64)
+    take, moved_at = type(cell).step, 5
+
+    def loss(shift: float) -> Tensor:
+        count = 0
+
+        def moved(*given: Tensor) -> tuple[Tensor, object]:
+            nonlocal count
+            output, state = take(cell, *given)
+            count += 1
+            if count - 1 == moved_at:
+                state = state._replace(hidden=state.hidden + shift * direction)
+                output = state.hidden
+            return output, state
+
+        cell.step = moved
+        with cell.record_states():
+            return task.loss(task(batch), batch)
+
+    slope = ((loss(1e-5) - loss(-1e-5)) / 2e-5).item()
+    del cell.step
+    with cell.record_states() as states:
+        measured = task.loss(task(batch), batch)
+    [gradient] = torch.autograd.grad(measured, [states[moved_at].hidden])
+    assert slope == pytest.approx((gradient * direction).sum().item(), rel=1e-6)
+    # it is what was recorded, in single precision, after the last step
+    steps, gradients = read_step_gradients(directory)
+    assert steps == [8, 16, 24]
+    [values] = gradients.values()
+    assert values.shape == (3, batch.inputs.shape[1])
+    assert values[-1, moved_at] == pytest.approx(gradient.norm().item(), rel=1e-4)
+
+
+def test_a_continued_run_holds_every_row_once(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        step = build.SequenceTask.training_step
+
+        def fail_late(self: build.SequenceTask, batch: object, index: int) -> Tensor:
+            if self.global_step == 17:
+                raise MemoryError
+            return step(self, batch, index)
+
+        patch.setattr(build.SequenceTask, "training_step", fail_late)
+        assert invoke(*RUN, f"hydra.run.dir={tmp_path}").status == 1
+    train(tmp_path, *RUN)
+    assert (tmp_path / Norms.FILE).read_text() == (directory / Norms.FILE).read_text()
+
+
+@pytest.mark.parametrize("task", ["text", "summaries"])
+def test_every_cell_that_reads_or_writes_has_its_steps(task: str, tmp_path: Path) -> None:
+    if task == "text":
+        options: tuple[str, ...] = (*SMALL_TEXT, "model=fs_lstm", "model.num_layers=2")
+        cells = {"recurrent.cells.0", "recurrent.cells.1"}
+    else:
+        options, cells = SUMMARIES, {"encoder.cells.0", "encoder.cells.1", "decoder.cell"}
+    train(tmp_path, *options, "callbacks=norms", "trainer.max_steps=8")
+    _, gradients = read_step_gradients(tmp_path)
+    assert set(gradients) == cells
+    for values in gradients.values():
+        assert np.nansum(values) > 0
+
+
+def test_the_figure_has_two_curves_and_a_panel_a_cell(directory: Path, tmp_path: Path) -> None:
+    figure = norms(load_run(directory))
+    above = figure.axes[:2]
+    for axes, name in zip(above, ("train/gradient_norm", "train/hidden_norm"), strict=True):
+        steps, values = read_metrics(directory, name)
+        assert axes.lines[0].get_xdata().tolist() == steps
+        assert axes.lines[0].get_ydata().tolist() == values
+    [panel] = figure.axes[2:]
+    assert [line.get_label() for line in panel.lines] == ["after 8", "after 16", "after 24"]
+    with (directory / Norms.FILE).open(newline="") as file:
+        _, first, *_ = csv.reader(file)
+    assert panel.lines[0].get_ydata().tolist() == list(map(float, first[1:]))
+    assert draw("norms", directory).is_file()
+
+
+def test_a_run_that_recorded_none_is_told_how_to(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text((directory / "config.yaml").read_text())
+    with pytest.raises(OptionError, match=r"has no step_gradients\.csv, which is recorded by .* callbacks=norms$"):
+        draw("norms", tmp_path)
+    (tmp_path / Norms.FILE).write_text("step\n")
+    with pytest.raises(OptionError, match=r"stopped before its first validation; step_gradients\.csv is empty$"):
+        draw("norms", tmp_path)
+
+
+def test_a_gradient_that_vanished_is_not_drawn(tmp_path: Path) -> None:
+    (tmp_path / Norms.FILE).write_text("step,cell/0,cell/1\n7,0.0,2.0\n")
+    _, gradients = read_step_gradients(tmp_path)
+    assert math.isnan(gradients["cell"][0, 0])
+    assert gradients["cell"][0, 1] == 2
