@@ -168,8 +168,6 @@ def test_tokens_are_dropped_wherever_they_stand() -> None:
 
 
 def test_a_readout_cannot_be_tied() -> None:
-    with pytest.raises(
-        OptionError, match=r"^tied=True: must be false, because the model has no head at each step "
-    ):
+    with pytest.raises(OptionError, match=r"^tied=True: must be false, because the model has no head at each step "):
         SequenceModel(gru, OUT, OUT, readout=LastStep, embedding_size=H, tied=True)
     assert isinstance(SequenceModel(gru, OUT, OUT, embedding_size=H, tied=True).head, nn.Linear)

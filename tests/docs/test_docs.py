@@ -1,0 +1,220 @@
+"""The code blocks of README.md and docs/ work.
+
+Each page is followed from top to bottom in a directory of its own, as a reader would: files are written, Python is
+executed, commands are run. Training is shortened to two steps on little data, and a sweep to one job. A block after
+`<!-- needs: … -->` requires a cluster, a key, the network or files: its commands are composed instead. A command in
+`<!-- setup: … -->` prepares what a page assumes.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from gyral.config.groups import choices
+from gyral.data.catalogue import CATALOGUE
+from gyral.reports import catalogue
+from gyral.reports.figures.drawing import NAMES
+from tests.helpers.running import CONF, ROOT, compose_config, invoke
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SHORT = {
+    "trainer.max_steps": 2,
+    "trainer.val_check_interval": 1,
+    "trainer.log_every_n_steps": 1,
+    "trainer.limit_val_batches": 1,
+    "trainer.limit_test_batches": 1,
+    "task.batch_size": 8,
+    "task.train_size": 16,
+    "task.val_size": 8,
+    "task.test_size": 8,
+    "task.window": 20,
+    "task.warm_up": 5,
+    "task.eval_batch_size": 8,
+    "task.article_length": 12,
+    "task.summary_length": 8,
+    "task.decoded": 2,
+    "model.cell.hidden_size": 8,
+    "model.encoder.hidden_size": 8,
+    "model.decoder.hidden_size": 8,
+    "model.embedding_size": 8,
+}
+ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
+SLOW_FIGURES = ("loss_plane",)
+OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "python -m benchmarks.")
+
+
+class Block(NamedTuple):
+    """A code block: its language, its text, what it needs that a test does not have, and the file that it is."""
+
+    language: str
+    text: str
+    needs: str | None
+    file: str | None
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Yield the code blocks of a page, and its setup commands as blocks."""
+    pattern = r"<!-- setup: (?P<setup>.*?) -->|(?P<before>[^\n]*\n)?\n?```(?P<language>\w+)\n(?P<text>.*?)```"
+    for found in re.finditer(pattern, page.read_text(), re.DOTALL):
+        if found["setup"]:
+            yield Block("bash", found["setup"], None, None)
+            continue
+        before = (found["before"] or "").strip()
+        needs = re.fullmatch(r"<!-- needs: (.*) -->", before)
+        file = re.fullmatch(r"`([\w./]+\.(?:py|yaml))`:", before)
+        yield Block(found["language"], found["text"], needs[1] if needs else None, file[1] if file else None)
+
+
+def commands_of(block: Block) -> list[str]:
+    return [line for line in block.text.splitlines() if line.strip()]
+
+
+def first_values(word: str) -> str:
+    """Return an override with the first of several values."""
+    key, equals, value = word.partition("=")
+    return word if any(sign in value for sign in "[]()'\"") else f"{key}{equals}{value.split(',')[0]}"
+
+
+def composable(words: list[str]) -> list[str]:
+    """Return the overrides of a command that stand for one job."""
+    overrides = [first_values(word) for word in words if not word.startswith("-")]
+    chosen = next((word.partition("=")[2] for word in overrides if word.startswith("sweep=")), None)
+    if chosen in {sweep.name for sweep in catalogue.named()}:
+        sweep = catalogue.load(chosen)
+        given = {word.partition("=")[0] for word in overrides}
+        overrides += [f"{key}={values[0]}" for key, values in sweep.axes.items() if key not in given]
+    return overrides
+
+
+def shortened(words: list[str], config: Any) -> list[str]:
+    """Return the words of a training command with settings that make it short."""
+    switches = [word for word in words if word.startswith("-")]
+    overrides = [word for word in composable(words) if not word.startswith(("launcher=", "hydra.launcher."))]
+    present = [key for key in SHORT if OmegaConf.select(config, key) is not None]
+    tune = ["hydra.sweeper.n_trials=1", *TUNED] if "sweep=tune" in overrides else []
+    hidden = [] if tune else [f"{key}={SHORT[key]}" for key in present]
+    trained = tune and [f"{key}={SHORT[key]}" for key in present if "hidden_size" not in key]
+    return [*switches, *overrides, *ALWAYS, *hidden, *trained, *tune]
+
+
+TUNED = ("optimizer.lr=0.001,0.002", "model.cell.hidden_size=8")
+
+
+def run_train(words: list[str], needs: str | None) -> None:
+    if "--help" in words:
+        assert "python -m src.train" in invoke("--help").out
+        return
+    if any(word.startswith("resume=") for word in words):
+        assert invoke(*words).status == 0
+        return
+    overrides = composable(words)
+    if needs is not None and not (Path.cwd() / "conf").is_dir() and "files" in needs:
+        return  # the page's own files are not in the search path of compose_config
+    config = compose_config(*(word for word in overrides if not word.startswith("hydra.")))
+    if needs is not None or "trainer=ddp" in words:
+        return
+    outcome = invoke(*shortened(words, config))
+    if outcome.status and re.search(r"does not exist; .* downloads it|no such file", outcome.err):
+        return  # the corpus is not on this machine
+    assert outcome.status == 0, outcome.err
+
+
+def run_report(words: list[str]) -> None:
+    options = dict(word.partition("=")[::2] for word in words)
+    assert set(options) <= set(OmegaConf.load(CONF / "_report" / "report.yaml"))
+    if "figure" in options:
+        assert options["figure"] in NAMES
+        if options["figure"] in SLOW_FIGURES or ("run" in options and not Path(options["run"]).is_dir()):
+            return
+    elif options["sweep"] in choices("sweep"):
+        if not Path("outputs/sweep", options["sweep"]).is_dir():
+            return
+    elif not Path(options["sweep"]).is_dir():
+        return
+    outcome = invoke(*(word for word in words if word != "watch=true"), entry="report")
+    assert outcome.status == 0, outcome.err
+
+
+def run_generate(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = dict(word.partition("=")[::2] for word in words)
+    assert set(options) <= set(OmegaConf.load(CONF / "generate.yaml"))
+    if not (Path(options["run"]) / "config.yaml").is_file():
+        return
+    given = re.search(r"<<< (.*)$", command)
+    text = subprocess.run(["bash", "-c", f"printf '%s\\n' {given[1]}"], capture_output=True).stdout if given else b""
+    with Path("standard_input").open("wb+") as file:
+        file.write(text)
+        file.seek(0)
+        monkeypatch.setattr(sys, "stdin", file and open(file.name, encoding="utf-8"))
+    outcome = invoke(*words, entry="generate")
+    assert outcome.status == 0, outcome.err
+
+
+def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a line of a shell, or check it as far as can be without what it needs."""
+    if command.startswith(OTHER_PROGRAMS):
+        return
+    if command.startswith("make"):
+        words = shlex.split(command, comments=True)
+        subprocess.run([*words, "--dry-run"], cwd=ROOT, capture_output=True, check=True)
+        return
+    line = re.split(r" <(?:<<)? ", command)[0]
+    program, name, *words = shlex.split(line)
+    assert program == "gyral", f"{command}: is of no kind that is tested here"
+    if name == "train":
+        run_train(words, needs)
+    elif name == "report":
+        if needs is None:
+            run_report(words)
+    elif name == "generate":
+        if needs is None:
+            run_generate(command, words, monkeypatch)
+    elif name == "evaluate":
+        assert invoke(*words, entry="evaluate").status == 0
+    elif name == "fetch":
+        assert set(words) <= set(CATALOGUE)
+    elif name == "dashboard":
+        options = OmegaConf.load(CONF / "_report" / "dashboard.yaml")
+        assert {word.partition("=")[0] for word in words} <= set(options)
+    else:
+        assert command == "gyral --help"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    modules = set(sys.modules)
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())
+    namespace: dict[str, Any] = {"__name__": "page"}
+    try:
+        for block in blocks_of(page):
+            if block.file is not None:
+                Path(block.file).parent.mkdir(parents=True, exist_ok=True)
+                Path(block.file).write_text(block.text)
+            elif block.language == "python" and block.needs is None:
+                torch.manual_seed(0)
+                exec(compile(block.text, str(page), "exec"), namespace)
+            elif block.language == "yaml":
+                OmegaConf.create(block.text)
+            elif block.language == "bash":
+                for command in commands_of(block):
+                    run_command(command, block.needs, monkeypatch)
+    finally:
+        for name in set(sys.modules) - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
+
+
+def test_readme_is_short_and_starts_with_one_command() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    assert "make train" in "\n".join(lines[:20])

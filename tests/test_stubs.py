@@ -1,0 +1,33 @@
+"""A bare checkout: `python -m src.<command>` without an installation, and the targets of the Makefile."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.running import ROOT, SMALL, spawn
+
+
+def test_train_then_evaluate_and_resume(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained = spawn("-m", "src.train", "model=rum", "task=copy", *SMALL, f"hydra.run.dir={run}")
+    assert trained.status == 0, trained.err
+    assert "baseline beaten" in trained.out
+    assert (run / "DONE").is_file()
+    assert "test/loss" in spawn("-m", "src.evaluate", f"run={run}", "split=test").out
+    assert "baseline beaten" in spawn("-m", "src.train", f"resume={run}").out
+
+
+def test_make_alone_prints_its_targets() -> None:
+    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("install", "train", "test", "lint", "bench", "docs", "data"):
+        assert f"make {target}" in printed
+
+
+@pytest.mark.parametrize(
+    ("target", "program"), [("train", "src.train"), ("test", "pytest"), ("data", "gyral"), ("docs", "mkdocs")]
+)
+def test_targets_install_first(target: str, program: str) -> None:
+    command = ["make", target, "--dry-run", "--always-make"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert printed.index("pip install") < printed.rindex(program)
