@@ -1,10 +1,10 @@
-"""Pages that MkDocs generates: a card per cell and per task, the API reference, and copies of the repository's pages."""
+"""Pages that MkDocs generates: a card per cell and task, the API reference, and copies of the repository's pages."""
 
 import json
 import re
 from collections.abc import Iterator
-from functools import cache, partial
-from inspect import getdoc, signature
+from functools import cache
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +123,10 @@ def arguments(of: Any) -> dict[str, str]:
 
 def options_table(options: dict[str, Any], explained: dict[str, str]) -> str:
     """Return a table of options and their defaults."""
-    rows = [
-        f"| `{name}` | `{json.dumps(value, ensure_ascii=False)}` | {explained.get(name.split('.')[-1], '').replace('|', '/')} |"
-        for name, value in flat(options)
-    ]
+    rows = []
+    for name, value in flat(options):
+        meaning = explained.get(name.rpartition(".")[2], "").replace("|", "/")
+        rows.append(f"| `{name}` | `{json.dumps(value, ensure_ascii=False)}` | {meaning} |")
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
 
 
@@ -200,8 +200,9 @@ def layer_name(cell_class: type) -> str | None:
 
 def size_and_backends(name: str, config: Any) -> str:
     """Return the number of parameters and the backends of a cell on this machine."""
-    from gyral.config.instantiation import make
     from torch import nn
+
+    from gyral.config.instantiation import make
 
     cell = make(config, "model.cell")(SIZE)
     assert isinstance(cell, nn.Module)
@@ -234,10 +235,10 @@ def speed_table(name: str) -> str:
         if record["model"].partition(":")[0] != name or record.get("train_ratio") is None:
             continue
         size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
-        error = record.get("error")
+        error = "–" if record.get("error") is None else f"{record['error']:.1e}"
         rows.append(
             f"| `{record['model']}` | {record['backend']} | {size} | {record['train_ms']:.2f} |"
-            f" {record['train_ratio']:.2f} | {record['memory_ratio']:.2f} | {'–' if error is None else f'{error:.1e}'} |"
+            f" {record['train_ratio']:.2f} | {record['memory_ratio']:.2f} | {error} |"
         )
     if not rows:
         return "Not measured yet."
@@ -248,8 +249,9 @@ def speed_table(name: str) -> str:
         " `torch.nn.GRU` in the same run; below 1 is faster, or smaller. The error is the largest relative error of"
         " outputs and gradients against float64."
     )
-    head = "| options | backend | size | ms | time ratio | memory ratio | error |\n| --- | --- | --- | ---: | ---: | ---: | ---: |"
-    return f"{about}\n\n{head}\n" + "\n".join(rows)
+    head = "| options | backend | size | ms | time ratio | memory ratio | error |\n"
+    rule = "| --- | --- | --- | ---: | ---: | ---: | ---: |\n"
+    return f"{about}\n\n{head}{rule}" + "\n".join(rows)
 
 
 def experiment_model(experiment: str) -> str | None:

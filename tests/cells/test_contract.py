@@ -545,6 +545,8 @@ def test_corner_inputs_stay_finite(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend, torch.float32)
         for corner, inputs in corner_inputs().items():
+            if corner == "zeros" and ("fast.bias", False) in case.overrides:
+                continue  # without biases, the normalized LSTMs normalize zeros: each step multiplies gradients by 1/√ε
             state, structure = tree_flatten(model.init_state(inputs.shape[1]))
             leaves = [leaf.requires_grad_(leaf.is_floating_point()) for leaf in state]
             outputs, final = model(inputs.requires_grad_(), tree_unflatten(leaves, structure))

@@ -6,6 +6,7 @@ executed, commands are run. Training is shortened to two steps on little data, a
 `<!-- setup: … -->` prepares what a page assumes.
 """
 
+import io
 import re
 import shlex
 import subprocess
@@ -45,6 +46,16 @@ SHORT = {
     "model.encoder.hidden_size": 8,
     "model.decoder.hidden_size": 8,
     "model.embedding_size": 8,
+}
+PAIRS = ROOT / "tests" / "tasks" / "pairs.jsonl"
+SMALL_DATA = {  # instead of the corpora
+    "task.generated": "true",
+    "task.size": "1k",
+    "task.corpus.part": "excerpt",
+    "task.corpus.train": f"'{PAIRS}[:40]'",
+    "task.corpus.val": f"'{PAIRS}[40:50]'",
+    "task.corpus.test": f"'{PAIRS}[50:]'",
+    "task.corpus.size": 60,
 }
 ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
 SLOW_FIGURES = ("loss_plane",)
@@ -98,14 +109,15 @@ def shortened(words: list[str], config: Any) -> list[str]:
     """Return the words of a training command with settings that make it short."""
     switches = [word for word in words if word.startswith("-")]
     overrides = [word for word in composable(words) if not word.startswith(("launcher=", "hydra.launcher."))]
-    present = [key for key in SHORT if OmegaConf.select(config, key) is not None]
-    tune = ["hydra.sweeper.n_trials=1", *TUNED] if "sweep=tune" in overrides else []
-    hidden = [] if tune else [f"{key}={SHORT[key]}" for key in present]
-    trained = tune and [f"{key}={SHORT[key]}" for key in present if "hidden_size" not in key]
-    return [*switches, *overrides, *ALWAYS, *hidden, *trained, *tune]
-
-
-TUNED = ("optimizer.lr=0.001,0.002", "model.cell.hidden_size=8")
+    own = SMALL_DATA if config.task._target_.endswith(("SummaryTask", "BabiTask")) else {}
+    missing = object()
+    settings = [
+        f"{key}={value}"
+        for key, value in {**SHORT, **own}.items()
+        if OmegaConf.select(config, key, default=missing) is not missing
+    ]
+    tune = ["hydra.sweeper.n_trials=1", "optimizer.lr=0.001,0.002"] if "sweep=tune" in overrides else []
+    return [*switches, *overrides, *ALWAYS, *settings, *tune]
 
 
 def run_train(words: list[str], needs: str | None) -> None:
@@ -122,8 +134,6 @@ def run_train(words: list[str], needs: str | None) -> None:
     if needs is not None or "trainer=ddp" in words:
         return
     outcome = invoke(*shortened(words, config))
-    if outcome.status and re.search(r"does not exist; .* downloads it|no such file", outcome.err):
-        return  # the corpus is not on this machine
     assert outcome.status == 0, outcome.err
 
 
@@ -150,10 +160,7 @@ def run_generate(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch
         return
     given = re.search(r"<<< (.*)$", command)
     text = subprocess.run(["bash", "-c", f"printf '%s\\n' {given[1]}"], capture_output=True).stdout if given else b""
-    with Path("standard_input").open("wb+") as file:
-        file.write(text)
-        file.seek(0)
-        monkeypatch.setattr(sys, "stdin", file and open(file.name, encoding="utf-8"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     outcome = invoke(*words, entry="generate")
     assert outcome.status == 0, outcome.err
 

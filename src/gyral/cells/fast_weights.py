@@ -18,9 +18,9 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 class FastWeightsCell(RecurrentCell):
     """FW-LN (Ba et al., "Using fast weights to attend to the recent past", NIPS 2016):
 
-    A_t = λ A_{t−1} + η h_t h_tᵀ                        fast weights, A_0 = 0
-    h_{t+1}^{(0)} = f(W h_t + C x_t)
-    h_{t+1}^{(s+1)} = f(LN(W h_t + C x_t + A_t h_{t+1}^{(s)}))       S times     (their equations 1, 2 and 6)
+        A_t = λ A_{t−1} + η h_t h_tᵀ                        fast weights, A_0 = 0
+        h_{t+1}^{(0)} = f(W h_t + C x_t)
+        h_{t+1}^{(s+1)} = f(LN(W h_t + C x_t + A_t h_{t+1}^{(s)}))       S times     (their equations 1, 2 and 6)
 
     f is `activation`, LN is layer normalization with gain and bias. The state is (h, A) with A (B, N, N). The reference
     builds A at each step. The fused path computes A_t h = λ^t A_0 h + η Σ_τ λ^{t−τ} h_τ (h_τ · h) from the hidden

@@ -34,11 +34,11 @@ class Constants(NamedTuple):
 class FSRNNCell(RecurrentCell):
     """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): each step runs k fast cells and one slow cell.
 
-    u, h = F_1(dropout(x), h)
-    v, s = S(dropout(u), s)
-    u, h = F_2(dropout(v), h)
-    u, h = F_i(0, h)                                    i = 3 … k
-    output = dropout(u)
+        u, h = F_1(dropout(x), h)
+        v, s = S(dropout(u), s)
+        u, h = F_2(dropout(v), h)
+        u, h = F_i(0, h)                                    i = 3 … k
+        output = dropout(u)
 
     Each cell maps an input and its state to an output and the new state. The fast cells share the state h: F_1 to F_k
     update it in this order, and F_1 of the next step starts from it. S has its own state s. F_3 to F_k have no input;

@@ -24,10 +24,10 @@ class Constants(NamedTuple):
 class GORUCell(RecurrentCell):
     """GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
 
-    r = σ(W_r h + U_r x + b_r)                          reset gate
-    g = σ(W_g h + U_g x + b_g)                          update gate
-    c = modReLU(r ⊙ (U h) + U_c x; b_c)                 candidate, U real orthogonal
-    h' = g ⊙ h + (1 − g) ⊙ c
+        r = σ(W_r h + U_r x + b_r)                          reset gate
+        g = σ(W_g h + U_g x + b_g)                          update gate
+        c = modReLU(r ⊙ (U h) + U_c x; b_c)                 candidate, U real orthogonal
+        h' = g ⊙ h + (1 − g) ⊙ c
 
     with modReLU(z; b) = sign(z) ReLU(|z| + b). U = F_L ⋯ F_1 is a product of plane rotations, applied in O(L N) on the
     reference backend. The fused path builds U once per sequence and takes one matrix product per step.

@@ -11,10 +11,10 @@ from gyral.core.checks import check_boolean, check_integer
 class GRUCell(TorchLayerCell):
     """GRU (Cho et al. 2014) in the variant of cuDNN and `torch.nn.GRU`: the reset gate acts after the product.
 
-    r = σ(W_ir x + b_ir + W_hr h + b_hr)                reset gate
-    z = σ(W_iz x + b_iz + W_hz h + b_hz)                update gate
-    n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn))       candidate
-    h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}
+        r = σ(W_ir x + b_ir + W_hr h + b_hr)                reset gate
+        z = σ(W_iz x + b_iz + W_hz h + b_hz)                update gate
+        n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn))       candidate
+        h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}
 
     The gate order is that of torch: r, z, n. Layer normalization acts on r and z before their sigmoids and on n before
     its tanh.

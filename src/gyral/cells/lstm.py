@@ -28,9 +28,9 @@ class Constants(NamedTuple):
 class LSTMCell(TorchLayerCell, SubCellMixin):
     """LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), the variant of `torch.nn.LSTM`.
 
-    [i; f; g; o] = W_ih x_t + b_ih + W_hh h_{t−1} + b_hh    input gate, forget gate, candidate, output gate
-    c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g)
-    h_t = σ(o) ⊙ tanh(c_t)
+        [i; f; g; o] = W_ih x_t + b_ih + W_hh h_{t−1} + b_hh    input gate, forget gate, candidate, output gate
+        c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g)
+        h_t = σ(o) ⊙ tanh(c_t)
 
     The gate order is that of torch: i, f, g, o. There are no peepholes. Layer normalization acts on each of i, f, g, o
     before its nonlinearity, and on c_t before the tanh of h_t.

@@ -18,11 +18,11 @@ class ONLSTMCell(RecurrentCell):
 
     With the gates f, i, o and the candidate ĉ of an LSTM, cumax(z) = cumsum(softmax(z)), D = ⌈N/C⌉:
 
-    f̃ = cumax(W_f̃ x + U_f̃ h + b_f̃)                     master forget gate, D entries, rising from 0 to 1
-    ĩ = 1 − cumax(W_ĩ x + U_ĩ h + b_ĩ)                 master input gate, falling from 1 to 0
-    ω = f̃ ⊙ ĩ                                          overlap, where both gates are open
-    f̂ = f ⊙ ω + (f̃ − ω),   î = i ⊙ ω + (ĩ − ω)
-    c_t = f̂ ⊙ c_{t−1} + î ⊙ ĉ,   h_t = o ⊙ tanh(c_t)    (their equations 3 to 13)
+        f̃ = cumax(W_f̃ x + U_f̃ h + b_f̃)                     master forget gate, D entries, rising from 0 to 1
+        ĩ = 1 − cumax(W_ĩ x + U_ĩ h + b_ĩ)                 master input gate, falling from 1 to 0
+        ω = f̃ ⊙ ĩ                                          overlap, where both gates are open
+        f̂ = f ⊙ ω + (f̃ − ω),   î = i ⊙ ω + (ĩ − ω)
+        c_t = f̂ ⊙ c_{t−1} + î ⊙ ĉ,   h_t = o ⊙ tanh(c_t)    (their equations 3 to 13)
 
     Each entry of a master gate applies to C neurons, the last one to fewer if C does not divide N.
 

@@ -39,13 +39,13 @@ class Projected(NamedTuple):
 class RUMCell(RecurrentCell, SubCellMixin):
     """RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019, Algorithm 1).
 
-    τ_t  = W_hh^τ h_{t−1} + W_xh^τ x_t + b^τ            memory target
-    u_t  = σ(W_hh^u h_{t−1} + W_xh^u x_t + b^u)         update gate
-    ε̃_t  = W̃_xh x_t + b̃                                embedded input
-    R_t  = (R_{t−1})^λ Rotation(ε̃_t, τ_t)               associative memory, R_0 = I
-    h̃_t  = f(ε̃_t + R_t h_{t−1})                         candidate
-    h'_t = u_t ⊙ h_{t−1} + (1 − u_t) ⊙ h̃_t
-    h_t  = η h'_t / ‖h'_t‖                              time normalization; h_t = h'_t without η
+        τ_t  = W_hh^τ h_{t−1} + W_xh^τ x_t + b^τ            memory target
+        u_t  = σ(W_hh^u h_{t−1} + W_xh^u x_t + b^u)         update gate
+        ε̃_t  = W̃_xh x_t + b̃                                embedded input
+        R_t  = (R_{t−1})^λ Rotation(ε̃_t, τ_t)               associative memory, R_0 = I
+        h̃_t  = f(ε̃_t + R_t h_{t−1})                         candidate
+        h'_t = u_t ⊙ h_{t−1} + (1 − u_t) ⊙ h̃_t
+        h_t  = η h'_t / ‖h'_t‖                              time normalization; h_t = h'_t without η
 
     f is `activation`. The state is h (B, N) for λ = 0, and (h, R) with R (B, N, N) otherwise. A step costs O(N²) per
     sample for λ = 0 and λ = 1, which updates R in the rank-two form of `gyral.ops.rotation`. It costs O(N³) for any

@@ -17,10 +17,10 @@ class WeiNetCell(RecurrentCell):
     The papers that cite WeiNet give no equations. These equations are ours; they follow the description and the
     parameter count, about 22 thousand at N = 50, in the recall table of Dangovski et al. (TACL 2019):
 
-    f, f', i, i' = σ(W x_t + U h_{t−1} + b)             gates of rows and columns, each (N,)
-    v = W_v x_t + b_v,   k = W_k x_t + b_k              value and key
-    A_t = (f f'ᵀ) ⊙ A_{t−1} + (i ⊙ v)(i' ⊙ k)ᵀ          the memory, A_0 = 0
-    h_t = tanh(LN(A_t h_{t−1} + C x_t + b_c))
+        f, f', i, i' = σ(W x_t + U h_{t−1} + b)             gates of rows and columns, each (N,)
+        v = W_v x_t + b_v,   k = W_k x_t + b_k              value and key
+        A_t = (f f'ᵀ) ⊙ A_{t−1} + (i ⊙ v)(i' ⊙ k)ᵀ          the memory, A_0 = 0
+        h_t = tanh(LN(A_t h_{t−1} + C x_t + b_c))
 
     The state is (h, A) with A (B, N, N). A step costs O(N²) per sample and keeps A for the backward pass.
 

@@ -39,9 +39,9 @@ class Encoded(NamedTuple):
 class PointerGenerator(Summarizer):
     """See, Liu and Manning, "Get To The Point: Summarization with Pointer-Generator Networks", ACL 2017.
 
-    P(w) = p_gen P_vocab(w) + (1 − p_gen) Σ_{i: w_i = w} a_i                                          (eq. 9)
-    P_vocab = softmax(V' (V [o; h*] + b) + b')                                                       (eq. 4)
-    p_gen = σ(w · [h*; s; x] + b)                                                                    (eq. 8)
+        P(w) = p_gen P_vocab(w) + (1 − p_gen) Σ_{i: w_i = w} a_i                                          (eq. 9)
+        P_vocab = softmax(V' (V [o; h*] + b) + b')                                                       (eq. 4)
+        p_gen = σ(w · [h*; s; x] + b)                                                                    (eq. 8)
 
     w is a word of the vocabulary, or a word of the article that is not in the vocabulary and has an extended number
     (`SummaryBatch`). The encoder is one bidirectional layer, `Bridge` computes the initial state of the decoder, and

@@ -62,8 +62,8 @@ def read_step_gradients(directory: Path) -> tuple[list[int], dict[str, np.ndarra
     header, values = read_numbers(directory, Norms.FILE, "norms")
     cells = dict.fromkeys(name.rpartition("/")[0] for name in header[1:])
     # the axis is logarithmic, and a gradient that vanished has no logarithm
-    values = np.where(values > 0, values, np.nan)
+    norms = np.where(values > 0, values, np.nan)
     return [int(step) + 1 for step in values[:, 0]], {
-        cell: values[:, [place for place, name in enumerate(header) if name.rpartition("/")[0] == cell]]
+        cell: norms[:, [place for place, name in enumerate(header) if name.rpartition("/")[0] == cell]]
         for cell in cells
     }
