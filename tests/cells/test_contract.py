@@ -585,7 +585,7 @@ def test_fused_equals_reference(model: str, ragged: bool) -> None:
         compare_fused(case, lengths)
 
 
-DRAWS = 12  # one draw's error is mostly luck at these sizes
+DRAWS = 6, 24  # one draw's error is mostly luck at these sizes: if a few do not suffice, more are drawn
 
 
 def compare_fused(case: Case, lengths: Tensor | None) -> None:
@@ -594,28 +594,34 @@ def compare_fused(case: Case, lengths: Tensor | None) -> None:
     A float32 error may be twice the error of the float32 reference or, if that is larger, twice the change that float32
     rounding of the inputs alone causes in float64, which does not depend on the rounding of one processor.
     """
-    ratios, ratios_to_rounding = [], []
     models = {
         (backend, dtype): make_model(case, backend, dtype)
         for backend in ("fused", "reference")
         for dtype in (torch.float64, torch.float32)
     }
-    for seed in range(DRAWS):
+    exact = models["reference", torch.float64]
+
+    def ratios(seed: int, with_rounding: bool) -> Tensor:
         torch.manual_seed(seed)
         reference = make_model(case, "reference")
         data = random_inputs(), random_state(reference.cells[0]), lengths, seed
         for model in models.values():
             model.load_state_dict(reference.state_dict())
-        truth = results(models["reference", torch.float64], *data)
+        truth = results(exact, *data)
         assert_same(results(models["fused", torch.float64], *data), truth, 1e-10)
         fused = relative_errors(results(models["fused", torch.float32], *data), truth)
-        plain = relative_errors(results(models["reference", torch.float32], *data), truth)
-        ratios.append(fused / plain)
-        rounded = data[0] * (1 + torch.finfo(torch.float32).eps * (torch.randint(0, 2, data[0].shape) - 0.5))
-        change = relative_errors(results(models["reference", torch.float64], rounded, *data[1:]), truth)
-        ratios_to_rounding.append(fused / torch.maximum(plain, change))
-    typical, allowed = (torch.stack(part).log().mean(0).exp() for part in (ratios, ratios_to_rounding))
-    assert (allowed <= 2).all(), f"{case}: errors relative to the reference's {typical.tolist()}"
+        allowed = relative_errors(results(models["reference", torch.float32], *data), truth)
+        if with_rounding:
+            signs = torch.randint(0, 2, data[0].shape) - 0.5
+            rounded = data[0] * (1 + torch.finfo(torch.float32).eps * signs)
+            allowed = torch.maximum(allowed, relative_errors(results(exact, rounded, *data[1:]), truth))
+        return (fused / allowed).log()
+
+    for draws, with_rounding in zip(DRAWS, (False, True), strict=True):
+        typical = torch.stack([ratios(seed, with_rounding) for seed in range(draws)]).mean(0).exp()
+        if (typical <= 2).all():
+            return
+    raise AssertionError(f"{case}: errors relative to those allowed {typical.tolist()}")
 
 
 def relative_errors(values: list[Tensor], truth: list[Tensor]) -> Tensor:

@@ -38,7 +38,7 @@ def test_a_model_may_have_its_cell_in_its_own_file(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "mine.yaml").write_text(
-        "defaults: [_base, _self_]\ncell:\n  _target_: gyral.cells.rum.RUMCell\n  _partial_: true\n  eta: 2.0\n"
+        "defaults: [_base, _self_]\ncell:\n  _target_: gyral.cells.rum.RUMCell\n  eta: 2.0\n"
     )
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = ["+model=mine", f"hydra.searchpath=[file://{tmp_path}]", "model.cell.hidden_size=6"]

@@ -42,7 +42,6 @@ MODEL = """
 defaults: [_base, _self_]
 cell:
   _target_: my_cell.MyCell
-  _partial_: true
   hidden_size: 8
 """
 TASK = """

@@ -93,8 +93,11 @@ def first_checkpoint(points: list[list[Any]]) -> int:
 
 @pytest.mark.parametrize(
     ("arguments", "points"),
-    [(COPY, POINTS), (RECALL, POINTS[::2]), (PLATEAU, [POINTS[2], POINTS[4]])],
-    ids=["copy", "recall", "plateau"],
+    [
+        pytest.param(COPY, POINTS, id="copy"),
+        pytest.param(RECALL, POINTS[::2], id="recall", marks=pytest.mark.slow),
+        pytest.param(PLATEAU, [POINTS[2], POINTS[4]], id="plateau"),
+    ],
 )
 def test_a_run_killed_at_several_points_ends_bit_equal(
     tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]
@@ -109,7 +112,9 @@ def test_a_run_killed_at_several_points_ends_bit_equal(
     assert not list(killed.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("model", list(TEXT))
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=() if model == "rum" else pytest.mark.slow) for model in TEXT]
+)
 def test_a_run_killed_in_the_middle_of_a_text_goes_on_with_the_state_that_it_had(tmp_path: Path, model: str) -> None:
     points = TEXT_POINTS[model]
     whole, killed, printed = kill_and_continue(tmp_path, (*small_text(tmp_path), *TEXT[model]), points)
