@@ -42,7 +42,7 @@ format: $(INSTALLED)  ## format the code
 	@$(VENV)/bin/ruff format .
 
 docs: $(INSTALLED)  ## build the documentation into site/
-	@$(VENV)/bin/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 	@$(RUN) -m benchmarks.cells

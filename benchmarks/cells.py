@@ -18,6 +18,7 @@ reference of its cell. Exit status: 0 success, 1 a case disagrees, 2 a key or va
 """
 
 import json
+import math
 import os
 import platform
 import re
@@ -244,8 +245,8 @@ def state_elements(model: str, size: Size) -> int:
     )
 
 
-def disagreeing_cases(makers: dict[Case, measure.Maker], size: Size) -> Iterator[str]:
-    """Yield a line for every case that disagrees with the reference of its cell."""
+def disagreeing_cases(makers: dict[Case, measure.Maker], size: Size, errors: dict[Case, float]) -> Iterator[str]:
+    """Yield a line for every case that disagrees with the reference of its cell; store the largest error of each."""
     for reference in dict.fromkeys(case.reference for case in makers):
         others = {case.backend: make for case, make in makers.items() if reference == case.reference != case}
         make_reference = partial(build_cell, reference, size.input, size.hidden)
@@ -255,21 +256,25 @@ def disagreeing_cases(makers: dict[Case, measure.Maker], size: Size) -> Iterator
         steps = size.steps
         while True:
             lines: list[str] = []
+            largest: dict[str, float] = {}
             # a ReLU that rounding switches on or off makes the error of one draw large on any path; a wrong path fails
             # for all draws
             for seed in range(1, CHECK_DRAWS + 1):
-                lines = list(disagreements(make_reference, others, (steps, rows, size.input), seed))
+                lines = list(disagreements(make_reference, others, (steps, rows, size.input), seed, largest))
                 if not lines:
                     break
             # a cell may be chaotic at its initial weights: rounding errors grow with every step, so compare fewer steps
             if steps // 2 < CHECK_STEPS or not any(UNUSABLE in line for line in lines):
                 break
             steps //= 2
+        errors.update({case: largest.get(case.backend, math.nan) for case in makers if case.reference == reference})
         yield from (f"{reference.model}: {line}" for line in lines)
 
 
-def measure_cases(makers: dict[Case, measure.Maker], settings: Settings, size: Size) -> list[dict[str, Any]]:
-    """Measure every case; return one row each, with its ratios to the baseline and to its products."""
+def measure_cases(
+    makers: dict[Case, measure.Maker], settings: Settings, size: Size, errors: dict[Case, float]
+) -> list[dict[str, Any]]:
+    """Measure every case; return one row each, with its ratios to the baseline and to its products, and its error."""
     shapes_of = [weight_shapes(make()) for make in makers.values()]
     products = {shapes: measure.Products(size.steps, size.batch, shapes) for shapes in shapes_of if shapes is not None}
     layers = [measure.Layer(make, size.input_shape) for make in makers.values()]
@@ -291,6 +296,7 @@ def measure_cases(makers: dict[Case, measure.Maker], settings: Settings, size: S
             "train_ratio": train / times[base][1],
             "memory_ratio": peak / memory[base] if memory[base] else None,  # sizes too small to see
             "products_ratio": train / floors[shapes][1] if shapes is not None else None,
+            "error": None if math.isnan(errors.get(case, math.nan)) else errors[case],
         }
         for case, (forward, train), peak, shapes in zip(makers, times, memory, shapes_of, strict=False)
     ]
@@ -358,8 +364,9 @@ def main(arguments: list[str]) -> int:
     retain_freed_memory()  # as in training
     about = provenance(settings)
     rows: list[dict[str, Any]] = []
+    errors: dict[Size, dict[Case, float]] = {size: {} for size in sizes}
     for size in sizes:
-        wrong = list(disagreeing_cases(makers[size], size))
+        wrong = list(disagreeing_cases(makers[size], size, errors[size]))
         if wrong:
             print(
                 "No figures: these results disagree with the float64 reference",
@@ -369,7 +376,7 @@ def main(arguments: list[str]) -> int:
             )
             return 1
     for size in sizes:
-        rows += (measured := measure_cases(makers[size], settings, size))
+        rows += (measured := measure_cases(makers[size], settings, size, errors[size]))
         report(measured, about, settings.json)
         print(*omitted_cases(settings, size), sep="\n", end="\n\n")
     print(f"× is the ratio to {BASELINE}, products × the ratio to the matrix products with the cell's weights.")

@@ -27,6 +27,7 @@ def disagreements(
     candidates: dict[str, Callable[[], nn.Module]],
     input_shape: Sequence[int],
     seed: int = 1,
+    largest: dict[str, float] | None = None,
 ) -> Iterator[str]:
     """Yield one line for every candidate whose float32 results have a larger error than allowed.
 
@@ -36,6 +37,7 @@ def disagreements(
             torch.nn.
         input_shape: T, B and X of the random inputs.
         seed: Seed of the inputs, the state and the cotangents.
+        largest: If given, the largest error of each candidate's tensors is stored in it.
     """
     random = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
     module, inputs = reference().double(), random(*input_shape)
@@ -60,6 +62,8 @@ def disagreements(
     limits = [max(2 * error, floor) for error, floor in zip(own_errors, floors, strict=True)]
     for candidate, make in candidates.items():
         errors = relative_errors(evaluate(make(), inputs, state, cotangents), truth)
+        if largest is not None:
+            largest[candidate] = max(errors)
         for name, error, limit in zip(names, errors, limits, strict=True):
             if not error <= limit:  # also true for NaN
                 yield f"{candidate}: relative error of {name} is {error:.1e}, the limit {limit:.1e}"

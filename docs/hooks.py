@@ -254,6 +254,17 @@ def speed_table(name: str) -> str:
     return f"{about}\n\n{head}{rule}" + "\n".join(rows)
 
 
+def published(paper: dict[str, Any]) -> str:
+    """Return what a paper publishes about a row, in one line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return " / ".join(f"{number} at {setting}" for setting, number in value.items())
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    return "; ".join(f"{key}: {text(value)}" for key, value in paper.items() if key != "row")
+
+
 def experiment_model(experiment: str) -> str | None:
     """Return the model of a row of conf/experiment, None if there is no such row."""
     file = CONF / "experiment" / f"{experiment}.yaml"
@@ -271,8 +282,7 @@ def results_table(name: str) -> str:
         if experiment_model(experiment) != name:
             continue
         paper = yaml.safe_load(file.read_text()).get("paper") or {}
-        published = ", ".join(f"{key} {value}" for key, value in paper.items() if key != "row")
-        rows.append(f"| `{experiment}` | {published} |")
+        rows.append(f"| `{experiment}` | {published(paper)} |")
     if not rows:
         return "No row of a paper uses this cell."
     head = "| experiment | published |\n| --- | --- |"
@@ -314,9 +324,8 @@ def published_table(name: str) -> str:
             continue
         for file in sorted(protocol.parent.glob("[!_]*.yaml")):
             paper = yaml.safe_load(file.read_text()).get("paper") or {}
-            values = ", ".join(f"{key} {value}" for key, value in paper.items() if key != "row")
             experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
-            rows.append(f"| {paper.get('row', '')} | {values} | `{experiment}` |")
+            rows.append(f"| {paper.get('row', '')} | {published(paper)} | `{experiment}` |")
     if not rows:
         return "No published row uses this task directly."
     return "| row | published | experiment |\n| --- | --- | --- |\n" + "\n".join(rows)

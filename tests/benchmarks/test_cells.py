@@ -179,16 +179,16 @@ def test_peak_memory_sees_what_backward_needs():
 def test_fewer_steps_are_compared_where_rounding_makes_the_reference_useless(monkeypatch):
     tried = []
 
-    def fake(reference, candidates, shape, seed):
+    def fake(reference, candidates, shape, seed, largest):
         tried.append(shape[0])
         if shape[0] > 30:
             yield f"{UNUSABLE}: relative error 1"
 
     monkeypatch.setattr(cells, "disagreements", fake)
     makers = {cells.Case("gru", "fused"): partial(cells.build_cell, cells.Case("gru", "fused"), 3, 12)}
-    assert list(cells.disagreeing_cases(makers, SIZE._replace(steps=100))) == []
+    assert list(cells.disagreeing_cases(makers, SIZE._replace(steps=100), {})) == []
     assert tried == [100] * cells.CHECK_DRAWS + [50] * cells.CHECK_DRAWS + [25]
-    (line,) = cells.disagreeing_cases(makers, SIZE._replace(steps=39))  # half of which would be too few
+    (line,) = cells.disagreeing_cases(makers, SIZE._replace(steps=39), {})  # half of which would be too few
     assert line == f"gru: {UNUSABLE}: relative error 1"
 
 

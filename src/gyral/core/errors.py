@@ -18,14 +18,12 @@ class OptionError(UserError):
         reason: the requirement that the value does not meet, such as "must be an integer ≥ 1".
     """
 
-    def __init__(self, option: str, value: Any = None, reason: str | None = None) -> None:
+    def __init__(self, option: str, value: Any, reason: str) -> None:
         self.option, self.value, self.reason = option, value, reason
-        # TODO(refactoring): remove the form with the message alone
-        super().__init__(option if reason is None else f"{option}={value}: {reason}")
+        super().__init__(f"{option}={value}: {reason}")
 
-    def within(self, section: str) -> "OptionError":
-        """Return the same error with the option in a section."""
-        return OptionError(f"{section}.{self.option}", self.value, self.reason)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.option, self.value, self.reason)  # an exception is pickled with its message alone
 
 
 class JobError(Exception):
