@@ -49,6 +49,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the table of speeds."""
+    return markdown.replace("{{ speed }}", speed_overview()) if "{{ speed }}" in markdown else markdown
+
+
 def copied_pages() -> Iterator[tuple[str, str]]:
     """Yield the pages of the repository that are part of the site, with their links adapted."""
     sources = {source: page for page, source in PAGES.items()}
@@ -263,6 +268,28 @@ def published(paper: dict[str, Any]) -> str:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     return "; ".join(f"{key}: {text(value)}" for key, value in paper.items() if key != "row")
+
+
+def speed_overview() -> str:
+    """Return the committed time ratios of the fused paths of all cells."""
+    ratios: dict[str, dict[str, float]] = {}
+    for record in benchmark_records():
+        if record["backend"] in ("fused", "torch"):
+            size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
+            ratios.setdefault(record["model"], {})[size] = record["train_ratio"]
+    sizes = sorted({size for row in ratios.values() for size in row})
+    first = benchmark_records()[0]
+    about = (
+        "Time of the forward and backward pass relative to `torch.nn.GRU` of the same size in the same run, at batch ×"
+        f" time × hidden size; below 1 is faster. {first['threads']} threads, {first['cpu']}, PyTorch {first['torch']},"
+        f" commit {first['commit'][:10]}."
+    )
+    head = f"| cell | {' | '.join(sizes)} |\n| --- |{' ---: |' * len(sizes)}\n"
+    rows = (
+        f"| `{model}` | {' | '.join(f'{row[size]:.2f}' if size in row else '–' for size in sizes)} |"
+        for model, row in sorted(ratios.items(), key=lambda item: min(item[1].values()))
+    )
+    return f"{about}\n\n{head}" + "\n".join(rows)
 
 
 def experiment_model(experiment: str) -> str | None:

@@ -72,6 +72,8 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
             run()
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain when it exits
     except Exception as error:
         if wants_traceback:
             raise
