@@ -123,6 +123,10 @@ def arguments(of: Any) -> dict[str, str]:
         r"^ {4}([\w*]+(?:, [\w*]+)*): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE
     ):
         found |= dict.fromkeys(match[1].replace("*", "").split(", "), " ".join(match[2].split()))
+    for name, text in found.items():
+        other = re.match(r"[Ss]ee `(gyral[\w.]+)`", text)
+        if other:
+            found[name] = arguments(target(other[1])).get(name, text)
     return found
 
 
@@ -277,7 +281,9 @@ def speed_overview() -> str:
         if record["backend"] in ("fused", "torch"):
             size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
             ratios.setdefault(record["model"], {})[size] = record["train_ratio"]
-    sizes = sorted({size for row in ratios.values() for size in row})
+    sizes = sorted(
+        {size for row in ratios.values() for size in row}, key=lambda size: list(map(int, size.split(" × ")))
+    )
     first = benchmark_records()[0]
     about = (
         "Time of the forward and backward pass relative to `torch.nn.GRU` of the same size in the same run, at batch ×"
@@ -301,8 +307,30 @@ def experiment_model(experiment: str) -> str | None:
     return found[1] if found else None
 
 
+def measured_rows(name: str) -> Iterator[str]:
+    """Yield a line for each row of RESULTS.md whose experiment uses a cell."""
+    experiments = [file.with_suffix("") for file in (CONF / "experiment").rglob("[!_]*.yaml")]
+    used = {
+        path.name for path in experiments if experiment_model(path.relative_to(CONF / "experiment").as_posix()) == name
+    }
+    heading, head = "", list[str]()
+    for line in (ROOT / "RESULTS.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("## "):
+            heading = line[3:]
+        elif not line.startswith("|"):
+            head = []
+        elif not head:
+            head = cells
+        elif any(f"`{row}`" in line for row in used):
+            values = "; ".join(
+                f"{title}: {cell}" for title, cell in zip(head[1:], cells[1:], strict=False) if cell != "–"
+            )
+            yield f"* {heading}: {cells[0]}; {values}"
+
+
 def results_table(name: str) -> str:
-    """Return the rows of conf/experiment that use a cell, with what the paper publishes."""
+    """Return what was measured with a cell, and the rows of conf/experiment that use it with the published numbers."""
     rows = []
     for file in sorted((CONF / "experiment").rglob("[!_]*.yaml")):
         experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
