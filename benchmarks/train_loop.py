@@ -11,7 +11,7 @@ Usage: python -m benchmarks.train_loop [key=value …]
   rounds=7                 a time is the median over the rounds
   json=path                append one line of JSON per case and model to this file
 
-All other keys are those of `gyral train`: optimizer=adam, threads=1, model.cell.lambd=1, callbacks=none.
+Every other key is an option of `gyral train`: optimizer=adam, threads=1, model.cell.lambd=1, callbacks=none.
 With task=… there are no cases, and the sizes are those of the configuration.
 Exit status: 0 success, 1 the two loops end with different weights, 2 a key or value is not allowed.
 """

@@ -19,7 +19,6 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices
 from gyral.data.catalogue import CATALOGUE
 from gyral.reports import catalogue
 from gyral.reports.figures.drawing import NAMES
@@ -128,8 +127,6 @@ def run_train(words: list[str], needs: str | None) -> None:
         assert invoke(*words).status == 0
         return
     overrides = composable(words)
-    if needs is not None and not (Path.cwd() / "conf").is_dir() and "files" in needs:
-        return  # the page's own files are not in the search path of compose_config
     config = compose_config(*(word for word in overrides if not word.startswith("hydra.")))
     if needs is not None or "trainer=ddp" in words:
         return
@@ -142,13 +139,8 @@ def run_report(words: list[str]) -> None:
     assert set(options) <= set(OmegaConf.load(CONF / "_report" / "report.yaml"))
     if "figure" in options:
         assert options["figure"] in NAMES
-        if options["figure"] in SLOW_FIGURES or ("run" in options and not Path(options["run"]).is_dir()):
+        if options["figure"] in SLOW_FIGURES:
             return
-    elif options["sweep"] in choices("sweep"):
-        if not Path("outputs/sweep", options["sweep"]).is_dir():
-            return
-    elif not Path(options["sweep"]).is_dir():
-        return
     outcome = invoke(*(word for word in words if word != "watch=true"), entry="report")
     assert outcome.status == 0, outcome.err
 
@@ -156,8 +148,6 @@ def run_report(words: list[str]) -> None:
 def run_generate(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     options = dict(word.partition("=")[::2] for word in words)
     assert set(options) <= set(OmegaConf.load(CONF / "generate.yaml"))
-    if not (Path(options["run"]) / "config.yaml").is_file():
-        return
     given = re.search(r"<<< (.*)$", command)
     text = subprocess.run(["bash", "-c", f"printf '%s\\n' {given[1]}"], capture_output=True).stdout if given else b""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))

@@ -53,7 +53,12 @@ class Factory(partial[Any]):
             raise LocatedError(f"{self.key}.{refused}", self.keywords[refused], message) from error
 
     def _find_refused_option(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str | None:
-        """Return the option that makes the call fail: with its default instead, the call succeeds."""
+        """Return the option that makes the call fail: with its default instead, the call succeeds.
+
+        Only the constructors of other packages are called again: Gyral's own name the option, and may read a corpus.
+        """
+        if self.func.__module__.startswith("gyral."):
+            return None
         for name, parameter in signature(self.func).parameters.items():
             if name in self.keywords and parameter.default is not Parameter.empty:
                 others = {key: value for key, value in self.keywords.items() if key != name}

@@ -58,7 +58,7 @@ class Attention(nn.Module):
         self.dense = nn.Linear(2 * width, output_size)
 
     def forward(self, outputs: Tensor, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits (B, output_size). The arguments are those of `LastStep.forward`."""
+        """Return logits (B, output_size). See `LastStep.forward` for the arguments."""
         context = torch.einsum("tb,tbh->bh", self.weights(outputs, lengths), outputs)
         query = self.transform_query(last_of(outputs, lengths), last_of(inputs, lengths), context)
         return self.dense(torch.cat([context, query], dim=-1))

@@ -93,7 +93,7 @@ class RunRecord:
         reason: the reason of the failure, or None if the run did not fail.
         running: whether a process on this machine runs it now.
         steps: optimizer steps taken; if the run is not DONE, the last logged step.
-        curves: those of `CURVES` that were logged.
+        curves: the logged metrics, by their names in `CURVES`.
         baseline: the loss of a model without memory, or None if it was not logged.
         provenance: the origin of the run.
     """

@@ -43,7 +43,7 @@ class BaseSweeper(Sweeper):
         self.directory = Path(str(config.hydra.sweep.dir))
 
     def overrides(self, arguments: list[str]) -> dict[str, Override]:
-        """Return the overrides of all jobs by key; those of the command line replace those of `params`."""
+        """Return the overrides of all jobs by key; the command line replaces `params`."""
         words = [f"{key}={value}" for key, value in self.params.items()] + arguments
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}

@@ -1,0 +1,338 @@
+"""Cards of cells and tasks, made from their configuration, docstrings, benchmark records and results."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
+RECORDS = ROOT / "benchmarks" / "records"
+SIZE = 100  # input size and hidden size for which parameters are counted
+
+
+def names(group: str) -> list[str]:
+    """Return the choices of a configuration group."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml") if not path.stem.startswith("_"))
+
+
+def description(group: str, name: str) -> str:
+    """Return the comment at the start of a configuration file."""
+    lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
+    comment = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        comment.append(line.lstrip("# "))
+    return " ".join(line for line in comment if not line.startswith("@package"))
+
+
+@cache
+def composed(*overrides: str) -> Any:
+    """Return the configuration that overrides stand for."""
+    from hydra import compose, initialize_config_dir
+
+    import gyral.config.command_line  # noqa: F401  registers the resolvers
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", list(overrides))
+
+
+def target(path: str) -> Any:
+    """Return the class that a `_target_` names."""
+    from hydra.utils import get_object
+
+    return get_object(path)
+
+
+def comments(*files: Path) -> dict[str, str]:
+    """Return the comment behind each option of configuration files."""
+    found = {}
+    for file in files:
+        for match in re.finditer(r"^\s*([\w.]+):[^#\n]*#\s*(.+)$", file.read_text(), re.MULTILINE):
+            found.setdefault(match[1], match[2])
+    return found
+
+
+def arguments(of: Any) -> dict[str, str]:
+    """Return what a docstring says of each argument."""
+    found: dict[str, str] = {}
+    _, _, section = (getdoc(of) or "").partition("Args:\n")
+    for match in re.finditer(
+        r"^ {4}([\w*]+(?:, [\w*]+)*): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE
+    ):
+        found |= dict.fromkeys(match[1].replace("*", "").split(", "), " ".join(match[2].split()))
+    for name, text in found.items():
+        other = re.match(r"[Ss]ee `(gyral[\w.]+)`", text)
+        if other:
+            found[name] = arguments(target(other[1])).get(name, text)
+    return found
+
+
+def options_table(options: dict[str, Any], explained: dict[str, str]) -> str:
+    """Return a table of options and their defaults."""
+    rows = []
+    for name, value in flat(options):
+        meaning = explained.get(name.rpartition(".")[2], "").replace("|", "/")
+        rows.append(f"| `{name}` | `{json.dumps(value, ensure_ascii=False)}` | {meaning} |")
+    return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield options with dotted names, without Hydra's own keys."""
+    for key, value in node.items():
+        if str(key).startswith("_"):
+            continue
+        if isinstance(value, dict) and "_target_" in value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def docstring(of: Any) -> str:
+    """Return a docstring as Markdown: sections of Google's style become bold headings with lists."""
+    lines = []
+    for line in (getdoc(of) or "").splitlines():
+        section = re.fullmatch(r"(Args|Attributes|Raises|Returns|Yields)( \(.*\))?:", line)
+        if section:
+            lines += [f"**{section[1]}**{section[2] or ''}", ""]
+        elif re.match(r" {4}\S+(, \S+)*: ", line) and any(text.startswith("**") for text in lines):
+            names_, _, text = line.strip().partition(": ")
+            lines.append(f"* `{names_}`: {text}")
+        elif line.startswith("        ") and lines and lines[-1].startswith("* "):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def cell_page(name: str) -> str:
+    """Return the card of a cell."""
+    file = CONF / "cell" / f"{name}.yaml"
+    config = composed(f"model={name}")
+    cell_class = target(config.model.cell._target_)
+    from omegaconf import OmegaConf
+
+    options = OmegaConf.to_container(config.model.cell, resolve=True)
+    layer = layer_name(cell_class)
+    parts = [
+        f"# {name}",
+        description("cell", name) or description("model", name),
+        f"```bash\ngyral train model={name} task=copy\n```",
+    ]
+    if layer:
+        parts.append(f"As a layer: `gyral.{layer}(input_size, hidden_size, …)`.")
+    parts += [
+        f"## {cell_class.__name__}",
+        docstring(cell_class),
+        "## Options",
+        f"Options are `model.cell.<option>` on the command line and keyword arguments of `{cell_class.__name__}`.",
+        options_table(options, arguments(cell_class) | comments(file, *sorted((CONF / "cell").glob("_*.yaml")))),
+        "## Size and backends",
+        size_and_backends(name, config),
+        "## Speed and memory",
+        speed_table(name),
+        "## Results",
+        results_table(name),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def layer_name(cell_class: type) -> str | None:
+    """Return the name of the layer that is made of a cell, None if there is none."""
+    import gyral
+
+    name = cell_class.__name__.removesuffix("Cell")
+    return name if name in gyral.__all__ else None
+
+
+def size_and_backends(name: str, config: Any) -> str:
+    """Return the number of parameters and the backends of a cell on this machine."""
+    from torch import nn
+
+    from gyral.config.instantiation import make
+
+    cell = make(config, "model.cell")(SIZE)
+    assert isinstance(cell, nn.Module)
+    parameters = sum(parameter.numel() for parameter in cell.parameters() if parameter.requires_grad)
+    reason = cell.fused_unsupported_reason()
+    fused = "supported" if reason is None else f"not supported: {reason}"
+    return "\n".join(
+        [
+            "| | |",
+            "| --- | --- |",
+            f"| parameters with input size {SIZE} and hidden size {SIZE} | {parameters:,} |",
+            "| `reference` | supported on every device and in every data type |",
+            f"| `fused` on a CPU, default options | {fused} |",
+            "| `compile` | supported |",
+            "| `graph` | supported on a GPU |",
+        ]
+    )
+
+
+@cache
+def benchmark_records() -> list[dict[str, Any]]:
+    """Return the committed measurements of `python -m benchmarks.cells json=…`."""
+    return [json.loads(line) for file in sorted(RECORDS.glob("*.jsonl")) for line in file.read_text().splitlines()]
+
+
+def speed_table(name: str) -> str:
+    """Return the committed measurements of a cell next to torch.nn.GRU."""
+    rows = []
+    for record in benchmark_records():
+        if record["model"].partition(":")[0] != name or record.get("train_ratio") is None:
+            continue
+        size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
+        error = "–" if record.get("error") is None else f"{record['error']:.1e}"
+        rows.append(
+            f"| `{record['model']}` | {record['backend']} | {size} | {record['train_ms']:.2f} |"
+            f" {record['train_ratio']:.2f} | {record['memory_ratio']:.2f} | {error} |"
+        )
+    if not rows:
+        return "Not measured yet."
+    first = next(record for record in benchmark_records() if record["model"].partition(":")[0] == name)
+    about = (
+        f"Forward and backward pass at batch × time × hidden size, float32, {first['threads']} threads,"
+        f" {first['cpu']}, PyTorch {first['torch']}, commit {first['commit'][:10]}. Ratios are relative to"
+        " `torch.nn.GRU` in the same run; below 1 is faster, or smaller. The error is the largest relative error of"
+        " outputs and gradients against float64."
+    )
+    head = "| options | backend | size | ms | time ratio | memory ratio | error |\n"
+    rule = "| --- | --- | --- | ---: | ---: | ---: | ---: |\n"
+    return f"{about}\n\n{head}{rule}" + "\n".join(rows)
+
+
+def published(paper: dict[str, Any]) -> str:
+    """Return what a paper publishes about a row, in one line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return " / ".join(f"{number} at {setting}" for setting, number in value.items())
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    return "; ".join(f"{key}: {text(value)}" for key, value in paper.items() if key != "row")
+
+
+def speed_overview() -> str:
+    """Return the committed time ratios of the fused paths of all cells."""
+    ratios: dict[str, dict[str, float]] = {}
+    for record in benchmark_records():
+        if record["backend"] in ("fused", "torch"):
+            size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
+            ratios.setdefault(record["model"], {})[size] = record["train_ratio"]
+    sizes = sorted(
+        {size for row in ratios.values() for size in row}, key=lambda size: list(map(int, size.split(" × ")))
+    )
+    first = benchmark_records()[0]
+    about = (
+        "Time of the forward and backward pass relative to `torch.nn.GRU` of the same size in the same run, at batch ×"
+        f" time × hidden size; below 1 is faster. {first['threads']} threads, {first['cpu']}, PyTorch {first['torch']},"
+        f" commit {first['commit'][:10]}."
+    )
+    head = f"| cell | {' | '.join(sizes)} |\n| --- |{' ---: |' * len(sizes)}\n"
+    rows = (
+        f"| `{model}` | {' | '.join(f'{row[size]:.2f}' if size in row else '–' for size in sizes)} |"
+        for model, row in sorted(ratios.items(), key=lambda item: min(item[1].values()))
+    )
+    return f"{about}\n\n{head}" + "\n".join(rows)
+
+
+def experiment_model(experiment: str) -> str | None:
+    """Return the model of a row of conf/experiment, None if there is no such row."""
+    file = CONF / "experiment" / f"{experiment}.yaml"
+    if not file.is_file():
+        return None
+    found = re.search(r"override /model: (\w+)", file.read_text())
+    return found[1] if found else None
+
+
+def measured_rows(name: str) -> Iterator[str]:
+    """Yield a line for each row of RESULTS.md whose experiment uses a cell."""
+    experiments = [file.with_suffix("") for file in (CONF / "experiment").rglob("[!_]*.yaml")]
+    used = {
+        path.name for path in experiments if experiment_model(path.relative_to(CONF / "experiment").as_posix()) == name
+    }
+    heading, head = "", list[str]()
+    for line in (ROOT / "RESULTS.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("## "):
+            heading = line[3:]
+        elif not line.startswith("|"):
+            head = []
+        elif not head:
+            head = cells
+        elif any(f"`{row}`" in line for row in used):
+            values = "; ".join(
+                f"{title}: {cell}" for title, cell in zip(head[1:], cells[1:], strict=False) if cell != "–"
+            )
+            yield f"* {heading}: {cells[0]}; {values}"
+
+
+def results_table(name: str) -> str:
+    """Return what was measured with a cell, and the rows of conf/experiment that use it with the published numbers."""
+    rows = []
+    for file in sorted((CONF / "experiment").rglob("[!_]*.yaml")):
+        experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
+        if experiment_model(experiment) != name:
+            continue
+        paper = yaml.safe_load(file.read_text()).get("paper") or {}
+        rows.append(f"| `{experiment}` | {published(paper)} |")
+    if not rows:
+        return "No row of a paper uses this cell."
+    head = "| experiment | published |\n| --- | --- |"
+    return f"Rows of papers with this cell; [Results](../results.md) has what was measured.\n\n{head}\n" + "\n".join(
+        rows
+    )
+
+
+def task_page(name: str) -> str:
+    """Return the card of a task."""
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.to_container(composed(f"task={name}").task, resolve=True)
+    task_class = target(node["_target_"])
+    module = __import__(task_class.__module__, fromlist=["_"])
+    drawn = getdoc(module) or ""
+    file = CONF / "task" / f"{name}.yaml"
+    parts = [
+        f"# {name}",
+        description("task", name),
+        f"```bash\ngyral train model=rum task={name}\n```",
+        f"```text\n{drawn}\n```",
+        f"## {task_class.__name__}",
+        docstring(task_class),
+        "## Options",
+        "Options are `task.<option>` on the command line.",
+        options_table(node, arguments(task_class) | comments(file, *sorted((CONF / "task").glob("_*.yaml")))),
+        "## Published results",
+        published_table(name),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def published_table(name: str) -> str:
+    """Return the rows of papers on a task."""
+    rows = []
+    for protocol in sorted((CONF / "experiment").rglob("_protocol.yaml")):
+        if not re.search(rf"override /task: {name}\b", protocol.read_text()):
+            continue
+        for file in sorted(protocol.parent.glob("[!_]*.yaml")):
+            paper = yaml.safe_load(file.read_text()).get("paper") or {}
+            experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
+            rows.append(f"| {paper.get('row', '')} | {published(paper)} | `{experiment}` |")
+    if not rows:
+        return "No published row uses this task directly."
+    return "| row | published | experiment |\n| --- | --- | --- |\n" + "\n".join(rows)
+
+
+def index_page(title: str, group: str) -> str:
+    """Return the list of a group's cards."""
+    rows = [
+        f"| [`{name}`]({name}.md) | {description(group, name) or description('model', name)} |" for name in names(group)
+    ]
+    return f"# {title}\n\n| | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
