@@ -2,12 +2,13 @@
 PYTHON ?= python3
 ARGS ?= model=rum task=copy
 CORPORA ?= ptb text8 enwik8 babi
+GPU ?= json=benchmarks/records/gpu.json
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all lint format docs bench data wandb-sweeps clean
+.PHONY: help install train test test-all lint format docs bench gpu data wandb-sweeps clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -46,6 +47,9 @@ docs: $(INSTALLED)  ## build the documentation into site/
 
 bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 	@$(RUN) -m benchmarks.cells
+
+gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHON), in ten minutes
+	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(GPU)
 
 data: $(INSTALLED)  ## download the corpora into data/ or DATA_DIR; CORPORA=ptb downloads one
 	@$(VENV)/bin/gyral fetch $(CORPORA)

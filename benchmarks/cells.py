@@ -7,6 +7,8 @@ Usage: python -m benchmarks.cells [key=value …]
   size=128x53x50,…             batch x time steps x hidden size; paper (the default): sizes of the RUM paper's tasks;
                                growth: sizes that vary one of the three at a time
   input=36                     size of the inputs
+  sequences=ragged,resets      measure also sequences of different lengths, T/2 in the mean, and states that begin anew
+                               at 1 % of the steps; default: neither
   repeat=7                     rounds; a time is the median over the rounds. Slow cases run fewer rounds, at least 3
   threads=N                    number of threads of torch; default: torch's choice
   json=path                    append one line of JSON per case and size to this file
@@ -20,13 +22,9 @@ reference of its cell. Exit status: 0 success, 1 a case disagrees, 2 a key or va
 import json
 import math
 import os
-import platform
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,14 +42,15 @@ from torch.utils._pytree import tree_leaves
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from benchmarks import measure
-from benchmarks.equivalence import UNUSABLE, disagreements
+from benchmarks.equivalence import compare
+from benchmarks.provenance import ROOT, provenance
+from benchmarks.sequences import KINDS, draw, supports
 from gyral.config.groups import choices
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
 from gyral.nn.recurrent import BACKENDS, Recurrent
 
-ROOT = Path(__file__).resolve().parents[1]
 MODELS = tuple(choices("cell"))
 # measured by default in addition to the options of the cell's file
 VARIANTS = {
@@ -80,11 +79,11 @@ COLUMNS = {  # titles of the table, with key of the row and format
     "forward + backward ×": ("train_ratio", ".2f"),
     "memory ×": ("memory_ratio", ".2f"),
     "products ×": ("products_ratio", ".2f"),
+    "ragged ×": ("ragged_ratio", ".2f"),
+    "resets ×": ("resets_ratio", ".2f"),
 }
 # Limits of the comparison with the reference:
 CHECK_BYTES = 2e9  # memory of the reference's states
-CHECK_DRAWS = 3  # random draws of which one must agree
-CHECK_STEPS = 20  # fewest time steps, where the rounding errors of a longer sequence are too large
 CHECK_BATCH = 16  # rows: the rows of a batch are independent, so that more rows only take time and memory
 
 
@@ -95,6 +94,7 @@ class Settings(NamedTuple):
     backend: tuple[str, ...] = ("reference", "fused")
     size: tuple[tuple[int, int, int], ...] = SIZES["paper"]
     input: int = 36
+    sequences: tuple[str, ...] = ()
     repeat: int = 7
     threads: int = torch.get_num_threads()
     json: str | None = None
@@ -144,7 +144,7 @@ def parse(arguments: list[str]) -> Settings:
                 raise OptionError(key, value, "must be the path of a file in an existing folder")
             if key == "plot":
                 check_choice("plot", Path(value).suffix, (".png", ".svg", ".pdf"))
-        elif key in ("model", "backend"):
+        elif key in ("model", "backend", "sequences"):
             given[key] = tuple(dict.fromkeys(str(value).split(",")))
         elif key == "size":
             given[key] = parse_sizes(str(value))
@@ -153,6 +153,8 @@ def parse(arguments: list[str]) -> Settings:
     settings = Settings(**given)
     for backend in settings.backend:
         check_choice("backend", backend, tuple(name for name in BACKENDS if name != "auto"))
+    for kind in settings.sequences:
+        check_choice("sequences", kind, KINDS[1:])
     return settings
 
 
@@ -245,46 +247,46 @@ def state_elements(model: str, size: Size) -> int:
     )
 
 
-def disagreeing_cases(makers: dict[Case, measure.Maker], size: Size, errors: dict[Case, float]) -> Iterator[str]:
+def disagreeing_cases(
+    makers: dict[Case, measure.Maker], size: Size, errors: dict[Case, float], kind: str = "whole"
+) -> Iterator[str]:
     """Yield a line for every case that disagrees with the reference of its cell; store the largest error of each."""
     for reference in dict.fromkeys(case.reference for case in makers):
         others = {case.backend: make for case, make in makers.items() if reference == case.reference != case}
+        others = {backend: make for backend, make in others.items() if kind != "resets" or supports(make(), kind)}
         make_reference = partial(build_cell, reference, size.input, size.hidden)
         # the float64 reference keeps its states about three times
         affordable = int(CHECK_BYTES / (3 * 8 * size.steps * state_elements(reference.model, size)))
         rows = max(1, min(size.batch, CHECK_BATCH, affordable))
-        steps = size.steps
-        while True:
-            lines: list[str] = []
-            largest: dict[str, float] = {}
-            # a ReLU that rounding switches on or off makes the error of one draw large on any path; a wrong path fails
-            # for all draws
-            for seed in range(1, CHECK_DRAWS + 1):
-                lines = list(disagreements(make_reference, others, (steps, rows, size.input), seed, largest))
-                if not lines:
-                    break
-            # a cell may be chaotic at its initial weights: rounding errors grow with every step, so compare fewer steps
-            if steps // 2 < CHECK_STEPS or not any(UNUSABLE in line for line in lines):
-                break
-            steps //= 2
+        lines, largest = compare(make_reference, others, (size.steps, rows, size.input), kind)
         errors.update({case: largest.get(case.backend, math.nan) for case in makers if case.reference == reference})
-        yield from (f"{reference.model}: {line}" for line in lines)
+        yield from (f"{reference.model}: {line}{'' if kind == 'whole' else f', {kind}'}" for line in lines)
 
 
 def measure_cases(
     makers: dict[Case, measure.Maker], settings: Settings, size: Size, errors: dict[Case, float]
 ) -> list[dict[str, Any]]:
     """Measure every case; return one row each, with its ratios to the baseline and to its products, and its error."""
-    shapes_of = [weight_shapes(make()) for make in makers.values()]
+    shapes_of = [measure.weight_shapes(make()) for make in makers.values()]
     products = {shapes: measure.Products(size.steps, size.batch, shapes) for shapes in shapes_of if shapes is not None}
-    layers = [measure.Layer(make, size.input_shape) for make in makers.values()]
-    times, repeat = measure.times([*layers, *products.values()], settings.repeat)
-    floors = dict(zip(products, times[len(layers) :], strict=True))
-    del layers, products
+    layers = {case: measure.Layer(make, size.input_shape) for case, make in makers.items()}
+    loads: dict[Any, measure.Load] = {
+        (case, kind): layer.on(draw(kind, size.steps, size.batch))
+        for kind in ("whole", *settings.sequences)
+        for case, layer in layers.items()
+        if supports(layer.module, kind)
+    }
+    medians, repeat = measure.times([*loads.values(), *products.values()], settings.repeat)
+    times = dict(zip([*loads, *products], medians, strict=True))
+    del layers, loads, products
     memory = measure.peak_memories(list(makers.values()), size.input_shape, settings.threads)
-    base = list(makers).index(Case(BASELINE, "torch"))
-    return [
-        {
+    base = Case(BASELINE, "torch")
+    base_forward, base_train = times[base, "whole"]
+    base_memory = memory[list(makers).index(base)]
+
+    def row(case: Case, peak: float, shapes: Any) -> dict[str, Any]:
+        forward, train = times[case, "whole"]
+        found: dict[str, Any] = {
             **case._asdict(),
             **size._asdict(),
             "repeat": repeat,
@@ -292,50 +294,28 @@ def measure_cases(
             "train_ms": train,
             "train_ms_per_time_step": train / size.steps,
             "peak_memory_mib": peak,
-            "forward_ratio": forward / times[base][0],
-            "train_ratio": train / times[base][1],
-            "memory_ratio": peak / memory[base] if memory[base] else None,  # sizes too small to see
-            "products_ratio": train / floors[shapes][1] if shapes is not None else None,
+            "forward_ratio": forward / base_forward,
+            "train_ratio": train / base_train,
+            "memory_ratio": peak / base_memory if base_memory else None,  # sizes too small to see
+            "products_ratio": train / times[shapes][1] if shapes is not None else None,
             "error": None if math.isnan(errors.get(case, math.nan)) else errors[case],
         }
-        for case, (forward, train), peak, shapes in zip(makers, times, memory, shapes_of, strict=False)
-    ]
+        for kind in settings.sequences:
+            other = times.get((case, kind), (None, None))[1]
+            found |= {f"{kind}_ms": other, f"{kind}_ratio": None if other is None else other / train}
+        return found
 
-
-def weight_shapes(module: nn.Module) -> tuple[tuple[Any, Any], ...] | None:
-    """Return the shapes of input and recurrent weights of each cell, or None if a cell does not have one of each."""
-    inputs, recurrent = (
-        [tuple(p.shape) for name, p in module.named_parameters() if part in name and p.dim() == 2]
-        for part in ("weight_ih", "weight_hh")
-    )
-    return tuple(zip(inputs, recurrent, strict=True)) if len(inputs) == len(recurrent) > 0 else None
-
-
-def provenance(settings: Settings) -> dict[str, Any]:
-    """Return the conditions of the measurement: threads, machine, versions, commit, date."""
-    cpu_information = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", cpu_information.read_text()) if cpu_information.exists() else []
-    commit = ""
-    if shutil.which("git"):
-        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "threads": settings.threads,
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-        "commit": commit or "unknown",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    return [row(*given) for given in zip(makers, memory, shapes_of, strict=True)]
 
 
 def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) -> None:
     """Print the rows as a Markdown table, and append them to the file at `path` if it is not None."""
     table = Table(box=box.MARKDOWN)
-    for title in ("model", "backend", *COLUMNS):
-        table.add_column(title, justify="right" if title in COLUMNS else "left", no_wrap=True)
+    columns = {title: column for title, column in COLUMNS.items() if column[0] in rows[0]}
+    for title in ("model", "backend", *columns):
+        table.add_column(title, justify="right" if title in columns else "left", no_wrap=True)
     for row in rows:
-        values = ("–" if row[key] is None else format(row[key], form) for key, form in COLUMNS.values())
+        values = ("–" if row[key] is None else format(row[key], form) for key, form in columns.values())
         table.add_row(row["model"], row["backend"], *values)
     console = Console(highlight=False)
     console.width = max(console.width, 170)  # rich assumes 80 columns for a pipe, which would truncate figures
@@ -362,11 +342,15 @@ def main(arguments: list[str]) -> int:
         return 2
     torch.set_num_threads(settings.threads)
     retain_freed_memory()  # as in training
-    about = provenance(settings)
+    about = {"threads": settings.threads, **provenance()}
     rows: list[dict[str, Any]] = []
     errors: dict[Size, dict[Case, float]] = {size: {} for size in sizes}
     for size in sizes:
-        wrong = list(disagreeing_cases(makers[size], size, errors[size]))
+        wrong = [
+            line
+            for kind in (*settings.sequences, "whole")  # the errors that are reported are those of the last
+            for line in disagreeing_cases(makers[size], size, errors[size], kind)
+        ]
         if wrong:
             print(
                 "No figures: these results disagree with the float64 reference",
@@ -380,6 +364,8 @@ def main(arguments: list[str]) -> int:
         report(measured, about, settings.json)
         print(*omitted_cases(settings, size), sep="\n", end="\n\n")
     print(f"× is the ratio to {BASELINE}, products × the ratio to the matrix products with the cell's weights.")
+    if settings.sequences:
+        print("ragged × and resets × are the ratios of forward + backward to the same case without lengths and resets.")
     print(", ".join(f"{key}={about[key]}" for key in about))
     if settings.plot is not None:
         from benchmarks import plots  # imports matplotlib

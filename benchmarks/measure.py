@@ -1,5 +1,6 @@
-"""Time and memory of recurrent layers on the CPU, for forward and for forward with backward."""
+"""Time and memory of recurrent layers, for forward and for forward with backward."""
 
+import copy
 import ctypes
 import gc
 import multiprocessing
@@ -11,15 +12,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from benchmarks.equivalence import FLOAT32, Precision
+from benchmarks.sequences import WHOLE, Sequences, call
+
 Maker = Callable[[], nn.Module]
 RESET_PEAK = Path("/proc/self/clear_refs")  # Linux: writing 5 resets the peak resident size to the current one
 LIBC = ctypes.CDLL(None)
-SECONDS = 100.0  # a measurement that would take longer runs fewer rounds, but at least three
+SECONDS = 100.0
 
 
 class Load(Protocol):
@@ -35,21 +39,42 @@ class Load(Protocol):
 class Layer:
     """A layer with random inputs (T, B, X) that require a gradient, as after an embedding or another layer."""
 
-    def __init__(self, make: Maker, input_shape: Sequence[int]) -> None:
-        self.module = make()
-        self.inputs = torch.randn(*input_shape, requires_grad=True)
-        with torch.no_grad():  # one step gives the width; more would leave freed memory that the measurement reuses
-            width = self.module(self.inputs[:1])[0].shape[-1]
-        self.cotangent = torch.randn(*input_shape[:2], width)
+    def __init__(self, make: Maker, input_shape: Sequence[int], precision: Precision = FLOAT32) -> None:
+        self.module, self.precision = make(), precision
+        self.device = next(self.module.parameters()).device
+        self.sequences = WHOLE
+        self.inputs = torch.randn(*input_shape, device=self.device, requires_grad=True)
+        # one step gives the width; more would leave freed memory that the measurement reuses
+        with torch.no_grad(), precision.context(self.device):
+            outputs = self.module(self.inputs[:1])[0]
+        self.cotangent = torch.randn(*input_shape[:2], outputs.shape[-1], device=self.device, dtype=outputs.dtype)
+
+    def on(self, sequences: Sequences) -> "Layer":
+        """Return the same module with the same inputs as another load."""
+        other = copy.copy(self)
+        other.sequences = sequences.to(self.device)
+        return other
+
+    def run(self) -> torch.Tensor:
+        """Return the outputs."""
+        with self.precision.context(self.device):
+            return call(self.module, self.inputs, None, self.sequences)[0]
 
     @torch.no_grad()
     def forward(self) -> None:
-        self.module(self.inputs)
+        self.run()
+        self.finish()
 
     def train(self) -> None:
         self.inputs.grad = None
         self.module.zero_grad()
-        self.module(self.inputs)[0].backward(self.cotangent)
+        self.run().backward(self.cotangent)
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait for the GPU."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 class Products:
@@ -100,6 +125,15 @@ class _CellProducts:
         self.projected @ self.weight_ih
 
 
+def weight_shapes(module: nn.Module) -> tuple[tuple[Any, Any], ...] | None:
+    """Return the shapes of input and recurrent weights of each cell, or None if a cell does not have one of each."""
+    inputs, recurrent = (
+        [tuple(p.shape) for name, p in module.named_parameters() if part in name and p.dim() == 2]
+        for part in ("weight_ih", "weight_hh")
+    )
+    return tuple(zip(inputs, recurrent, strict=True)) if len(inputs) == len(recurrent) > 0 else None
+
+
 def milliseconds(action: Callable[[], None]) -> float:
     """Return the duration of `action` in milliseconds."""
     start = time.perf_counter()
@@ -107,15 +141,18 @@ def milliseconds(action: Callable[[], None]) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def times(loads: Sequence[Load], repeat: int) -> tuple[list[tuple[float, float]], int]:
-    """Return the median times of each load, forward and forward with backward, in ms, and the number of rounds."""
+def times(loads: Sequence[Load], repeat: int, seconds: float = SECONDS) -> tuple[list[tuple[float, float]], int]:
+    """Return the median times of each load, forward and forward with backward, in ms, and the number of rounds.
+
+    Runs fewer rounds than `repeat`, but at least three, if all would take longer than `seconds`.
+    """
 
     def one_round() -> list[tuple[float, float]]:
         return [(milliseconds(load.forward), milliseconds(load.train)) for load in loads]
 
     start = time.perf_counter()
     one_round()  # warm-up, not counted
-    repeat = min(repeat, max(3, int(SECONDS / (time.perf_counter() - start))))
+    repeat = min(repeat, max(3, int(seconds / (time.perf_counter() - start))))
     # every round runs every load, so that changes of the machine's speed affect all loads equally
     rounds = [one_round() for _ in range(repeat)]
     return [tuple(map(statistics.median, zip(*pairs, strict=True))) for pairs in zip(*rounds, strict=True)], repeat

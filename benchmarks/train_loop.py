@@ -40,7 +40,8 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.utils import clip_grad_norm_
 
-from benchmarks import cells
+from benchmarks.provenance import ROOT
+from benchmarks.provenance import provenance as conditions
 from gyral.config import resolvers as resolvers  # registers the resolvers of the configuration
 from gyral.config.errors import describe
 from gyral.core.checks import check_choice, check_integer
@@ -127,7 +128,7 @@ def compose_run(case: str, model: str, settings: Settings) -> DictConfig:
     """
     overrides = [f"model={model}", *CASES.get(case, ()), "trainer.accelerator=cpu", *settings.overrides, "logger=none"]
     try:
-        with initialize_config_dir(str(cells.ROOT / "conf"), version_base="1.3"):
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             config = compose("train", overrides)
         OmegaConf.resolve(config)
     except (HydraException, OmegaConfBaseException) as error:
@@ -320,7 +321,7 @@ def measure(case: str, model: str, config: DictConfig, settings: Settings) -> di
 
 def provenance(settings: Settings) -> dict[str, Any]:
     """Return the conditions of the measurement: rounds, options, machine, versions, commit, date."""
-    about = cells.provenance(cells.Settings())
+    about = conditions()
     return {
         "steps": settings.steps,
         "rounds": settings.rounds,

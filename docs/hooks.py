@@ -8,6 +8,7 @@ from typing import Any
 from cards import cell_page, index_page, names, speed_overview, task_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from uses import table
 
 ROOT = Path(__file__).parents[1]
 SUBPACKAGES = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
@@ -44,8 +45,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the table of speeds."""
-    return markdown.replace("{{ speed }}", speed_overview()) if "{{ speed }}" in markdown else markdown
+    """Fill in the tables of speeds and of uses."""
+    for name, make in (("{{ speed }}", speed_overview), ("{{ uses }}", table)):
+        if name in markdown:
+            markdown = markdown.replace(name, make())
+    return markdown
 
 
 def copied_pages() -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import absl.logging
 import pytest
 import torch
 
@@ -15,8 +14,13 @@ os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
 torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
 
-# When a run sets up its logging, this handler closes its stream: pytest's, while the run has a stderr of its own.
-absl.logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
+try:
+    import absl.logging
+except ModuleNotFoundError:  # `make gpu` has pytest, torch and Triton alone
+    pass
+else:
+    # When a run sets up its logging, this handler closes its stream: pytest's, while the run has a stderr of its own.
+    absl.logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run from top to bottom, with fewer steps than they show."""
+"""The notebooks and scripts of examples/ run from top to bottom, with fewer steps than they show."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.helpers.running import ROOT
+from tests.helpers.running import ROOT, spawn
 
+FRAMEWORKS = ("hydra", "omegaconf", "pytorch_lightning", "lightning_fabric", "wandb")
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
@@ -24,9 +25,30 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
-def test_there_are_three_notebooks_with_their_outputs() -> None:
-    assert len(NOTEBOOKS) == 3
+def test_there_are_two_notebooks_with_their_outputs() -> None:
+    assert len(NOTEBOOKS) == 2
     for path in NOTEBOOKS:
         cells = nbformat.read(path, as_version=4).cells
         pictures = [out for cell in cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
         assert pictures, f"{path.name} shows no figure"
+
+
+def run_training_loop(*arguments: str) -> list[float]:
+    """Run the script, which imports neither Hydra nor Lightning, and return the accuracies that it prints."""
+    path = ROOT / "examples" / "own_training_loop.py"
+    run = f"import sys, runpy; sys.argv = {[str(path), *arguments]}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    outcome = spawn("-c", f"{run}; print([name for name in {FRAMEWORKS} if name in sys.modules])")
+    assert outcome.status == 0, outcome.err
+    *lines, imported = outcome.out.splitlines()
+    assert imported == "[]"
+    return [float(re.search(r"([\d.]+)% of the answers right", line)[1]) for line in lines]  # type: ignore[index]
+
+
+def test_training_loop_without_a_framework_runs() -> None:
+    assert len(run_training_loop("--steps", "5")) == 5
+
+
+@pytest.mark.slow
+def test_training_loop_learns_and_needs_starts() -> None:
+    assert run_training_loop()[-1] > 97
+    assert run_training_loop("--ignore-starts")[-1] < 75

@@ -21,6 +21,8 @@ def test_every_name_is_importable(name: str) -> None:
 
 def test_every_layer_and_its_cell_are_public() -> None:
     for layer in Layer.__subclasses__():
+        if layer.__module__ != Layer.__module__:
+            continue  # another test's own
         assert {layer.__name__, layer.cell_class.__name__} <= set(gyral.__all__)
 
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import cells, measure, plots
+from benchmarks import cells, equivalence, measure, plots, sequences
 from benchmarks.equivalence import UNUSABLE, disagreements
 from gyral.cells.gru import GRUCell
+from gyral.cells.lstm import LSTMCell
 
 TINY = ["size=4x6x12", "input=3", "repeat=1", "threads=1"]
 SIZE = cells.Size(batch=4, steps=6, input=3, hidden=12)
@@ -41,10 +42,44 @@ def test_reports_a_row_per_case_in_table_and_file(capsys, monkeypatch, tmp_path)
         assert {"peak_memory_mib", "memory_ratio", "torch", "cpu", "threads", "commit", "date"} <= row.keys()
         assert (row["batch"], row["steps"], row["input"], row["hidden"], row["repeat"]) == (4, 6, 3, 12, 1)
         line = next(line for line in printed.splitlines() if line.startswith(f"| {row['model']} "))
-        assert len(line.split("|")) == len(cells.COLUMNS) + 4
+        assert len(line.split("|")) == len(cells.COLUMNS) - len(cells.KINDS[1:]) + 4
     assert all(row["products_ratio"] > 0 for row in rows)
     base = next(row for row in rows if row["model"] == cells.BASELINE)
     assert base["forward_ratio"] == base["train_ratio"] == base["memory_ratio"] == 1
+
+
+def test_ragged_batches_and_resets_are_measured_where_they_are_supported(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(measure, "peak_memories", lambda makers, shape, threads: [1.0] * len(makers))
+    path = tmp_path / "cells.jsonl"
+    assert cells.main([*TINY, "model=lstm:layer_norm=true", "sequences=ragged,resets", f"json={path}"]) == 0
+    rows = {(row["model"], row["backend"]): row for row in map(json.loads, path.read_text().splitlines())}
+    for (_, backend), row in rows.items():
+        assert row["ragged_ratio"] == pytest.approx(row["ragged_ms"] / row["train_ms"])
+        assert (row["resets_ms"] is None) == (row["resets_ratio"] is None) == (backend == "torch")
+    printed = capsys.readouterr().out
+    assert "ragged ×" in printed
+    assert "resets ×" in printed
+
+
+def test_refuses_when_a_fused_path_ignores_lengths_or_resets(capsys, monkeypatch):
+    fused = LSTMCell.fused
+    for position, kind in ((2, "ragged"), (3, "resets")):
+
+        def deaf(self, *arguments, position=position):
+            return fused(self, *(None if index == position else given for index, given in enumerate(arguments)))
+
+        monkeypatch.setattr(LSTMCell, "fused", deaf)
+        complaint = refused(capsys, ["size=16x30x12", *TINY[1:], "model=lstm:layer_norm=true", f"sequences={kind}"])
+        assert "lstm:layer_norm=true: fused: relative error of outputs" in complaint
+        assert complaint.endswith(f", {kind}\n")
+
+
+def test_ragged_lengths_have_half_the_steps_in_the_mean_and_a_hundredth_of_the_steps_begin_anew():
+    lengths = sequences.draw("ragged", 50, 99).lengths
+    assert lengths.double().mean() == pytest.approx(25.5, abs=0.1)
+    assert (lengths.min(), lengths.max()) == (1, 50)
+    assert sequences.draw("resets", 100, 500).starts.double().mean() == pytest.approx(0.01, rel=0.1)
+    assert sequences.draw("whole", 50, 99) == sequences.WHOLE
 
 
 def test_every_model_file_is_measured_by_default():
@@ -55,8 +90,8 @@ def test_every_model_file_is_measured_by_default():
 def scaled(fused):
     """Break a fused path where it is least seen: its outputs are right, their gradient is off by a thousandth."""
 
-    def broken(self, inputs, state, lengths):
-        outputs, final = fused(self, inputs, state, lengths)
+    def broken(self, inputs, *others):
+        outputs, final = fused(self, inputs, *others)
         return outputs.detach() + 1.001 * (outputs - outputs.detach()), final
 
     return broken
@@ -64,7 +99,7 @@ def scaled(fused):
 
 def shortened(fused):
     """Let a fused path ignore the state that it is given."""
-    return lambda self, inputs, state, lengths: fused(self, inputs, self.init_state(inputs.shape[1]), lengths)
+    return lambda self, inputs, state, *others: fused(self, inputs, self.init_state(inputs.shape[1]), *others)
 
 
 @pytest.mark.parametrize(("breaking", "tensor"), [(scaled, "gradient of inputs"), (shortened, "outputs")])
@@ -115,6 +150,7 @@ def test_a_result_that_is_not_a_number_is_a_disagreement(monkeypatch):
         ("model=rum:lambd", ["model=rum:lambd", "<option>=<value>"]),
         ("model=rum:lambd=x", ["lambd=x", "number"]),
         ("backend=auto", ["backend=auto", "reference", "fused"]),
+        ("sequences=short", ["sequences=short", "ragged", "resets"]),
         ("json=no/such/folder/file", ["json=no/such/folder/file", "folder"]),
     ],
 )
@@ -179,15 +215,15 @@ def test_peak_memory_sees_what_backward_needs():
 def test_fewer_steps_are_compared_where_rounding_makes_the_reference_useless(monkeypatch):
     tried = []
 
-    def fake(reference, candidates, shape, seed, largest):
+    def fake(reference, candidates, shape, seed, largest, **others):
         tried.append(shape[0])
         if shape[0] > 30:
             yield f"{UNUSABLE}: relative error 1"
 
-    monkeypatch.setattr(cells, "disagreements", fake)
+    monkeypatch.setattr(equivalence, "disagreements", fake)
     makers = {cells.Case("gru", "fused"): partial(cells.build_cell, cells.Case("gru", "fused"), 3, 12)}
     assert list(cells.disagreeing_cases(makers, SIZE._replace(steps=100), {})) == []
-    assert tried == [100] * cells.CHECK_DRAWS + [50] * cells.CHECK_DRAWS + [25]
+    assert tried == [100] * equivalence.DRAWS + [50] * equivalence.DRAWS + [25]
     (line,) = cells.disagreeing_cases(makers, SIZE._replace(steps=39), {})  # half of which would be too few
     assert line == f"gru: {UNUSABLE}: relative error 1"
 
@@ -200,7 +236,7 @@ def test_the_floor_of_a_cell_made_of_cells_has_the_products_of_each():
         "eurnn": None,
     }
     for model, expected in shapes.items():
-        assert cells.weight_shapes(cells.build_cell(cells.Case(model, "reference"), 3, 12)) == expected
+        assert measure.weight_shapes(cells.build_cell(cells.Case(model, "reference"), 3, 12)) == expected
     products = measure.Products(6, 4, shapes["fs_rum"])
     products.forward()
     products.train()

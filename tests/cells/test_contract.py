@@ -37,8 +37,8 @@ INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
 SMALL = {"chunk_size": 2}
 
-# All values of an option that are tried, by its name or by model and name; each must differ in its effect from the
-# others. Needed for strings and null; flags are flipped and numbers raised without an entry.
+# All values of an option that are tried, by its name, by model and name, or by name and default; each must have another
+# effect than the others. Needed for strings and null; flags are flipped and numbers raised without an entry.
 ALTERNATIVES: dict[str, list[Any]] = {
     "activation": ["relu", "tanh", "sigmoid", "softsign"],
     "capacity": [2, 3, "fft"],
@@ -46,13 +46,13 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "eta": [None, 0.7, 1.5],
     "external cell": ["torch.nn.GRUCell", "torch.nn.LSTMCell", "torch.nn.RNNCell"],
     "fast_weights activation": ["relu", "tanh"],
-    "fs_rum initialization": ["two_block", "one_block"],
-    "initialization": ["torch", "orthogonal"],
+    "initialization=default": ["default", "authors"],
+    "initialization=torch": ["torch", "orthogonal", "joint_orthogonal", "glorot", "uniform"],
+    "initialization=two_block": ["two_block", "one_block"],
     "lambd": [0.0, 1.0, 0.5, -0.3],
     "nonlinearity": ["tanh", "relu"],
     "options": [None, {"bias": False}],
     "recurrent_dropout": [0.0, 0.3],
-    "rum initialization": ["two_block", "one_block"],
     "slow_size": [None, 4],
     "zoneout": [0.0, 0.3],
     "zoneout_cell": [0.0, 0.3],
@@ -68,6 +68,9 @@ SHOWS_IN = {
     "zoneout": "training",
     "zoneout_cell": "training",
 }
+
+# Other options without which an option has no effect, by its name; those that the cell does not have are left out.
+NEEDS: dict[str, dict[str, Any]] = {"layer_norm_eps": {"layer_norm": True}}
 
 # Options that interact, by model.
 COMBINATIONS: dict[str, list[dict[str, Any]]] = {
@@ -127,9 +130,9 @@ def options(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 def alternatives(model: str, name: str, value: Any) -> list[Any]:
     """Return other values of a model's option; none if they cannot be guessed."""
     name = name.rpartition(".")[2]
-    values = ALTERNATIVES.get(f"{model} {name}", ALTERNATIVES.get(name))
-    if values is not None:
-        return [other for other in values if other != value]
+    for key in (f"{model} {name}", f"{name}={value}", name):
+        if key in ALTERNATIVES:
+            return [other for other in ALTERNATIVES[key] if other != value]
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -142,6 +145,14 @@ def alternatives(model: str, name: str, value: Any) -> list[Any]:
 def shows_in(name: str) -> str:
     name = name.rpartition(".")[2]
     return SHOWS_IN.get(name, "gradient" if name.startswith("trainable_") else "outputs")
+
+
+def overrides_for(model: str, name: str, value: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the overrides that set an option, and others that it needs to have an effect."""
+    place, _, own = name.rpartition(".")
+    present = dict(cell_options(model))
+    needed = {f"{place}.{other}".strip("."): wanted for other, wanted in NEEDS.get(own, {}).items()}
+    return (*((other, wanted) for other, wanted in needed.items() if other in present), (name, value))
 
 
 def cell_options(model: str) -> list[tuple[str, Any]]:
@@ -164,7 +175,7 @@ def every_option() -> Iterator[tuple[str, str, Any]]:
 OPTIONS = list(every_option())
 DEFAULTS = [Case(model, ()) for model in MODELS]
 CHANGED = [
-    Case(model, ((name, other),))
+    Case(model, overrides_for(model, name, other))
     for model, name, value in OPTIONS
     # sizes, frozen weights and initial values change no formula
     if not name.endswith("_size") and shows_in(name) in ("outputs", "training")
@@ -327,7 +338,7 @@ def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
     seen = []
     weights: dict[str, Tensor] = {}
     for candidate in [value, *others]:
-        overrides = () if name.endswith("_size") and candidate == value else ((name, candidate),)
+        overrides = () if name.endswith("_size") and candidate == value else overrides_for(model, name, candidate)
         torch.manual_seed(0)
         cell = make_cell(Case(model, overrides))
         if kind == "initialization":
@@ -526,6 +537,53 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     leaves = (inputs.requires_grad_(), *leaves, *parameters)
     # element by element for the first YAML of each class; along random directions (fast) for the others and all options
     assert gradcheck(run, leaves, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=case not in FIRST_OF_CLASS)
+
+
+STARTS = torch.tensor([[0, 0, 0, 1, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool().T
+
+
+# the others need their own runs less: the loop chooses the state before the step, whatever the options
+WITH_STARTS = [
+    pytest.param(case, id=str(case), marks=() if case in FIRST_OF_CLASS or case in COMBINED else pytest.mark.slow)
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("case", WITH_STARTS)
+def test_a_sequence_with_starts_equals_its_segments(case: Case, ragged: bool) -> None:
+    model = make_model(case)
+    inputs = random_inputs().requires_grad_()
+    state = tree_map(lambda leaf: leaf.requires_grad_(leaf.is_floating_point()), random_state(model.cells[0]))
+    lengths = torch.tensor([STEPS, 4, 3, 1]) if ragged else torch.full((BATCH,), STEPS)
+    outputs, final = model(inputs, (state,), lengths if ragged else None, STARTS)
+    expected, ended = [], []
+    for row, length in enumerate(lengths.tolist()):
+        own = slice(row, row + 1)
+        begins = [0, *(time for time in range(1, length) if STARTS[time, row])]
+        carried: Any = None if STARTS[0, row] else (rows(state, own),)
+        pieces = []
+        for begin, end in zip(begins, [*begins[1:], length], strict=True):
+            piece, carried = model(inputs[begin:end, own], carried)
+            pieces.append(piece)
+            last, carried = carried, None
+        expected.append(torch.cat([*pieces, outputs.new_zeros(STEPS - length, 1, outputs.shape[2])]))
+        ended.append(leaves_of(last))
+    together = [torch.cat(expected, dim=1), *(torch.cat(leaves) for leaves in zip(*ended, strict=True))]
+    actual = [outputs, *leaves_of(final)]
+    assert_same(actual, together)
+    wanted = [inputs, *(leaf for leaf in leaves_of(state) if leaf.requires_grad), *model.parameters()]
+    cotangents = [torch.randn_like(leaf) if leaf.is_floating_point() else None for leaf in actual]
+    gradients = [
+        torch.autograd.grad(
+            [value for value, cotangent in zip(values, cotangents, strict=True) if cotangent is not None],
+            wanted,
+            [cotangent for cotangent in cotangents if cotangent is not None],
+            materialize_grads=True,
+        )
+        for values in (actual, together)
+    ]
+    assert_same(*gradients, tolerance=1e-10)
 
 
 def corner_inputs() -> dict[str, Tensor]:

@@ -40,17 +40,17 @@ def random_run() -> tuple[Tensor, FastWeightsCell.State]:
 
 def run(cell: FastWeightsCell, backend: str, *arguments: Any) -> tuple[Tensor, FastWeightsCell.State]:
     model = Recurrent(lambda _: cell, cell.input_size, backend=backend).train(cell.training)
-    inputs, state, lengths = (*arguments, None, None)[:3]
-    outputs, (final,) = model(inputs, None if state is None else (state,), lengths)
+    inputs, state, lengths, starts = (*arguments, None, None, None)[:4]
+    outputs, (final,) = model(inputs, None if state is None else (state,), lengths, starts)
     return outputs, final
 
 
 def differentiate(
-    cell: FastWeightsCell, backend: str, inputs: Tensor, state: FastWeightsCell.State, lengths: Tensor | None = None
+    cell: FastWeightsCell, backend: str, inputs: Tensor, state: FastWeightsCell.State, *others: Tensor | None
 ) -> list[Tensor]:
     """Return outputs, final state and the gradients of inputs, state and parameters under fixed cotangents."""
     leaves = [tensor.clone().requires_grad_() for tensor in (inputs, *state)]
-    outputs, final = run(cell, backend, leaves[0], FastWeightsCell.State(*leaves[1:]), lengths)
+    outputs, final = run(cell, backend, leaves[0], FastWeightsCell.State(*leaves[1:]), *others)
     values = [outputs, *final]
     generator = torch.Generator().manual_seed(7)
     cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in values]
@@ -192,17 +192,54 @@ def test_a_single_trainable_parameter_has_its_gradient(trainable: str) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
 
 
-def test_a_second_derivative_of_the_fused_path_is_refused() -> None:
-    cell = randomized(activation="tanh")
+def test_second_derivatives_are_the_references() -> None:
+    cell = randomized(activation="tanh", inner_steps=2)
     inputs, state = random_run()
-    inputs.requires_grad_()
+    leaves = [inputs.requires_grad_(), *cell.parameters()]
+    found = []
+    for backend in BACKENDS:
+        first = torch.autograd.grad(run(cell, backend, inputs, state)[0].square().sum(), leaves, create_graph=True)
+        found.append(torch.autograd.grad(sum(gradient.square().sum() for gradient in first), leaves))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
-    def differentiate_twice() -> None:
-        (gradient,) = torch.autograd.grad(run(cell, "fused", inputs, state)[0].sum(), inputs, create_graph=True)
-        torch.autograd.grad(gradient.square().sum(), inputs)
 
-    with pytest.raises(RuntimeError, match="second derivative"):
-        differentiate_twice()
+@pytest.mark.parametrize("often", [0.2, 0.6])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_rows_begin_anew(ragged: bool, often: float) -> None:
+    cell = randomized(activation="tanh", inner_steps=2, zoneout=0.2, layer_norm_eps=0.1).eval()
+    inputs, state = random_run()
+    starts = torch.rand(STEPS, BATCH) < often
+    starts[0] = torch.tensor([True, False, False])
+    starts[:, 2] = False
+    lengths = torch.tensor([5, STEPS, 3]) if ragged else None
+    reference, fused = (differentiate(cell, backend, inputs, state, lengths, starts) for backend in BACKENDS)
+    for one, other in zip(fused, reference, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    # nothing reaches the state passed in from a row that begins anew at once
+    assert not fused[4][0].any()
+    assert not fused[5][0].any()
+    assert fused[5][1:].any()
+
+
+@pytest.mark.slow
+def test_compiled_and_exported_models_run_the_reference() -> None:
+    model = Recurrent(lambda _: randomized(), X)
+    inputs, _ = random_run()
+    expected, _ = model(inputs)
+    assert model.backend == "fused"
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(inputs)[0], expected)
+    torch.testing.assert_close(torch.export.export(model, (inputs,)).module()(inputs)[0], expected)
+
+
+def test_an_empty_batch() -> None:
+    cell = randomized()
+    inputs = torch.randn(STEPS, 0, X, dtype=torch.float64, requires_grad=True)
+    for backend in BACKENDS:
+        outputs, final = run(cell, backend, inputs, None, None, torch.zeros(STEPS, 0, dtype=torch.bool))
+        assert outputs.shape == (STEPS, 0, N)
+        assert final.memory.shape == (0, N, N)
+        assert not any(gradient.any() for gradient in torch.autograd.grad(outputs.sum(), list(cell.parameters())))
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -1,11 +1,13 @@
 """LSTM, GRU and RNN are torch.nn's: same weights, same outputs, final states and gradients."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
@@ -185,7 +187,7 @@ def rnn_step(cell: Any, x: Tensor, state: Any) -> tuple[Tensor, ...]:
     if cell.layer.bias:
         z = z + weights["bias_ih_l0"] + weights["bias_hh_l0"]
     z = norm(z, cell.norm.weight[0], cell.norm.bias[0])
-    return (z.tanh() if cell.layer.nonlinearity == "tanh" else z.clamp(min=0),)
+    return (z.tanh() if cell.nonlinearity == "tanh" else z.clamp(min=0),)
 
 
 STEPS_OF = {LSTMCell: lstm_step, GRUCell: gru_step, RNNCell: rnn_step}
@@ -276,7 +278,9 @@ def test_zoneout_masks_differ_from_step_to_step() -> None:
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("width", [3, 7, 12])
 def test_orthogonal_initialization(width: int, bias: bool, layer_norm: bool) -> None:
-    cell = LSTMCell(width, N, bias=bias, layer_norm=layer_norm, initialization="orthogonal")
+    has_place = bias or layer_norm
+    with contextlib.nullcontext() if has_place else pytest.warns(UserWarning, match="has no forget bias"):
+        cell = LSTMCell(width, N, bias=bias, layer_norm=layer_norm, initialization="orthogonal")
     seen = []
     for weight, columns in ((cell.layer.weight_ih_l0, width), (cell.layer.weight_hh_l0, N)):
         for kernel in weight.detach().split(N):
@@ -342,21 +346,15 @@ def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[Tor
     torch.testing.assert_close(dropped, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("cell", "options"),
-    [
-        *((cell, options) for cell in (GRUCell, RNNCell) for options in (
-            {"layer_norm": True}, {"zoneout": 0.1}, {"recurrent_dropout": 0.1}, {"layer_norm": True, "zoneout": 0.1}
-        )),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_options_that_torch_does_not_have_are_named(cell: type[TorchLayerCell], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("cell", [GRUCell, RNNCell])
+@pytest.mark.parametrize("options", [{"layer_norm": True}, {"layer_norm": True, "zoneout": 0.1}], ids=str)
+def test_options_without_kernels_are_named(cell: type[TorchLayerCell], options: dict[str, Any]) -> None:
     assert cell(X, N).fused_unsupported_reason() is None
-    layer = cell.__name__.removesuffix("Cell")
-    assert cell(X, N, **options).fused_unsupported_reason() == f"torch.nn.{layer} has no {', '.join(options)}"
+    layer = f"torch.nn.{cell.__name__.removesuffix('Cell')}"
+    reason = f"{layer} has no {', '.join(options)}, and the kernels have no layer_norm"
+    assert cell(X, N, **options).fused_unsupported_reason() == reason
     assert Recurrent(lambda width: cell(width, N, **options), X).backend == "reference"
-    with pytest.raises(OptionError, match=rf"^backend=fused: torch\.nn\.{layer} has no .*; allowed here: "):
+    with pytest.raises(OptionError, match=rf"^backend=fused: {layer} has no .*; allowed here: "):
         Recurrent(lambda width: cell(width, N, **options), X, backend="fused")
 
 
@@ -378,18 +376,45 @@ def test_bad_values_of_the_lstms_options_are_refused_in_one_line(name: str, valu
         LSTMCell(X, N, **{name: value})
 
 
-@pytest.mark.parametrize("option", ["layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"])
-def test_the_lstm_runs_on_own_kernels_where_torchs_layer_lacks_an_option(
-    monkeypatch: pytest.MonkeyPatch, option: str
+LACKING = [
+    (LSTMCell, "layer_norm"),
+    (LSTMCell, "zoneout_cell"),
+    *((cell, option) for cell in (LSTMCell, GRUCell, RNNCell) for option in ("zoneout", "recurrent_dropout")),
+]
+
+
+@pytest.mark.parametrize(("cell", "option"), LACKING, ids=str)
+def test_kernels_run_where_torchs_layer_lacks_an_option(
+    monkeypatch: pytest.MonkeyPatch, cell: type[TorchLayerCell], option: str
 ) -> None:
-    value = True if option == "layer_norm" else 0.1
-    cell = LSTMCell(X, N, **{option: value})
-    said = "there are no kernels for meta"
-    assert LSTMCell(X, N).to("meta").fused_unsupported_reason() is None
-    assert cell.to("meta").fused_unsupported_reason() == f"torch.nn.LSTM has no {option}, and {said}"
+    options = {option: True if option == "layer_norm" else 0.1}
+    said, layer = "there are no kernels for meta", f"torch.nn.{cell.__name__.removesuffix('Cell')}"
+    assert cell(X, N).to("meta").fused_unsupported_reason() is None
+    assert cell(X, N, **options).to("meta").fused_unsupported_reason() == f"{layer} has no {option}, and {said}"
     monkeypatch.setattr("gyral.ops.gated.unsupported_reason", lambda tensor: said)
-    assert Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X).backend == "reference"
-    with pytest.raises(OptionError, match=rf"^backend=fused: torch\.nn\.LSTM has no {option}, and .*; allowed here: "):
-        Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X, backend="fused")
+    assert Recurrent(lambda width: cell(width, N, **options), X).backend == "reference"
+    with pytest.raises(OptionError, match=rf"^backend=fused: {layer} has no {option}, and .*; allowed here: "):
+        Recurrent(lambda width: cell(width, N, **options), X, backend="fused")
     monkeypatch.setattr("gyral.ops.gated.unsupported_reason", lambda tensor: None)
-    assert Recurrent(lambda width: LSTMCell(width, N, **{option: value}), X).backend == "fused"
+    assert Recurrent(lambda width: cell(width, N, **options), X).backend == "fused"
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([3, 9, 1, 9])], ids=["whole", "lengths"])
+@every_twin
+def test_torchs_layer_runs_where_there_are_no_kernels(
+    monkeypatch: pytest.MonkeyPatch, twin: Twin, lengths: Tensor | None
+) -> None:
+    cell = twin.cell(X, N, **twin.options).double()
+    inputs = torch.randn(STEPS, BATCH, X).double()
+    found = []
+    for reason in (None, "there are no kernels"):
+        monkeypatch.setattr("gyral.ops.gated.unsupported_reason", lambda tensor, reason=reason: reason)
+        model = Recurrent(lambda _: cell, X, backend="fused")
+        state = tree_map(torch.ones_like, cell.init_state(BATCH))
+        outputs, (final,) = model(inputs, (state,), lengths)
+        values = [outputs, *final]
+        found.append(
+            [*values, *torch.autograd.grad(sum(value.sin().sum() for value in values), list(cell.parameters()))]
+        )
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)

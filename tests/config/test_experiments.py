@@ -22,8 +22,10 @@ CELLS: dict[str, Callable[[int, int], int]] = {
     "lstm": lambda x, n: 4 * n * (x + n + 2),
     "gru": lambda x, n: 3 * n * (x + n + 2),
     "rnn": lambda x, n: n * (x + n + 2),
-    "urnn": lambda x, n: 2 * n * x + n + 3 * n + 2 * 2 * n,  # input, bias, three diagonals, two reflections
-    "full_urnn": lambda x, n: 2 * n * x + n + n * n,  # input, bias, a unitary matrix
+    "urnn": lambda x, n: (
+        2 * n * x + n + 3 * n + 2 * 2 * n + 2 * n
+    ),  # …, three diagonals, two reflections, initial state
+    "full_urnn": lambda x, n: 2 * n * x + n + n * n + 2 * n,  # input, bias, a unitary matrix, initial state
     "eurnn": lambda x, n: 2 * n * x + n + n + 2 * (n - 1),  # input, bias, a diagonal, two angles a rotation
     "goru": lambda x, n: 3 * n * (x + 1) + 2 * n * n + n - 1,  # three input kernels, two gates', angles
     "rum": lambda x, n: 3 * n * (x + 1) + 2 * n * n,
@@ -77,6 +79,18 @@ PUBLISHED3 = {
 OTHER_SIZES = {"fs_eurnn_2": 18.3, "fs_goru_2": 9.5}  # do not come out with the sizes that the paper gives
 
 
+# Options with which cells have the initial values of the authors' codes.
+AUTHORS: dict[str, dict[str, Any]] = {
+    "lstm": {"initialization": "glorot"},
+    "eurnn": {"initialization": "authors"},
+    "goru": {"initialization": "authors"},
+    "urnn": {"initialization": "authors", "learned_initial_state": True},
+    "full_urnn": {"initialization": "authors", "learned_initial_state": True},
+    "on_lstm": {"initialization": "authors"},
+    "rum": {"initialization": "two_block"},
+}
+
+
 def rows(group: str) -> list[str]:
     """Return the rows that have a file in a group of experiments."""
     names = [name.removeprefix(f"{group}/") for name in choices("experiment") if name.startswith(f"{group}/")]
@@ -87,6 +101,19 @@ def rows(group: str) -> list[str]:
 def cell_of(row: str) -> str:
     """Return which of `CELLS` a row has."""
     return max((cell for cell in CELLS if row.startswith(cell)), key=len)
+
+
+def assert_starts_as_authors(row: str, cell: Any) -> None:
+    wanted = AUTHORS.get(cell_of(row), {})
+    assert {name: cell[name] for name in wanted} == wanted
+
+
+def assert_fast_slow_as_authors(row: str, cell: Any) -> None:
+    """Check the options of the layer-norm LSTMs of Mujika et al., whose code the RUM paper's code repeats."""
+    for place in (cell.fast, cell.slow) if row.startswith("fs_lstm") else (cell.fast,):
+        assert (place.layer_norm_eps, place.initialization) == (1e-3, "joint_orthogonal")
+    assert not row.startswith("fs_rum") or cell.slow.layer_norm_eps == 1e-3
+    assert not row.startswith("fs_eurnn") or cell.slow.initialization == "authors"
 
 
 def expected_parameters(row: str, inputs: int, hidden: int, outputs: int) -> int:
@@ -110,6 +137,7 @@ def test_rows_of_table_1_have_the_papers_settings(row: str) -> None:
         0.999,
     )
     assert_rmsprop(task, 0.001)
+    assert_starts_as_authors(row, config.model.cell)
 
 
 @pytest.mark.parametrize("row", rows(FIG4))
@@ -125,17 +153,19 @@ def test_rows_of_figure_4_have_the_papers_settings(row: str) -> None:
     assert (config.task.train_size, config.task.test_size) == (50_000, 500)
     assert config.callbacks.early_stopping.stopping_threshold is None
     assert_rmsprop(task, 0.0001 if row == "eurnn" else 0.001)
+    assert_starts_as_authors(row, config.model.cell)
 
 
 @pytest.mark.parametrize("row", rows(TABLE2))
 def test_rows_of_table_2_have_the_papers_settings(row: str) -> None:
     config = compose_config(f"experiment={TABLE2}/{row}")
     assert (config.task.size, config.task.batch_size, config.task.validation) == ("10k", 32, "cut")
+    hidden = 512 if row in ("eurnn", "eurnn_attention") else 100
     assert (
         config.model.embedding_size,
         config.model.cell.hidden_size,
         config.callbacks.early_stopping.stopping_threshold,
-    ) == (64, 100, 1.0)
+    ) == (64, hidden, 1.0)
     words, attention, rotational = row.startswith("word_"), row.endswith("_attention"), row.endswith("_rotational")
     assert (config.task.level, config.task.attention) == (
         "word" if words else "sentence",
@@ -144,12 +174,13 @@ def test_rows_of_table_2_have_the_papers_settings(row: str) -> None:
     config.task.generated = True
     task = build.build_task(config)
     cell = "rum" if row == "rum_tanh" else cell_of(row.removeprefix("word_"))
-    width = 200 if cell in COMPLEX else 100
+    width = 2 * hidden if cell in COMPLEX else hidden
     embedding = len(task.data.babi.vocabulary) * 64
-    expected = embedding + CELLS[cell](64, 100) + (2 if attention or rotational else 1) * width * 6 + 6
+    expected = embedding + CELLS[cell](64, hidden) + (2 if attention or rotational else 1) * width * 6 + 6
     assert count_parameters(task) == expected + (64 * 100 + 100 if rotational else 0)
     optimizer = task.configure_optimizers()
     assert (type(optimizer).__name__, optimizer.defaults["lr"]) == ("Adam", 0.001)
+    assert_starts_as_authors(cell, config.model.cell)
     assert config.model.cell.get("eta") is None
     assert config.model.cell.get("lambd") == ((1 if "lambda1" in row else 0) if cell == "rum" else None)
     assert config.model.cell.get("activation") == {"rum": "tanh" if "tanh" in row else "relu"}.get(cell)
@@ -179,7 +210,7 @@ def test_rows_of_table_3_have_the_papers_settings(row: str, fifty_characters: Ca
     assert (config.task.corpus.name, config.task.batch_size, config.task.window) == ("ptb_char", 128, 150)
     passes = 360 if row.startswith("fs") else 100
     assert (config.trainer.max_steps, config.trainer.gradient_clip_val) == (262 * passes, 1.0)
-    assert (config.optimizer.lr, config.model.embedding_size) == (0.002, 128)
+    assert (config.optimizer.lr, config.model.embedding_size, config.model.initialization) == (0.002, 128, "orthogonal")
 
     task = fifty_characters(config)
     assert task.model.vocabulary_size == 50
@@ -192,6 +223,7 @@ def test_rows_of_table_3_have_the_papers_settings(row: str, fifty_characters: Ca
     cells = [module for module in task.modules() if isinstance(module, LSTMCell)]
     assert all(cell.layer_norm and (cell.zoneout, cell.zoneout_cell) == (0.1, 0.5) for cell in cells)
     if row.startswith("fs"):
+        assert_fast_slow_as_authors(row, config.model.cell)
         scheduler = made["lr_scheduler"]["scheduler"]
         rates = [0.002 * scheduler.lr_lambdas[0](262 * number) for number in (0, 179, 180, 239, 240, 359)]
         assert rates == pytest.approx([2e-3, 2e-3, 1e-4, 1e-4, 1e-5, 1e-5])
@@ -201,6 +233,7 @@ def test_rows_of_table_3_have_the_papers_settings(row: str, fifty_characters: Ca
         assert task.model.input_dropout.probability == task.model.output_dropout.probability == 0.35
         assert all(cell.zoneout == 0.1 for cell in task.model.recurrent.cells)
         assert config.model.cell.layer_norm
+        assert row.startswith(("gru", "goru")) or config.model.cell.layer_norm_eps == 1e-3
 
 
 def test_small_rows_of_table_3_have_one_budget(fifty_characters: Callable[..., Any]) -> None:
@@ -208,6 +241,8 @@ def test_small_rows_of_table_3_have_one_budget(fifty_characters: Callable[..., A
         config = compose_config(f"experiment={SMALL3}/{row}")
         assert (config.task.batch_size, config.trainer.max_steps, config.optimizer.lr) == (32, 5230, 0.002)
         assert 200_000 < count_parameters(fifty_characters(config)) < 1_000_000
+        if row.startswith("fs"):
+            assert_fast_slow_as_authors(row, config.model.cell)
 
 
 def assert_rmsprop(task: Any, rate: float) -> None:
@@ -248,6 +283,14 @@ def test_the_rows_carry_what_the_paper_says() -> None:
     assert [name for name, paper in papers.items() if "accuracy" not in paper] == [
         name for name, paper in papers.items() if "not in the paper" in paper["row"]
     ]
+
+
+def test_rows_of_table_4_start_as_the_authors_code() -> None:
+    for row in ("pointer_generator", "dec_rum_360_coverage", "enc_rum_360"):
+        model = compose_config(f"experiment=rum_paper/table4/{row}").model
+        assert (model.initialization, model.bridge) == ("authors", "all")
+        for cell in (model.encoder, model.decoder):
+            assert cell.initialization == ("uniform" if cell._target_.endswith("LSTMCell") else "two_block")
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -322,6 +322,62 @@ def test_a_decoder_starts_from_what_the_encoder_has_of_its_state() -> None:
     assert state.cell.eq(0).all()
 
 
+def test_a_bridge_of_all_vectors_lifts_and_merges_as_the_authors_code() -> None:
+    def first(encoder: Any, decoder: Any) -> tuple[Any, Any, list[Any]]:
+        network = made(encoder, decoder, bridge="all")
+        _, state = network.encode(WHOLE)
+        _, last = network.encoder(network.embedding(WHOLE.article.T), lengths=WHOLE.lengths)
+        return network.bridge, state.cell, [torch.cat(leaves, dim=1) for leaves in zip(*last, strict=True)]
+
+    plain_rum = functools.partial(RUMCell, hidden_size=H)
+    # encRUM: the LSTM's cell vector from the hidden vectors
+    bridge, state, (hidden,) = first(plain_rum, lstm)
+    torch.testing.assert_close(state.hidden, bridge.layers["hidden"](hidden).relu())
+    torch.testing.assert_close(state.cell, bridge.layers["cell"](hidden).relu())
+    # decRUM: the cell vectors enter RUM's hidden vector
+    bridge, state, (hidden, cell) = first(lstm, plain_rum)
+    parts = bridge.layers["hidden"](hidden).relu(), bridge.layers["merged_cell"](cell).relu()
+    torch.testing.assert_close(state.hidden, bridge.merge(torch.cat(parts, dim=1)).relu())
+    # nothing to lift or to merge: the same layers
+    for cells in ((lstm, lstm), (rum, rum)):
+        networks = [PointerGenerator(*cells, V, bridge=bridge) for bridge in ("shared", "all")]
+        assert [list(network.state_dict()) for network in networks] == [list(networks[0].state_dict())] * 2
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+def test_a_bridge_of_all_vectors_trains_and_writes(encoder: Any, decoder: Any) -> None:
+    network = made(encoder, decoder, bridge="all")
+    network(WHOLE).log_probabilities.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in network.bridge.parameters())
+    assert network.summarize(WHOLE, BeamSearch(2, min_length=1, max_length=3)).scores[:, 0].isfinite().all()
+
+
+def test_the_initialization_of_the_authors_code() -> None:
+    width, size = 50, 40
+    cell = functools.partial(LSTMCell, hidden_size=size, initialization="uniform")
+    torch.manual_seed(1)
+    default = PointerGenerator(cell, cell, V, embedding_size=width, coverage=True)
+    torch.manual_seed(1)
+    network = PointerGenerator(cell, cell, V, embedding_size=width, coverage=True, initialization="authors")
+    attention, decoder = network.decoder.attention, network.decoder
+    bounds = {
+        "decoder.attention.score.weight": math.sqrt(3 / (2 * size)),
+        "decoder.attention.coverage": math.sqrt(6 / (1 + 2 * size)),
+        "decoder.merge_input.weight": math.sqrt(6 / (width + 2 * size + width)),
+        "decoder.merge_context.weight": math.sqrt(6 / (width + 2 * size + width)),
+    }
+    assert attention.size == 2 * size
+    for name, bound in bounds.items():
+        drawn = network.get_parameter(name).detach()
+        assert drawn.abs().max() <= bound
+        assert drawn.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
+    assert decoder.merge_input.bias.count_nonzero() == 0
+    same = network.state_dict().keys() - bounds.keys()
+    assert all(
+        torch.equal(network.state_dict()[name], default.state_dict()[name]) for name in same if "bridge" not in name
+    )
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(("encoder", "decoder"), PAIRS[:2])
 def test_a_batch_is_decoded_as_one_by_one(encoder: Any, decoder: Any, beam: int) -> None:
@@ -353,7 +409,9 @@ def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> Non
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = network(WHOLE)
         written = network.summarize(WHOLE, BeamSearch(3, min_length=1, max_length=4))
-    torch.testing.assert_close(found.log_probabilities, expected, rtol=0, atol=0.15)
+    # log-probabilities down to −30, with the relative rounding error of bfloat16; with other weights that of the
+    # reference backend reaches 0.19
+    torch.testing.assert_close(found.log_probabilities, expected, rtol=2**-7, atol=0.15)
     assert written.scores.dtype == torch.float
     (found.repetition - found.log_probabilities).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
@@ -365,6 +423,8 @@ def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> Non
         ({"vocabulary_size": 3}, r"vocabulary_size=3: must be an integer ≥ 4"),
         ({"embedding_size": 0}, r"embedding_size=0: must be an integer ≥ 1"),
         ({"coverage": 1}, r"coverage=1: must be true or false"),
+        ({"initialization": "see"}, r"initialization=see: must be one of default, authors"),
+        ({"bridge": "none"}, r"bridge=none: must be one of shared, all"),
     ],
 )
 def test_wrong_options_are_told_in_one_line(options: dict[str, Any], message: str) -> None:

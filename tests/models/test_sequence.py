@@ -167,6 +167,7 @@ def test_every_option_has_an_effect() -> None:
         ({}, {"input_dropout": 0.5}),
         ({}, {"output_dropout": 0.5}),
         ({}, {"weight_drop": 0.5}),
+        ({}, {"initialization": "orthogonal"}),
     ):
         assert (run(**base)[0] - run(**changed)[0]).abs().max() > 1e-4, changed
     assert run(backend="reference")[1].recurrent.backend == "reference"
@@ -174,7 +175,27 @@ def test_every_option_has_an_effect() -> None:
     torch.testing.assert_close(run(backend="reference")[0], run(backend="fused")[0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_orthogonal_initialization_of_embedding_and_head(tied: bool) -> None:
+    width = 12
+    model = SequenceModel(
+        functools.partial(GRUCell, hidden_size=width),
+        V,
+        V,
+        embedding_size=width,
+        tied=tied,
+        initialization="orthogonal",
+    )
+    for layer in (model.embedding, model.head):
+        torch.testing.assert_close(layer.weight @ layer.weight.T, torch.eye(V), rtol=0, atol=1e-5)
+    assert (model.embedding.weight is model.head.weight) == tied
+    one_hot = SequenceModel(gru, V, OUT, initialization="orthogonal").head.weight  # no embedding
+    product = one_hot @ one_hot.T if OUT <= N else one_hot.T @ one_hot
+    torch.testing.assert_close(product, torch.eye(min(OUT, N)), rtol=0, atol=1e-5)
+
+
 BAD_ARGUMENTS: list[tuple[str, Any]] = [
+    ("initialization", "xavier"),
     ("embedding_size", 0),
     ("embedding_size", "64"),
     ("embedding_size", 1.5),

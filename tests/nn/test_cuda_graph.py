@@ -13,6 +13,7 @@ from torch import Tensor
 from gyral.cells.goru import GORUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
+from gyral.cells.urnn import URNNCell
 from gyral.core.errors import OptionError
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.recurrent import Recurrent
@@ -73,12 +74,15 @@ CELLS = {
 }
 
 
-def run(how: Any, cell: Any, inputs: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+def run(
+    how: Any, cell: Any, inputs: Tensor, state: Any, lengths: Tensor | None = None, starts: Tensor | None = None
+) -> tuple[Tensor, Any]:
     torch.manual_seed(3)  # of the zoneout masks
     sequence = cell.project(inputs), cell.sequence_constants(*inputs.shape[:2])
+    initial = None if starts is None else cell.init_state(inputs.shape[1])
     if isinstance(how, GraphedLoops):
-        return how.run(cell, sequence, state, lengths)
-    return scan(cell.scan_step, sequence, state, lengths)
+        return how.run(cell, sequence, state, lengths, starts, initial)
+    return scan(cell.scan_step, sequence, state, lengths, starts, initial)
 
 
 @pytest.mark.parametrize("ragged", [False, True])
@@ -89,12 +93,13 @@ def test_equals_the_loop_call_after_call(capture: Capture, name: str, ragged: bo
     lengths = torch.tensor([2, T, 1]) if ragged else None
     kept = []
     for _ in range(3):
+        starts = torch.rand(T, B) < 0.3 if ragged else None
         inputs = torch.randn(T, B, X, dtype=torch.float64, requires_grad=True)
         start = [leaf.requires_grad_() for leaf in cell.init_state(B)]
         start[0].data.normal_()
         found = []
         for how in (graphs, scan):
-            outputs, final = run(how, cell, inputs, type(cell.init_state(1))(*start), lengths)
+            outputs, final = run(how, cell, inputs, type(cell.init_state(1))(*start), lengths, starts)
             leaves = [inputs, *start, *cell.parameters()]
             total = sum((value * value).sum() for value in (outputs, *final))
             found.append([outputs, *final, *torch.autograd.grad(total, leaves)])
@@ -164,3 +169,54 @@ def test_needs_a_gpu() -> None:
     else:
         with pytest.raises(OptionError, match=r"^backend=graph: there is no GPU; allowed here: auto"):
             Recurrent(lambda size: LSTMCell(size, N), X, backend="graph")
+
+
+def test_each_mode_of_torch_has_a_graph_of_its_own(capture: Capture) -> None:
+    cell = LSTMCell(X, N)
+    graphs = GraphedLoops(scan)
+    inputs = torch.randn(T, B, X)
+    expected = run(scan, cell, inputs, cell.init_state(B))[0]
+    contexts = (torch.no_grad, torch.inference_mode, torch.enable_grad)
+    for _ in range(2):  # a graph of inference mode could not be written to outside of it
+        for context in contexts:
+            with context():
+                torch.testing.assert_close(run(graphs, cell, inputs, cell.init_state(B))[0], expected)
+    assert capture.count == len(contexts)
+
+
+def test_a_graph_is_captured_without_the_cache_of_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = []
+
+    def capture(function: Callable[..., Any], samples: tuple[Tensor, ...], allow_unused_input: bool) -> Any:
+        modes.append((torch.is_autocast_enabled("cuda"), torch.is_autocast_cache_enabled()))
+        return function
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # else autocast warns and does nothing
+    cell = LSTMCell(X, N)
+    graphs = GraphedLoops(scan)
+    inputs = torch.randn(T, B, X)
+    with torch.no_grad():
+        run(graphs, cell, inputs, cell.init_state(B))
+        with torch.autocast("cuda", torch.float16):
+            run(graphs, cell, inputs, cell.init_state(B))
+            assert torch.is_autocast_cache_enabled()
+    assert modes == [(False, False), (True, False)]
+
+
+def test_buffers_that_moved_need_another_graph(capture: Capture) -> None:
+    cell = URNNCell(X, N)
+    graphs = GraphedLoops(scan)
+    inputs = torch.randn(T, B, X)
+    with torch.no_grad():
+        for _ in range(2):
+            run(graphs, cell, inputs, cell.init_state(B))
+        assert capture.count == 1
+        cell.permutation = cell.permutation.clone()
+        run(graphs, cell, inputs, cell.init_state(B))
+    assert capture.count == 2
+
+
+def test_a_step_that_no_graph_can_record_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^backend=graph: λ = 0.5 needs eigenvectors"):
+        Recurrent(lambda size: RUMCell(size, N, lambd=0.5), X, backend="graph")

@@ -1,18 +1,24 @@
-"""The layers are `Recurrent` over their cells, called as `torch.nn.GRU` is."""
+"""The layers run their cells, in every form of input and state that `torch.nn.GRU` has."""
 
 import copy
+import inspect
 import pickle
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.lstm import LSTMCell
 from gyral.core.errors import OptionError
 from gyral.nn import layers
-from gyral.nn.recurrent import Recurrent
+from gyral.nn.layer_options import arguments_of
+from gyral.nn.recurrent import Recurrent, detach
+from gyral.nn.stubs import PATH, layer_stubs
 
 X, N, BATCH, STEPS = 3, 6, 4, 5
 LAYERS = {layer.__name__: layer for layer in layers.Layer.__subclasses__()}
@@ -21,9 +27,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ONLSTM": {"chunk_size": 2},
     "RUM": {"lambd": 1.0, "eta": 1.0},
 }
+TORCH = {"GRU": nn.GRU, "LSTM": nn.LSTM, "RNN": nn.RNN}
+LENGTHS = torch.tensor([2, STEPS, 1, 2])
+every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+def make(name: str, *sizes: int, **options: Any) -> layers.Layer:
+    given = {"dtype": torch.float64, "backend": "reference", **OPTIONS.get(name, {}), **options}
+    return LAYERS[name](*(sizes or (X, N)), **given)
+
+
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    for one, other in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@every_layer
 def test_a_layer_is_the_loop_over_its_cell(name: str) -> None:
     layer_class, options = LAYERS[name], OPTIONS.get(name, {})
     assert layer_class.cell_class.__name__ == f"{name}Cell"
@@ -59,3 +78,184 @@ def test_options_are_checked() -> None:
     with pytest.raises(TypeError, match="colour"):
         layers.RUM(X, N, colour=1)
     assert layers.LSTM(X, N, weight_drop=0.5).weight_drop == 0.5
+
+
+# ---------------------------------------------------------------- inputs
+
+
+@every_layer
+def test_unbatched_inputs_are_a_batch_of_one(name: str) -> None:
+    layer = make(name, X, N, 2, bidirectional=True)
+    inputs, starts = torch.randn(STEPS, X, dtype=torch.float64), torch.tensor([0, 0, 1, 0, 0]).bool()
+    with torch.no_grad():
+        expected, last = layer(inputs.unsqueeze(1), None, None, starts.unsqueeze(1))
+        outputs, state = layer(inputs, starts=starts)
+        assert_same((outputs, state), (expected.squeeze(1), tree_map(lambda leaf: leaf.squeeze(1), last)))
+        assert_same(layer(inputs, state)[0], layer(inputs.unsqueeze(1), last)[0].squeeze(1))
+        layer.batch_first = True
+        assert_same(layer(inputs, starts=starts), (outputs, state))
+        with pytest.raises(ValueError, match=r"^lengths need inputs with a batch dimension$"):
+            layer(inputs, lengths=[STEPS])
+        with pytest.raises(ValueError, match=r"^state has tensors of shapes .*, must have \(4, "):
+            layer(inputs, last)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("is_sorted", [False, True])
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_packed_sequences_as_in_torch(name: str, is_sorted: bool, batch_first: bool) -> None:
+    layer = make(name, X, N, 2, bidirectional=True, batch_first=batch_first)
+    other = TORCH[name](X, N, 2, bidirectional=True, batch_first=batch_first, dtype=torch.float64)
+    layer.load_state_dict(other.state_dict())
+    lengths = LENGTHS.sort(descending=True).values if is_sorted else LENGTHS
+    shape = (BATCH, STEPS) if batch_first else (STEPS, BATCH)
+    inputs = torch.randn(*shape, X, dtype=torch.float64)
+    packed = pack_padded_sequence(inputs, lengths, batch_first, enforce_sorted=is_sorted)
+    state = torch.randn(4, BATCH, N, dtype=torch.float64)
+    given = (state, state.flip(0)) if name == "LSTM" else state
+    with torch.no_grad():
+        for initial in (None, given):
+            outputs, last = layer(packed, initial)
+            expected, expected_last = other(packed, initial)
+            assert isinstance(outputs, PackedSequence)
+            assert_same([*outputs, last], [*expected, expected_last])
+        starts = torch.rand(shape) < 0.3
+        outputs, last = layer(packed, given, starts=starts)
+        padded = pad_packed_sequence(outputs, batch_first, total_length=STEPS)[0]
+        assert_same((padded, last), layer(inputs, given, lengths, starts))
+        with pytest.raises(ValueError, match=r"^a PackedSequence has its own lengths; lengths must be None$"):
+            layer(packed, lengths=lengths)
+
+
+@every_layer
+def test_an_empty_batch(name: str) -> None:
+    layer = make(name, X, N, 2, bidirectional=True)
+    inputs = torch.randn(STEPS, 0, X, dtype=torch.float64, requires_grad=True)
+    nothing = torch.zeros(0, dtype=torch.long)
+    for lengths, starts in ((None, None), (nothing, torch.zeros(STEPS, 0, dtype=torch.bool))):
+        outputs, state = layer(inputs, lengths=lengths, starts=starts)
+        assert outputs.shape == (STEPS, 0, layer.output_size)
+        assert {leaf.shape[:2] for leaf in tree_leaves(state)} == {(4, 0)}
+        outputs.sum().backward()
+        assert not any(parameter.grad.any() for parameter in layer.parameters() if parameter.grad is not None)
+
+
+# ---------------------------------------------------------------- states
+
+
+@every_layer
+def test_states_have_the_form_of_torch(name: str) -> None:
+    layer = make(name, X, N, 2, bidirectional=True)
+    cell = layer.cells[0]
+    initial = layer.init_state(BATCH)
+    of_cell = tree_leaves(cell.init_state(BATCH))
+    assert [leaf.shape for leaf in tree_leaves(initial)] == [(4, *leaf.shape) for leaf in of_cell]
+    assert isinstance(initial, Tensor if len(of_cell) == 1 else type(cell.init_state(1)))
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    with torch.no_grad():
+        outputs, state = layer(inputs)
+        assert type(state) is type(initial)
+        assert_same(layer(inputs, initial), (outputs, state), 0.0)
+        again = layer(inputs, detach(state))
+        assert_same(layer(inputs, tuple(tree_leaves(state))), again, 0.0)  # a plain tuple
+        assert (again[0] - outputs).abs().max() > 1e-6
+        own_cells = iter(layer.cells)
+        cells = Recurrent(lambda _: next(own_cells), X, 2, True, backend="reference")
+        states = [tree_map(lambda leaf, own=index: leaf[own], state) for index in range(4)]
+        expected, last = cells(inputs, [(own,) if isinstance(own, Tensor) else own for own in states])
+        assert_same(again[0], expected, 0.0)
+        for index, own in enumerate(last):
+            assert_same([leaf[index] for leaf in tree_leaves(again[1])], own, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "given"),
+    [
+        (torch.zeros(1, BATCH, N), r"\(1, 4, 6\)"),
+        ((torch.zeros(2, BATCH, N),), r"\(2, 4, 6\)"),
+        ((torch.zeros(2, BATCH, N), torch.zeros(2, BATCH + 1, N)), r"\(2, 4, 6\), \(2, 5, 6\)"),
+        ((torch.zeros(2, BATCH, N), None), r"\(2, 4, 6\), NoneType"),
+        ((), "none"),
+    ],
+)
+def test_wrong_states_are_refused_in_one_line(state: Any, given: str) -> None:
+    layer = make("LSTM", X, N, 2, dtype=torch.float32)
+    with pytest.raises(ValueError, match=rf"^state has tensors of shapes {given}, must have \(2, 4, 6\), \(2, 4, 6\)$"):
+        layer(torch.randn(STEPS, BATCH, X), state)
+
+
+# ---------------------------------------------------------------- as torch.nn
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("name", TORCH)
+def test_the_state_dict_of_torch(name: str, options: dict[str, Any]) -> None:
+    other = TORCH[name](X, N, dtype=torch.float64, **options)
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    for extra in ({"backend": "reference"}, {"backend": "fused"}, {"weight_drop": 0.5}):
+        layer = make(name, X, N, **options, **extra).eval()
+        layer.load_state_dict(nn.ModuleDict({"layer": other}).layer.state_dict())
+        assert_same(layer(inputs), other(inputs))
+    assert set(other.state_dict()) == set(dict(other.named_parameters())), "the given dict stays as it is"
+    whole = nn.Sequential(make(name, X, N, **options))
+    whole.load_state_dict(nn.Sequential(other).state_dict())
+    assert_same(whole(inputs), other(inputs))
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        make(name, X, N, **options).load_state_dict({**other.state_dict(), "weight_ih_l7": torch.zeros(1)})
+
+
+def test_attributes_and_representation() -> None:
+    layer = layers.RUM(10, 20, 2, bidirectional=True, batch_first=True, lambd=1.0, eta=None)
+    assert repr(layer) == "RUM(10, 20, num_layers=2, batch_first=True, bidirectional=True, lambd=1.0)"
+    assert repr(layers.GRU(10, 20)) == "GRU(10, 20)"
+    shown = repr(layers.FSRNN(3, 4, fast=partial(LSTMCell, layer_norm=True), slow=LSTMCell, cell_dropout=0.2))
+    assert shown == "FSRNN(3, 4, fast=partial(LSTMCell, layer_norm=True), slow=LSTMCell, cell_dropout=0.2)"
+    for name in ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first"):
+        other = nn.GRU(10, 20, 2, bidirectional=True, batch_first=True)
+        assert getattr(layer, name) == getattr(other, name)
+    layer.flatten_parameters()
+
+
+@every_layer
+def test_device_and_dtype(name: str) -> None:
+    layer = make(name, dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in layer.parameters()} == {torch.bfloat16}
+    assert {parameter.device.type for parameter in make(name, device="meta").parameters()} == {"meta"}
+    with pytest.raises(OptionError, match=r"^dtype=torch.int64: must be a floating-point dtype of torch$"):
+        make(name, dtype=torch.int64)
+
+
+# ---------------------------------------------------------------- options
+
+
+@every_layer
+def test_the_signature_has_all_options_of_the_cell(name: str) -> None:
+    layer_class = LAYERS[name]
+    parameters = inspect.signature(layer_class).parameters
+    of_cell = inspect.signature(layer_class.cell_class).parameters
+    renamed = {"dropout": "cell_dropout"} if name == "FSRNN" else {}
+    for option, parameter in of_cell.items():
+        own = parameters[renamed.get(option, option)]
+        assert (own.default, own.annotation) == (parameter.default, parameter.annotation)
+    assert list(parameters)[:3] == ["input_size", "hidden_size", "num_layers"]
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    assert set(arguments_of(layer_class)) == set(parameters), "the docstring describes every argument"
+    assert "input_size" not in inspect.signature(make(name)).parameters, "an instance has the signature of a call"
+
+
+def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
+    layer = make("FSRNN", dropout=0.1, cell_dropout=0.2)
+    assert (layer.dropout.probability, layer.cells[0].dropout) == (0.1, 0.2)
+
+
+def test_a_subclass_with_a_constructor_has_its_signature() -> None:
+    class Small(layers.GRU):
+        def __init__(self, size: int) -> None:
+            super().__init__(size, size)
+
+    assert list(inspect.signature(Small).parameters) == ["size"]
+    assert repr(Small(3)) == "Small(3, 3)"
+
+
+def test_the_stubs_are_up_to_date() -> None:
+    assert PATH.read_text() == layer_stubs(), "run python -m gyral.nn.stubs"

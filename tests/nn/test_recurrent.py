@@ -245,7 +245,20 @@ def test_full_lengths_change_nothing(name: str, backend: str) -> None:
         assert_same(model(inputs, lengths=torch.full((BATCH,), STEPS)), model(inputs))
 
 
+def test_nan_in_the_padding_reaches_nothing_on_any_backend() -> None:
+    for name, backend in RUNS:
+        model = make(name, backend, num_layers=2, bidirectional=True)
+        inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+        expected, final = model(inputs, lengths=LENGTHS)
+        gradients = torch.autograd.grad(expected.sin().sum(), list(model.parameters()))
+        inputs[torch.arange(STEPS).unsqueeze(1) >= LENGTHS] = torch.nan
+        outputs, last = model(inputs, lengths=LENGTHS)
+        assert_same((outputs, last), (expected, final))
+        assert_same(torch.autograd.grad(outputs.sin().sum(), list(model.parameters())), gradients)
+
+
 WRONG_LENGTHS = [
+    [True, True, True, False, True],
     [1, 2, 3],
     [0, 1, 2, 3, 4],
     [1, 2, 3, 4, STEPS + 1],
@@ -261,6 +274,175 @@ def test_wrong_lengths_are_refused(backend: str, lengths: list[Any]) -> None:
     model = make("gru", backend)
     with pytest.raises(ValueError, match=f"^lengths must be {BATCH} integers from 1 to {STEPS}$"):
         model(torch.randn(STEPS, BATCH, X, dtype=torch.float64), lengths=torch.tensor(lengths))
+    with pytest.raises(ValueError, match=f"^lengths must be {BATCH} integers from 1 to {STEPS}$"):
+        model(torch.randn(STEPS, BATCH, X, dtype=torch.float64), lengths=lengths)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda lengths: torch.tensor(lengths, dtype=torch.int32)])
+def test_lengths_may_be_integers_of_any_kind(kind: Callable[[list[int]], Any]) -> None:
+    model = make("gru")
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    with torch.no_grad():
+        assert_same(model(inputs, lengths=kind(LENGTHS.tolist())), model(inputs, lengths=LENGTHS), 0.0)
+
+
+# ---------------------------------------------------------------- starts
+
+
+def starts_of(batch: int = BATCH) -> Tensor:
+    starts = torch.rand(STEPS, batch) < 0.3
+    starts[0, 0], starts[-1, 1] = True, True  # at the ends
+    return starts
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
+@every_run
+def test_starts_equal_running_each_segment_alone(name: str, backend: str, ragged: bool) -> None:
+    model = make(name, backend, bidirectional=True)
+    inputs, starts = torch.randn(STEPS, BATCH, X, dtype=torch.float64), starts_of()
+    lengths = LENGTHS if ragged else torch.full((BATCH,), STEPS)
+    state = random_state(model)
+    with torch.no_grad():
+        outputs, final = model(inputs, state, lengths if ragged else None, starts)
+        for row, length in enumerate(lengths.tolist()):
+            own = slice(row, row + 1)
+            begins = [0, *(time for time in range(1, length) if starts[time, row])]
+            for begin, end in zip(begins, [*begins[1:], length], strict=True):
+                # the forward direction continues from the state at the start of the row, the backward one at its end
+                given = [*model.init_state(1)]
+                if begin == 0 and not starts[0, row]:
+                    given[0] = rows(state[0], own)
+                if end == length:
+                    given[1] = rows(state[1], own)
+                alone, last = model(inputs[begin:end, own], given)
+                assert_same(outputs[begin:end, own], alone)
+                if end == length:
+                    assert_same(rows(final[0], own), last[0])
+                if begin == 0:
+                    assert_same(rows(final[1], own), last[1])
+
+
+def test_starts_without_a_start_change_nothing_and_batch_first_transposes_them() -> None:
+    for name, backend in RUNS:
+        model = make(name, backend, num_layers=2, bidirectional=True)
+        inputs, starts = torch.randn(STEPS, BATCH, X, dtype=torch.float64), starts_of()
+        with torch.no_grad():
+            assert_same(model(inputs, None, LENGTHS, torch.zeros_like(starts)), model(inputs, None, LENGTHS))
+            outputs, final = model(inputs, None, LENGTHS, starts)
+            model.batch_first = True
+            transposed, same = model(inputs.transpose(0, 1), None, LENGTHS, starts.T)
+        assert_same((transposed.transpose(0, 1), same), (outputs, final), 0.0)
+
+
+@every_run
+def test_gradients_through_starts_equal_those_of_the_reference(name: str, backend: str) -> None:
+    reference, model = (
+        make(name, num_layers=2, bidirectional=True),
+        make(name, backend, num_layers=2, bidirectional=True),
+    )
+    model.load_state_dict(reference.state_dict())
+    data = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    state, starts = random_state(model), starts_of()
+    found = []
+    for one in (reference, model):
+        inputs, given = data.clone().requires_grad_(), tree_map(lambda leaf: leaf.clone().requires_grad_(), state)
+        outputs, final = one(inputs, given, LENGTHS, starts)
+        wanted = [inputs, *leaves_of(given), *one.parameters()]
+        total = sum((leaf.sin() * leaf).sum() for leaf in (outputs, *leaves_of(final)))
+        found.append(torch.autograd.grad(total, wanted))
+    assert_same(*found, tolerance=1e-10)
+    # rows that start at their first step do not depend on the state that is passed in
+    ignored = starts[0]
+    for leaf in found[0][1 : 1 + len(leaves_of(state[0]))]:
+        assert not leaf[ignored].any()
+
+
+def test_wrong_starts_are_refused() -> None:
+    model = make("gru")
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    allowed = rf"must be a bool tensor of shape \({STEPS}, {BATCH}\)$"
+    for starts, given in (
+        (
+            torch.zeros(BATCH, STEPS, dtype=torch.bool),
+            rf"starts is a torch.bool tensor of shape \({BATCH}, {STEPS}\), ",
+        ),
+        (torch.zeros(STEPS, BATCH), rf"starts is a torch.float32 tensor of shape \({STEPS}, {BATCH}\), "),
+        ([[True]], "starts is a list, "),
+    ):
+        with pytest.raises(ValueError, match=f"^{given}{allowed}"):
+            model(inputs, starts=starts)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+def test_inputs_of_another_form_are_refused_in_one_line(backend: str) -> None:
+    model = make("rum", backend)
+    for shape in ((STEPS, X), (STEPS, BATCH, X + 1), (X,), (1, STEPS, BATCH, X)):
+        shown = str(shape).replace("(", r"\(").replace(")", r"\)")
+        with pytest.raises(ValueError, match=rf"^inputs have shape {shown}, must have \(T, B, 3\)$"):
+            model(torch.randn(shape, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"^inputs must have at least one step$"):
+        model(torch.randn(0, BATCH, X, dtype=torch.float64))
+    with pytest.raises(
+        TypeError, match=r"^inputs have dtype torch.float32, must have that of the parameters, torch.fl"
+    ):
+        model(torch.randn(STEPS, BATCH, X))
+    with pytest.raises(
+        TypeError, match=r"^states have dtype torch.float32, must have that of the parameters, torch.fl"
+    ):
+        model(torch.randn(STEPS, BATCH, X, dtype=torch.float64), ((torch.zeros(BATCH, N),),))
+    model.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randn(STEPS, BATCH, X, dtype=torch.bfloat16))
+
+
+@every_run
+def test_states_may_be_plain_tuples(name: str, backend: str) -> None:
+    model = make(name, backend, num_layers=2)
+    inputs, state = torch.randn(STEPS, BATCH, X, dtype=torch.float64), random_state(model)
+    with torch.no_grad():
+        expected = model(inputs, state)
+        outputs, final = model(inputs, [tuple(leaves_of(own)) for own in state])
+        assert_same((outputs, final), expected, 0.0)
+        assert [type(own) for own in final] == [type(own) for own in state]
+    leaves = [[*leaves_of(own)] for own in state]
+    leaves[0].append(leaves[0][0])
+    with pytest.raises(ValueError, match=r"^state has tensors of shapes .*, must have "):
+        model(inputs, leaves)
+    with pytest.raises(ValueError, match=r"^state is a Tensor, must be a tuple with one state for each cell$"):
+        model(inputs, torch.zeros(2, BATCH, N))
+
+
+def test_a_shared_cell_is_refused() -> None:
+    cell = GRUCell(X, X)
+    with pytest.raises(
+        ValueError, match=r"^cell_factory returned the same cell twice, must return a new cell at each "
+    ):
+        Recurrent(lambda _: cell, X, num_layers=2)
+
+
+@pytest.mark.parametrize(("name", "backend"), [("lstm", "fused"), ("rum", "fused"), ("rum with memory", "reference")])
+def test_transforms_of_torch_func(name: str, backend: str) -> None:
+    model, automatic = make(name, backend), make(name, "auto")
+    automatic.load_state_dict(model.state_dict())
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    parameters = dict(automatic.named_parameters())
+
+    def loss(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return torch.func.functional_call(automatic, parameters, (inputs,))[0].sin().sum()
+
+    gradients = torch.func.grad(loss)(parameters, inputs)
+    expected = torch.autograd.grad(loss(parameters, inputs), list(parameters.values()))
+    assert_same(list(gradients.values()), expected, 1e-10)
+    per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 1))(parameters, inputs.unsqueeze(2))
+    assert_same([gradient.sum(0) for gradient in per_sample.values()], expected, 1e-10)
+    batched = torch.func.vmap(lambda one: automatic(one)[0])(inputs.expand(2, -1, -1, -1))
+    assert_same(batched[1], model(inputs)[0])
+    if backend == "fused":
+        with pytest.raises(OptionError, match=r"^backend=fused: transforms of torch.func have no fused path; allowed "):
+            torch.func.grad(lambda given: model(given)[0].sum())(inputs)
 
 
 @pytest.mark.parametrize("entries", [0, 1, 3])
@@ -312,12 +494,12 @@ def test_bad_arguments_are_refused_in_one_line(name: str, value: Any) -> None:
 def test_compiled_equals_reference(name: str) -> None:
     reference = make(name)
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
-    state = random_state(reference)
+    state, starts = random_state(reference), starts_of()
 
     def results(model: Recurrent) -> list[Tensor]:
         own_inputs = inputs.clone().requires_grad_()
         own_state = tree_map(lambda leaf: leaf.clone().requires_grad_(), state)
-        outputs, final = model(own_inputs, own_state, LENGTHS)
+        outputs, final = model(own_inputs, own_state, LENGTHS, starts)
         torch.manual_seed(1)
         values = [outputs, *leaves_of(final)]
         cotangents = [torch.randn_like(value) for value in values]
@@ -435,7 +617,7 @@ def test_fused_is_refused_for_a_cell_without_it() -> None:
     with pytest.raises(OptionError, match=r"^backend=fused: TapeCell has no fused path; allowed here: "):
         Recurrent(functools.partial(TapeCell, hidden_size=N), X, backend="fused")
     with pytest.raises(NotImplementedError, match="TapeCell has no fused path"):
-        TapeCell(X, N).fused(torch.zeros(1, 1, X), TapeCell(X, N).init_state(1), None)
+        TapeCell(X, N).fused(torch.zeros(1, 1, X), TapeCell(X, N).init_state(1), None, None)
 
 
 # ---------------------------------------------------------------- state helpers

@@ -243,21 +243,23 @@ def test_two_memories_in_one_graph_do_not_mix() -> None:
     torch.testing.assert_close(torch.autograd.grad(both, first[2])[0], alone, rtol=0, atol=1e-12)
 
 
-def test_a_second_derivative_is_refused() -> None:
-    given = leaves()
-
-    def differentiate_twice() -> None:
-        (gradient,) = torch.autograd.grad(recurrence(*given)[0].sum(), given[2], create_graph=True)
-        torch.autograd.grad(gradient.sum(), given[2])
-
-    with pytest.raises(RuntimeError, match="second derivative"):
-        differentiate_twice()
+@pytest.mark.parametrize("wanted", [(0, 1, 2), (2,), (1,), (0,)], ids=str)
+def test_second_derivatives(wanted: tuple[int, ...]) -> None:
+    given = [leaf if index in wanted else leaf.detach() for index, leaf in enumerate(leaves(4))]
+    found = []
+    for function in (recurrence, built_recurrence):
+        total = sum(value.square().sum() for value in function(*given))
+        inputs = [given[index] for index in wanted]
+        first = torch.autograd.grad(total, inputs, create_graph=True)
+        found.append([*first, *torch.autograd.grad(sum(gradient.square().sum() for gradient in first), inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
 # ---------------------------------------------------------------- memory is given back
 
 
-@pytest.mark.parametrize("use", ["no gradients", "never backward", "backward", "backward twice"])
+@pytest.mark.parametrize("use", ["no gradients", "never backward", "backward", "backward twice", "create graph"])
 def test_all_is_freed_without_the_garbage_collector(use: str) -> None:
     initial, hidden, drives = leaves()
     gc.collect()
@@ -273,6 +275,10 @@ def test_all_is_freed_without_the_garbage_collector(use: str) -> None:
         watched = [weakref.ref(memory), store, weakref.ref(memory.vectors[0])]
         if use.startswith("backward"):
             (hidden.sum() + matrix.sum()).backward(retain_graph=use == "backward twice")
+        if use == "create graph":
+            (gradient,) = torch.autograd.grad(hidden.sum(), drives, create_graph=True)
+            gradient.square().sum().backward()
+            del gradient
         if use == "backward twice":
             hidden.sum().backward()
         if store()._gradients is not None:

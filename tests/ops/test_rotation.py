@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 from gyral.ops import rotation
 
@@ -366,3 +366,74 @@ def test_power_gradients(size: int, exponent: float) -> None:
     for turned in (random_rotations(2, size, largest=2.0), one_plane, identity):
         leaf = turned.clone().requires_grad_()
         assert gradcheck(lambda m: rotation.power(m, exponent), (leaf,), eps=1e-6, atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [0.5, pytest.param(-0.7, marks=pytest.mark.slow)])
+def test_power_second_derivatives(exponent: float) -> None:
+    size = 3
+    one_plane = rotation.matrix(*torch.randn(2, size, dtype=torch.float64))
+    identity = torch.eye(size, dtype=torch.float64)
+    turned = torch.stack([random_rotations(1, size, largest=2.0)[0], one_plane, identity]).requires_grad_()
+    assert gradgradcheck(lambda m: rotation.power(m, exponent), (turned,), atol=1e-6)
+
+
+def test_power_product_of_hessian_and_vector() -> None:
+    """Along a line, where the cotangent of the power does not itself depend on the argument."""
+    turned, along, cotangent = random_rotations(1, 4), torch.randn(1, 4, 4).double(), torch.randn(1, 4, 4).double()
+
+    def slope(at: float) -> Tensor:
+        leaf = (turned + at * along).requires_grad_()
+        (gradient,) = torch.autograd.grad((rotation.power(leaf, 0.5) * cotangent).sum(), leaf, create_graph=True)
+        (second,) = torch.autograd.grad((gradient * along).sum(), leaf)
+        return torch.stack(((gradient * along).sum(), (second * along).sum())).detach()
+
+    step = 1e-5
+    expected = (slope(step)[0] - slope(-step)[0]) / (2 * step)
+    torch.testing.assert_close(slope(0.0)[1], expected, rtol=1e-7, atol=0)
+
+
+def test_power_within_transforms() -> None:
+    turned = random_rotations(2, 3)
+
+    def total(matrix: Tensor) -> Tensor:
+        return rotation.power(matrix, 0.5).square().cumsum(0).sum()
+
+    leaf = turned.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(sum(total(matrix) for matrix in leaf), leaf)
+    actual = torch.func.vmap(torch.func.grad(total))(turned)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype: torch.dtype) -> None:
+    """Opposite and short vectors as well: their norms are computed in float32."""
+    x = torch.randn(5, 8).to(dtype).requires_grad_()
+    a = torch.randn(5, 8).to(dtype)
+    b = torch.randn(5, 8).to(dtype)
+    b[0], b[1], b[2], a[3] = -a[0], 2 * a[1], 1e-3 * b[2], 300 * a[3]
+    a.requires_grad_(), b.requires_grad_()
+    rotated = rotation.rotate(a, b, x)
+    gradients = torch.autograd.grad(rotated.float().square().sum() + rotated.sum(), (a, b, x))
+    assert rotated.dtype == dtype
+    assert all(gradient.dtype == dtype and gradient.isfinite().all() for gradient in gradients)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(rotated.float(), rotation.rotate(a.float(), b.float(), x.float()), rtol=eps, atol=eps)
+    power = rotation.power(rotation.matrix(a, b)[1:].to(dtype), 0.5)
+    assert power.dtype == dtype
+    assert power.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_short_vectors_have_finite_gradients(dtype: torch.dtype) -> None:
+    """Down to the norm that counts as zero: the derivative of 1/‖v‖ overflows far above it."""
+    shortest = torch.finfo(dtype).tiny ** 0.5
+    for scale in torch.logspace(0.2, math.log10(1e-5 / shortest), 30, dtype=torch.float64).tolist():
+        vector = torch.randn(2, 6, dtype=dtype)
+        vector = (vector * (scale * shortest / vector.norm(dim=-1, keepdim=True))).requires_grad_()
+        cotangent = torch.randn_like(vector)
+        unit = rotation.direction(vector).unit
+        (gradient,) = torch.autograd.grad(unit, vector, cotangent)
+        norm = vector.detach().double().norm(dim=-1, keepdim=True)
+        known = vector.detach().double() / norm
+        expected = (cotangent - (known * cotangent).sum(-1, keepdim=True) * known) / norm
+        torch.testing.assert_close((gradient * norm).double(), expected * norm, rtol=1e-5, atol=1e-5)

@@ -129,3 +129,20 @@ def test_leaves_of_the_state_keep_their_types() -> None:
     assert torch.equal(steps, torch.tensor([2, 5, 3]))
     assert seen.dtype == torch.bool
     assert not seen.any()
+
+
+def test_a_row_begins_anew_at_its_starts_but_not_beyond_its_length() -> None:
+    inputs = torch.randn(STEPS, BATCH, 2)
+    first, initial = (Pair(torch.randn(BATCH, 2), torch.randn(BATCH, 2, 2)) for _ in range(2))
+    starts = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 1]]).bool().T
+    lengths = torch.tensor([5, 4, 3])
+    outputs, final = scan(lengths_step, inputs, first, lengths, starts, initial)
+    segments = [[(0, 3, initial), (3, 5, initial)], [(0, 4, first)], [(0, 1, first), (1, 2, initial), (2, 3, initial)]]
+    for row, own in enumerate(segments):
+        rows = slice(row, row + 1)
+        for begin, end, state in own:
+            alone, last = scan(lengths_step, inputs[begin:end, rows], Pair(*(leaf[rows] for leaf in state)))
+            assert torch.equal(outputs[begin:end, rows], alone)
+        assert (outputs[end:, row] == 0).all()
+        for one, two in zip(final, last, strict=True):
+            assert torch.equal(one[rows], two)

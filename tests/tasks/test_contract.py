@@ -88,6 +88,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "corpus.mode": ["sh2s", "s2t"],
     **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
     "decoded": [3],
+    "loss": ["mean", "sum"],
     "ngrams": [[1, 3]],
 }
 PLACES = ("corpus.data_dir", "data_dir", "corpus.part")  # where files lie changes nothing
@@ -370,7 +371,7 @@ def effects(task: SequenceTask) -> list[Any]:
     shapes = [(name, value.shape) for name, value in task.model.state_dict().items()]
     found = [*read, task.model.vocabulary_size, classes_of(task), shapes, task.baseline, best_steps(task)]
     if isinstance(task, TextTask):
-        found.append(task.ngrams)
+        found += [task.ngrams, task.reduction]
     if isinstance(task, SummaryTask):
         batch = next(iter(task.data.loader("val")))
         found += [task.loss(uniform(task, batch), batch).item(), vars(task.decoding), task.decoded]

@@ -522,3 +522,21 @@ def test_a_test_measures_ngram_models_on_the_test_split(tmp_path: Path, monkeypa
     assert "val/ngram" not in invoke(f"run={tmp_path / 'run'}", "split=val", entry="evaluate").out
     # A run that was started without the option is the same run.
     assert "is DONE and is not trained again" in invoke(*options).err
+
+
+def test_training_on_the_sum_scales_the_gradient_by_the_window_and_no_metric(tmp_path: Path) -> None:
+    found = {}
+    for loss in ("mean", "sum"):
+        torch.manual_seed(2)
+        task = build_task(*small_text(tmp_path), "model=gru", f"task.loss={loss}")
+        trainer = SimpleNamespace(log_every_n_steps=100, global_step=0)
+        task.trainer = trainer
+        returned = task.training_step(streamed(task, 1)[0], 0)
+        gradients = torch.autograd.grad(returned, list(task.parameters()), materialize_grads=True)
+        found[loss] = returned.detach(), gradients, task._losses, evaluate(task)
+    assert task.data.window > 1
+    steps = task.data.window
+    torch.testing.assert_close(found["sum"][0], steps * found["mean"][0])
+    for summed, mean in zip(found["sum"][1], found["mean"][1], strict=True):
+        torch.testing.assert_close(summed, steps * mean, rtol=1e-5, atol=1e-8)
+    assert found["sum"][2:] == found["mean"][2:], "metrics differ"

@@ -1,4 +1,7 @@
-"""Mixed precision (trainer.precision=bf16-mixed) trains every model as float32 does; states stay in float32."""
+"""Mixed precision (trainer.precision=bf16-mixed) trains every model as float32 does; states stay in float32.
+
+Pure half precision (bf16-true, 16-true) trains and tests every model, or refuses.
+"""
 
 import math
 from pathlib import Path
@@ -9,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from gyral.training import build
-from tests.helpers.running import SMALL, SMALL_COPY, choices, compose_config
+from tests.helpers.running import SMALL, SMALL_COPY, choices, compose_config, invoke, small_text
 
 STEPS = 12
 TASKS = {
@@ -71,3 +74,42 @@ def test_bfloat16_trains_as_float32_does(tmp_path: Path, model: str, task: str, 
         carried = tree_leaves(mixed._states[True])
         assert carried
         assert all(leaf.dtype == torch.float32 for leaf in carried)
+
+
+def run_pure(directory: Path, precision: str, model: str, base: tuple[str, ...], *overrides: str) -> Any:
+    """Train for three steps in half precision, validate and test."""
+    base = tuple(option for option in base if not option.startswith(("trainer.max_steps", "trainer.val_check")))
+    steps = ("trainer.max_steps=3", "trainer.val_check_interval=3", f"hydra.run.dir={directory / 'run'}")
+    own = OWN.get(model, ())
+    return invoke(*base, *steps, f"model={model}", f"trainer.precision={precision}", *own, *overrides)
+
+
+# torch has no complex numbers of half precision
+COMPLEX = ("eurnn", "fs_eurnn", "full_urnn", "urnn")
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", pytest.param("16-true", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "model", [pytest.param(name, marks=[] if name == "rum" else pytest.mark.slow) for name in choices("cell")]
+)
+def test_pure_half_precision_trains_and_tests_or_refuses(tmp_path: Path, model: str, precision: str) -> None:
+    # with its default of 1e-8 the optimizer refuses float16
+    outcome = run_pure(tmp_path, precision, model, SMALL_COPY, "optimizer=adam", "optimizer.eps=1e-4")
+    if model in COMPLEX:
+        assert "complex and supports the dtypes float32 and float64, not " in outcome.error
+    else:
+        assert outcome.status == 0, outcome.err
+        assert (tmp_path / "run" / "DONE").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16-true", "16-true"])
+def test_states_that_batches_carry_over_have_the_precision_of_the_model(tmp_path: Path, precision: str) -> None:
+    outcome = run_pure(tmp_path, precision, "rum", small_text(tmp_path), "optimizer=adam", "optimizer.eps=1e-4")
+    assert outcome.status == 0, outcome.err
+
+
+@pytest.mark.slow
+def test_an_epsilon_that_float16_rounds_to_zero_is_refused(tmp_path: Path) -> None:
+    outcome = run_pure(tmp_path, "16-true", "gru", SMALL_COPY, "optimizer=adam")
+    assert outcome.error.startswith("optimizer.eps=1e-08: is zero in float16 (trainer.precision); must be ≥ 6e-05")

@@ -7,7 +7,7 @@ matrices built from parameters); `step` takes one step. A cell knows no task and
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -128,8 +128,20 @@ class RecurrentCell(nn.Module, ABC):
         finally:
             self.recorded = None
 
-    def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Take one step on inputs (B, X), from the initial state if `state` is None, as `torch.nn.GRUCell` does."""
+    def forward(
+        self,
+        inputs: Any,
+        state: State | None = None,
+        run: Callable[[Any, State | None], tuple[Tensor, State]] | None = None,
+    ) -> tuple[Tensor, State]:
+        """Take one step on inputs (B, X), from the initial state if `state` is None, as `torch.nn.GRUCell` does.
+
+        `gyral.nn.recurrent.Recurrent` calls the cell once per sequence, with inputs (T, B, X) and the function `run`
+        that runs the whole sequence. So forward hooks of a cell get (inputs, state, run) and (outputs, final state) of
+        a sequence, on every backend, and pre-hooks that compute a weight compute it once per sequence.
+        """
+        if run is not None:
+            return run(inputs, state)
         batch_size = inputs.shape[0]
         if state is None:
             state = self.init_state(batch_size)
@@ -137,17 +149,23 @@ class RecurrentCell(nn.Module, ABC):
 
     # ---------------------------------------------------------------- the fused path
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why `fused` does not support these options, device or dtype, or None if it does."""
         return f"{type(self).__name__} has no fused path"
 
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
         """Run the whole sequence (T, B, X) at once; see `gyral.nn.recurrent.Recurrent.forward`.
 
         Returns:
             The outputs (T, B, output_size) and the state after the last step of each sequence.
         """
         raise NotImplementedError(self.fused_unsupported_reason())
+
+    def graph_unsupported_reason(self) -> str | None:
+        """Return the reason why a CUDA graph cannot record `step`, such as a decision on values, or None if it can."""
+        return None
 
     def phases(self) -> list[Tensor]:
         """Return the parameters, or views of them, that determine the angles of the cell's rotations; none here."""

@@ -1,5 +1,6 @@
 """Efficient unitary recurrent network (EURNN)."""
 
+import torch
 from torch import Tensor
 
 from gyral.cells.unitary import EUNN, EUNNFactors, UnitaryCell, apply_eunn
@@ -24,6 +25,8 @@ class EURNNCell(UnitaryCell):
             layers that pair i with i + 2^k (FFT style).
         is_complex: Whether units, rotations and D are complex. If False they are real, without φ and D.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        initialization: "default": V is Xavier-uniform. "authors": V is uniform in ±0.01, as in the authors' code
+            (jingli9111/EUNN-tensorflow on GitHub) and in that of Dangovski et al. (TACL 2019). In both b = 0.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -38,12 +41,27 @@ class EURNNCell(UnitaryCell):
         is_complex: bool = True,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
+        initialization: str = "default",
     ) -> None:
         check_boolean("is_complex", is_complex)
         super().__init__(
-            input_size, hidden_size, is_complex=is_complex, zoneout=zoneout, recurrent_dropout=recurrent_dropout
+            input_size,
+            hidden_size,
+            is_complex=is_complex,
+            zoneout=zoneout,
+            recurrent_dropout=recurrent_dropout,
+            initialization=initialization,
         )
         self.eunn = EUNN(hidden_size, capacity, is_complex)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew according to `initialization`."""
+        super().reset_parameters()
+        self.eunn.reset_parameters()
+        if self.initialization == "authors":
+            self.weight_ih.uniform_(-0.01, 0.01)
 
     def operator(self) -> EUNNFactors:
         return self.eunn()

@@ -80,6 +80,17 @@ class ExternalCell(RecurrentCell):
             raise TypeError("its state must have tensors (B, …) of the same shapes at every step")
         return isinstance(states[0], Tensor), [shape[1:] for shape in shapes[0]]
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters of the cell anew, with its own `reset_parameters`.
+
+        Raises:
+            RuntimeError: The cell does not have this method.
+        """
+        reset = getattr(self.cell, "reset_parameters", None)
+        if reset is None:
+            raise RuntimeError(f"{type(self.cell).__name__} has no reset_parameters")
+        reset()
+
     def init_state(self, batch_size: int) -> State:
         hidden, *others = (self.zeros(batch_size, *shape) for shape in self.shapes)
         return self.State(hidden, tuple(others))

@@ -37,6 +37,7 @@ class FastWeightsCell(RecurrentCell):
         inner_steps: S ≥ 1.
         activation: The function f, "relu" or "tanh".
         recurrent_scale: Scale of the identity that W is initialized to; 0.05 in the paper.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in W h.
 
     Raises:
@@ -59,6 +60,7 @@ class FastWeightsCell(RecurrentCell):
         inner_steps: int = 1,
         activation: str = "relu",
         recurrent_scale: float = 0.05,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
@@ -67,11 +69,21 @@ class FastWeightsCell(RecurrentCell):
         self.rate = check_real("rate", rate, minimum=0)
         self.inner_steps = check_integer("inner_steps", inner_steps)
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
-        scale = check_real("recurrent_scale", recurrent_scale)
-        self.weight_ih = nn.Parameter(nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)))
-        self.bias = nn.Parameter(torch.zeros(hidden_size))
-        self.weight_hh = nn.Parameter(scale * torch.eye(hidden_size))
-        self.norm = nn.LayerNorm(hidden_size)
+        self.recurrent_scale = check_real("recurrent_scale", recurrent_scale)
+        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+        self.weight_ih = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.bias = nn.Parameter(torch.empty(hidden_size))
+        self.weight_hh = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.norm = nn.LayerNorm(hidden_size, layer_norm_eps)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        nn.init.xavier_uniform_(self.weight_ih)
+        self.bias.zero_()
+        nn.init.eye_(self.weight_hh).mul_(self.recurrent_scale)
+        self.norm.reset_parameters()
 
     def init_state(self, batch_size: int) -> State:
         size = self.hidden_size
@@ -101,11 +113,13 @@ class FastWeightsCell(RecurrentCell):
             hidden = activation(self.norm(drive + read(hidden)))
         return self.apply_zoneout(hidden, old, constants)
 
-    def fused_unsupported_reason(self) -> None:
-        return None
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return "torch.compile and torch.export have no fused path" if torch.compiler.is_compiling() else None
 
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        memory = FastWeights(inputs.shape[0], state.memory, self.decay, self.rate)
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        memory = FastWeights(inputs.shape[0], state.memory, self.decay, self.rate, starts)
 
         def step(values: tuple[Tensor, DropoutMasks], state: HiddenState) -> tuple[Tensor, HiddenState]:
             projected, constants = values
@@ -113,5 +127,10 @@ class FastWeightsCell(RecurrentCell):
             return hidden, HiddenState(hidden)
 
         sequence = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
-        outputs, final = scan(step, sequence, HiddenState(state.hidden), lengths)
-        return outputs, self.State(final.hidden, memory.matrix(lengths))
+        outputs, final = scan(step, sequence, HiddenState(state.hidden))
+        hidden = final.hidden
+        if lengths is not None:  # no step reads a later one: cut off what follows the end of a row, once for all steps
+            hidden = outputs[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
+            ended = torch.arange(len(outputs), device=lengths.device).unsqueeze(1) >= lengths
+            outputs = outputs.masked_fill(ended.unsqueeze(-1), 0.0)
+        return outputs, self.State(hidden, memory.matrix(lengths))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -94,6 +95,12 @@ class FSRNNCell(RecurrentCell):
         self.fast = nn.ModuleList([first, second, *others])
         self.output_size = first.output_size
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters of all cells anew."""
+        first, *others = self.fast
+        for cell in (first, self.slow, *others):
+            cell.reset_parameters()  # type: ignore[operator]
+
     def init_state(self, batch_size: int) -> State:
         return self.State(self._fast(0).init_state(batch_size), self.slow.init_state(batch_size))
 
@@ -127,7 +134,9 @@ class FSRNNCell(RecurrentCell):
                 inputs = self.zeros(output.shape[0], 1)
         return _apply_mask(output, constants.out), self.State(fast, slow)
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        if torch.compiler.is_compiling():
+            return "torch.compile does not support the fused path of FSRNNCell"
         for name, cell in (("fast", self._fast(0)), ("slow", self.slow)):
             if not isinstance(cell, SubCellMixin):
                 return f"{name}: {type(cell).__name__} has no fused path within another cell"
@@ -136,7 +145,9 @@ class FSRNNCell(RecurrentCell):
                 return f"{name}: {reason}"
         return fast_slow.unsupported_reason(next(self.parameters()))
 
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
         inputs = F.dropout(inputs, self.dropout, self.training)
         constants = self.sequence_constants(*inputs.shape[:2])
         first, *others = [_as_subcell(self._fast(index), own) for index, own in enumerate(constants.fast)]
@@ -148,7 +159,7 @@ class FSRNNCell(RecurrentCell):
         )
         leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell vector or None
         subcells = [first, _as_subcell(self.slow, constants.slow), *others]
-        outputs, final = fast_slow.run(inputs, subcells, connections, leaves, lengths)
+        outputs, final = fast_slow.run(inputs, subcells, connections, leaves, lengths, starts)
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))
         return _apply_mask(outputs, constants.out), self.State(fast, slow)
 

@@ -17,25 +17,55 @@ class FullURNNCell(UnitaryCell):
     with a complex parameter, but such a module cannot be pickled, and `.to(dtype)` drops the imaginary parts.)
 
     Parameters: `generator` (N, N), the coordinates of A in the order of `gyral.ops.unitary.unitary`, drawn so that W
-    has Haar-random eigenvectors and eigenvalues e^{iω} with ω uniform in ±π; `weight_ih` and `bias`, see
-    `gyral.cells.unitary.UnitaryCell`.
+    has Haar-random eigenvectors and eigenvalues e^{iω} with ω uniform in ±π; `weight_ih`, `bias` and, with
+    `learned_initial_state`, `initial_state`, see `gyral.cells.unitary.UnitaryCell`.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1 complex units; the output is 2N wide.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        initialization: "default": b = 0. "authors": b is uniform in ±0.01, as in the authors' code (stwisdom/urnn on
+            GitHub).
+        learned_initial_state: Whether z_0 is a parameter, uniform in ±√(3/(2N)) at the start, as in the authors' code,
+            instead of zero.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, zoneout: float = 0.0, recurrent_dropout: float = 0.0
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        initialization: str = "default",
+        learned_initial_state: bool = False,
     ) -> None:
-        super().__init__(input_size, hidden_size, is_complex=True, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        eigenvectors, _ = torch.linalg.qr(torch.randn(hidden_size, hidden_size, dtype=torch.complex64))
-        angles = torch.empty(hidden_size).uniform_(-math.pi, math.pi)
-        self.generator = nn.Parameter(unitary.generator_of(eigenvectors, angles))
+        super().__init__(
+            input_size,
+            hidden_size,
+            is_complex=True,
+            zoneout=zoneout,
+            recurrent_dropout=recurrent_dropout,
+            initialization=initialization,
+            learned_initial_state=learned_initial_state,
+        )
+        self.generator = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew according to `initialization`."""
+        super().reset_parameters()
+        size, device = self.hidden_size, self.generator.device
+        dtype = torch.promote_types(self.generator.dtype, torch.float32)  # no complex arithmetic in half precision
+        eigenvectors, _ = torch.linalg.qr(torch.randn(size, size, dtype=dtype.to_complex(), device=device))
+        angles = torch.empty(size, dtype=dtype, device=device).uniform_(-math.pi, math.pi)
+        self.generator.copy_(unitary.generator_of(eigenvectors, angles))
+        if self.initialization == "authors":
+            self.bias.uniform_(-0.01, 0.01)
 
     def operator(self) -> Tensor:
         return unitary.unitary(self.generator)

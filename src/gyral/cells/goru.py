@@ -1,5 +1,6 @@
 """Gated orthogonal recurrent unit (GORU)."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -7,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.initialization import AUTHORS
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.unitary import EUNN, apply_eunn
-from gyral.core.checks import check_boolean
+from gyral.core.checks import check_boolean, check_choice, check_real
 from gyral.ops import gated, unitary
 from gyral.ops.scan import Shared
 
@@ -33,8 +35,8 @@ class GORUCell(RecurrentCell):
     reference backend. The fused path builds U once per sequence and takes one matrix product per step.
 
     Parameters: `weight_ih` (3N, X), rows [U_r; U_g; U_c], and `weight_hh` (2N, N), rows [W_r; W_g], uniform in ±0.01;
-    `bias` (3N,), b_r = 2, b_g = 0, b_c = 2; `eunn.theta`, uniform in ±π, see `gyral.cells.unitary.EUNN`. With
-    `layer_norm` also `norm_gates`, gain 1 and bias 0.
+    `bias` (3N,), b_r = 2, b_c = 2 and b_g according to `initialization`; `eunn.theta`, uniform in ±π, see
+    `gyral.cells.unitary.EUNN`. With `layer_norm` also `norm_gates`, gain 1 and bias 0.
 
     Args:
         input_size: X ≥ 1.
@@ -42,7 +44,11 @@ class GORUCell(RecurrentCell):
         capacity: L, from 1 to N, layers of U that pair neighbours, or "fft": ⌈log₂ N⌉ layers that pair i with i + 2^k.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to r and g before their
             sigmoids.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        initialization: "default": b_g = 0. "authors": b_g is uniform in ±√(3/N), the default of TensorFlow, as in the
+            code of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory on GitHub). The code of the paper
+            on GORU (jingli9111/GORU-tensorflow) differs from it in b_c = 0.01.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -55,16 +61,38 @@ class GORUCell(RecurrentCell):
         *,
         capacity: int | str = 2,
         layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
+        initialization: str = "default",
     ) -> None:
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.eunn = EUNN(hidden_size, capacity, is_complex=False)
-        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size).uniform_(-0.01, 0.01))
-        self.weight_hh = nn.Parameter(torch.empty(2 * hidden_size, hidden_size).uniform_(-0.01, 0.01))
-        self.bias = nn.Parameter(torch.tensor([2.0, 0.0, 2.0]).repeat_interleave(hidden_size))
+        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(2 * hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.empty(3 * hidden_size))
         normalized = check_boolean("layer_norm", layer_norm)
-        self.norm_gates = LayerNorms(2, hidden_size) if normalized else nn.Identity()
+        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+        self.norm_gates = LayerNorms(2, hidden_size, layer_norm_eps) if normalized else nn.Identity()
+        self.initialization = check_choice("initialization", initialization, AUTHORS)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew according to `initialization`."""
+        self.eunn.reset_parameters()
+        self.weight_ih.uniform_(-0.01, 0.01)
+        self.weight_hh.uniform_(-0.01, 0.01)
+        reset, update, candidate = self.bias.chunk(3)
+        reset.fill_(2.0)
+        candidate.fill_(2.0)
+        if self.initialization == "authors":
+            bound = math.sqrt(3 / self.hidden_size)
+            update.uniform_(-bound, bound)
+        else:
+            update.zero_()
+        if isinstance(self.norm_gates, LayerNorms):
+            self.norm_gates.reset()
 
     def init_state(self, batch_size: int) -> HiddenState:
         return HiddenState(self.zeros(batch_size, self.hidden_size))
@@ -89,12 +117,14 @@ class GORUCell(RecurrentCell):
         hidden = self.apply_zoneout(candidate + update * (state.hidden - candidate), state.hidden, constants.masks)
         return hidden, HiddenState(hidden)
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
             return "recurrent_dropout and layer_norm have no fused path"
         return gated.unsupported_reason(self.bias)
 
-    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
+    def fused(
+        self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, HiddenState]:
         factors = self.eunn()
         matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
         outputs, hidden, _ = gated.run(
@@ -108,6 +138,7 @@ class GORUCell(RecurrentCell):
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
+            starts=starts,
         )
         return outputs, HiddenState(hidden)
 

@@ -1,10 +1,12 @@
 """Gated recurrent unit (GRU)."""
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gyral.cells.base import DropoutMasks, HiddenState
-from gyral.cells.torch_layer import TorchLayerCell
+from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
 from gyral.core.checks import check_boolean, check_integer
 
 
@@ -26,6 +28,7 @@ class GRUCell(TorchLayerCell):
         hidden_size: N ≥ 1.
         bias: Whether the gates have biases.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
@@ -41,14 +44,16 @@ class GRUCell(TorchLayerCell):
         *,
         bias: bool = True,
         layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
         super().__init__(
-            nn.GRU(input_size, hidden_size, bias=check_boolean("bias", bias)),
+            TorchLayer("GRU", input_size, hidden_size, bias=check_boolean("bias", bias)),
             layer_norm=layer_norm,
+            layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
         )
@@ -64,3 +69,18 @@ class GRUCell(TorchLayerCell):
         hidden = candidate + update * (state.hidden - candidate)
         hidden = self.apply_zoneout(hidden, state.hidden, constants)
         return hidden, HiddenState(hidden)
+
+    def kernel_unsupported_reason(self) -> str | None:
+        return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()
+
+    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        weight_ih, bias_ih = self._parameters_of("ih")
+        weight_hh, bias_hh = self._parameters_of("hh")
+        if bias_ih is None or bias_hh is None:
+            return weight_ih, None, weight_hh, None
+        gates = 2 * self.hidden_size
+        bias = torch.cat((bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]))
+        return weight_ih, bias, weight_hh, bias_hh[gates:]
+
+    def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
+        return {"kind": "gru", **self.common_kernel_options(constants)}

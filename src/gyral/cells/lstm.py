@@ -1,5 +1,7 @@
 """Long short-term memory (LSTM)."""
 
+import math
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -7,15 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.base import DropoutMasks, kernel_zoneout
+from gyral.cells.initialization import orthogonal_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
-from gyral.cells.torch_layer import TorchLayerCell
+from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops import gated
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.zoneout import zoneout as apply_zoneout
 
-INITIALIZATIONS = ("torch", "orthogonal")
+INITIALIZATIONS = ("torch", "orthogonal", "joint_orthogonal", "glorot", "uniform")
 
 
 class Constants(NamedTuple):
@@ -35,9 +38,6 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     The gate order is that of torch: i, f, g, o. There are no peepholes. Layer normalization acts on each of i, f, g, o
     before its nonlinearity, and on c_t before the tanh of h_t.
 
-    The fused path is the layer of torch if it supports all options, else the kernels "lstm" and "normalized_lstm" of
-    `gyral.ops.gated`.
-
     Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; `initialization` determines their values.
 
     Args:
@@ -45,16 +45,27 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         hidden_size: N ≥ 1.
         bias: Whether the gates have biases.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; zoneout acts on h.
         zoneout_cell: Zoneout probability, in [0, 1), of c in the state; h_t uses the new c (Krueger et al. 2017,
             equation 4).
-        initialization: "torch": every weight and bias is uniform in ±1/√N. "orthogonal": the kernels of each gate are
-            orthogonal; biases are 0, except 1 in the forget gate, which is the bias of its normalization if there is
-            one.
+        initialization: "torch": every weight and bias is uniform in ±1/√N. In all others the biases are 0, except 1 in
+            the forget gate, which is the bias of its normalization if there is one. Without biases and normalization
+            there is no forget bias, and a warning says so. The kernels W_ih and W_hh are:
+
+            * "orthogonal": orthogonal for each gate.
+            * "joint_orthogonal": orthogonal with the gates of a kernel as one matrix, (4N, X) and (4N, N). Layer-norm
+              LSTMs in the code of Mujika et al. (amujika/Fast-Slow-LSTM on GitHub) and of Dangovski et al. (TACL 2019;
+              rdangovs/rotational-unit-of-memory on GitHub).
+            * "glorot": Xavier-uniform as one matrix [W_ih W_hh] (4N, X + N), the `BasicLSTMCell` of TensorFlow 1. Plain
+              LSTMs in the code of Dangovski et al.
+            * "uniform": uniform in ±0.02. The code of See et al. (ACL 2017; abisee/pointer-generator on GitHub).
 
     Raises:
         OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
+
+    layer_is_faster = True
 
     class State(NamedTuple):
         """Hidden and cell vectors, both (B, N)."""
@@ -69,6 +80,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         *,
         bias: bool = True,
         layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         zoneout_cell: float = 0.0,
         recurrent_dropout: float = 0.0,
@@ -77,31 +89,54 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
         super().__init__(
-            nn.LSTM(input_size, hidden_size, bias=check_boolean("bias", bias)),
+            TorchLayer("LSTM", input_size, hidden_size, bias=check_boolean("bias", bias)),
             layer_norm=layer_norm,
+            layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
         )
         self.zoneout_cell = check_real("zoneout_cell", zoneout_cell, minimum=0, below=1)
         self.norm_gates = self.normalization(4)
         self.norm_cell = self.normalization(1)
-        if check_choice("initialization", initialization, INITIALIZATIONS) == "orthogonal":
-            self.make_orthogonal()
+        self.initialization = check_choice("initialization", initialization, INITIALIZATIONS)
+        if initialization != "torch" and not (bias or layer_norm):
+            warnings.warn(
+                f"LSTMCell with initialization={initialization}, bias=False and layer_norm=False has no forget bias",
+                stacklevel=2,
+            )
+        self._initialize()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self._initialize()
 
     @torch.no_grad()
-    def make_orthogonal(self) -> None:
-        """Set the weights to `initialization="orthogonal"`."""
+    def _initialize(self) -> None:
+        """Draw the parameters of the layer according to `initialization`, if it is not that of the layer itself."""
+        if self.initialization == "torch":
+            return
         size = self.hidden_size
         for name, parameter in self.layer.named_parameters():
-            if name.startswith("weight"):
-                for kernel in parameter.split(size):
-                    nn.init.orthogonal_(kernel)
+            if "weight" in name:  # a parametrized weight has a longer name
+                self._initialize_kernel(parameter)
             else:
                 parameter.zero_()
         if isinstance(self.norm_gates, LayerNorms):
             self.norm_gates.bias[1] = 1.0
         elif self.layer.bias:
             self.layer.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
+
+    def _initialize_kernel(self, kernel: Tensor) -> None:
+        """Draw W_ih or W_hh."""
+        if self.initialization == "orthogonal":
+            for gate in kernel.split(self.hidden_size):
+                orthogonal_(gate)
+        elif self.initialization == "joint_orthogonal":
+            orthogonal_(kernel)
+        elif self.initialization == "glorot":
+            nn.init.uniform_(kernel, -1, 1).mul_(math.sqrt(6 / (self.input_size + 5 * self.hidden_size)))
+        else:
+            nn.init.uniform_(kernel, -0.02, 0.02)
 
     def init_state(self, batch_size: int) -> State:
         return self.State(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
@@ -120,42 +155,21 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
             cell = apply_zoneout(cell, state.cell, self.zoneout_cell if mask is None else mask)
         return hidden, self.State(hidden, cell)
 
-    def fused_unsupported_reason(self) -> str | None:
-        layer_reason, kernel_reason = super().fused_unsupported_reason(), self.subcell_unsupported_reason()
-        return None if layer_reason is None or kernel_reason is None else f"{layer_reason}, and {kernel_reason}"
-
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        if super().fused_unsupported_reason() is None:
-            return super().fused(inputs, state, lengths)
-        options = self._kernel_options(self.sequence_constants(*inputs.shape[:2]))
-        outputs, hidden, cell = gated.run(
-            options.pop("kind"), inputs, *self._kernel_weights(), state.hidden, state.cell, lengths=lengths, **options
-        )
-        assert cell is not None
-        return outputs, self.State(hidden, cell)
-
     def subcell_unsupported_reason(self) -> str | None:
-        return gated.unsupported_reason(self._parameters_of("hh")[0])
+        return self.kernel_unsupported_reason()
 
     def as_subcell(self, constants: Constants) -> SubCell:
-        return SubCell(partial(gated.Problem, **self._kernel_options(constants)), *self._kernel_weights())
+        return SubCell(partial(gated.Problem, **self.kernel_options(constants)), *self.kernel_weights())
 
-    def _kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """Return weight_ih, the sum of both biases, weight_hh, and the normalizations' gains and biases in one row."""
-        weight_ih, bias_ih = self._parameters_of("ih")
-        weight_hh, bias_hh = self._parameters_of("hh")
-        bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
         norms = [p.flatten() for part in (self.norm_gates, self.norm_cell) for p in part.parameters()]
-        return weight_ih, bias, weight_hh, torch.cat(norms) if norms else None
+        return *self.summed_kernel_weights(), torch.cat(norms) if norms else None
 
-    def _kernel_options(self, constants: Constants) -> dict[str, Any]:
-        """Return the fields of `gyral.ops.gated.Problem` other than weights and states."""
-        masks = constants.masks
+    def kernel_options(self, constants: Constants) -> dict[str, Any]:
         return {
             "kind": "normalized_lstm" if self.layer_norm else "lstm",
-            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
             "keep_cell": kernel_zoneout(constants.zoneout_cell, self.zoneout_cell),
-            "drop": None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
-            "units": self.hidden_size,
-            "chunk": 1,
+            "epsilon": self.layer_norm_eps,
+            **self.common_kernel_options(constants.masks),
         }

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, RecurrentCell
+from gyral.cells.initialization import AUTHORS
 from gyral.cells.layer_norm import LayerNorms
-from gyral.core.checks import check_boolean, check_integer
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops import gated
 
 
@@ -27,7 +28,7 @@ class ONLSTMCell(RecurrentCell):
     Each entry of a master gate applies to C neurons, the last one to fewer if C does not divide N.
 
     Parameters: `weight_ih` (2D + 4N, X), `weight_hh` (2D + 4N, N) and `bias` (2D + 4N,), gate order [f̃; ĩ; f; i; o; ĉ];
-    every weight and bias is uniform in ±1/√N. With `layer_norm` also `norm_gates`, gain 1 and bias 0.
+    `initialization` determines their values. With `layer_norm` also `norm_gates`, gain 1 and bias 0.
 
     Args:
         input_size: X ≥ 1.
@@ -35,7 +36,11 @@ class ONLSTMCell(RecurrentCell):
         chunk_size: C, from 1 to N − 1: with a single chunk the master gates are constant.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to f, i, o and ĉ before
             their nonlinearities.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        initialization: "default": every weight and bias is uniform in ±1/√N. "authors": `weight_ih` is uniform in
+            ±1/√X, `weight_hh` in ±1/√N, and `bias` is the sum of two biases, one uniform in each of the intervals, as
+            the two linear layers of the authors' code (yikangshen/Ordered-Neurons on GitHub) have them.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -47,8 +52,6 @@ class ONLSTMCell(RecurrentCell):
         hidden: Tensor
         cell: Tensor
 
-    owner: Tensor
-
     def __init__(
         self,
         input_size: int,
@@ -56,21 +59,38 @@ class ONLSTMCell(RecurrentCell):
         *,
         chunk_size: int = 10,
         layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
+        initialization: str = "default",
     ) -> None:
         check_integer("hidden_size", hidden_size, minimum=2)
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.chunk_size = check_integer("chunk_size", chunk_size, maximum=hidden_size - 1)
         self.chunks = -(-hidden_size // chunk_size)
-        # not saved: the options determine it
-        self.register_buffer("owner", torch.arange(hidden_size) // chunk_size, persistent=False)
-        rows, bound = 2 * self.chunks + 4 * hidden_size, hidden_size**-0.5
-        self.weight_ih = nn.Parameter(torch.empty(rows, input_size).uniform_(-bound, bound))
-        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(rows).uniform_(-bound, bound))
+        rows = 2 * self.chunks + 4 * hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
+        self.bias = nn.Parameter(torch.empty(rows))
         normalized = check_boolean("layer_norm", layer_norm)
-        self.norm_gates = LayerNorms(4, hidden_size) if normalized else nn.Identity()
+        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+        self.norm_gates = LayerNorms(4, hidden_size, layer_norm_eps) if normalized else nn.Identity()
+        self.initialization = check_choice("initialization", initialization, AUTHORS)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew according to `initialization`."""
+        is_authors = self.initialization == "authors"
+        recurrent = self.hidden_size**-0.5
+        inputs = self.input_size**-0.5 if is_authors else recurrent
+        self.weight_ih.uniform_(-inputs, inputs)
+        self.weight_hh.uniform_(-recurrent, recurrent)
+        self.bias.uniform_(-recurrent, recurrent)
+        if is_authors:  # they have one bias with the inputs and one with the hidden vector; this is their sum
+            self.bias.add_(torch.empty_like(self.bias).uniform_(-inputs, inputs))
+        if isinstance(self.norm_gates, LayerNorms):
+            self.norm_gates.reset()
 
     def init_state(self, batch_size: int) -> State:
         return self.State(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
@@ -87,19 +107,22 @@ class ONLSTMCell(RecurrentCell):
         master_forget, past = master.unflatten(-1, (2, -1)).softmax(-1).cumsum(-1).unbind(-2)
         both = master_forget * (1 - past)
         # ω, f̃ − ω and ĩ − ω of all neurons at once
-        expanded = torch.stack((both, master_forget - both, 1 - past - both), dim=-2).index_select(-1, self.owner)
+        parts = torch.stack((both, master_forget - both, 1 - past - both), dim=-2).unsqueeze(-1)
+        expanded = parts.expand(*parts.shape[:-1], self.chunk_size).flatten(-2)[..., :size]
         overlap, kept, new = expanded.unbind(-2)
         cell = torch.addcmul(kept, forget, overlap) * state.cell
         cell = torch.addcmul(cell, torch.addcmul(new, write, overlap), gates[..., 3 * size :].tanh())
         hidden = self.apply_zoneout(output * cell.tanh(), state.hidden, constants)
         return hidden, self.State(hidden, cell)
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
             return "recurrent_dropout and layer_norm have no fused path"
         return gated.unsupported_reason(self.bias)
 
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
         outputs, hidden, cell = gated.run(
             "on_lstm",
             inputs,
@@ -113,6 +136,7 @@ class ONLSTMCell(RecurrentCell):
             lengths=lengths,
             units=self.hidden_size,
             chunk=self.chunk_size,
+            starts=starts,
         )
         assert cell is not None
         return outputs, self.State(hidden, cell)

@@ -1,9 +1,11 @@
 """Elman network, the plain recurrent network (RNN)."""
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 from gyral.cells.base import DropoutMasks, HiddenState
-from gyral.cells.torch_layer import TorchLayerCell
+from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer
 
 
@@ -20,6 +22,7 @@ class RNNCell(TorchLayerCell):
         nonlinearity: The function f, "tanh" or "relu".
         bias: Whether there are biases.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
 
     Raises:
@@ -36,6 +39,7 @@ class RNNCell(TorchLayerCell):
         nonlinearity: str = "tanh",
         bias: bool = True,
         layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
@@ -43,15 +47,26 @@ class RNNCell(TorchLayerCell):
         check_integer("hidden_size", hidden_size)
         check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
         super().__init__(
-            nn.RNN(input_size, hidden_size, nonlinearity=nonlinearity, bias=check_boolean("bias", bias)),
+            TorchLayer(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, bias=check_boolean("bias", bias)),
             layer_norm=layer_norm,
+            layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
         )
+        self.nonlinearity = nonlinearity
         self.norm = self.normalization(1)
 
     def step(self, projected: Tensor, state: HiddenState, constants: DropoutMasks) -> tuple[Tensor, HiddenState]:
-        activation = Tensor.tanh if self.layer.nonlinearity == "tanh" else Tensor.relu
+        activation = Tensor.tanh if self.nonlinearity == "tanh" else Tensor.relu
         hidden = activation(self.norm(projected + self.project_hidden(state.hidden, constants)))
         hidden = self.apply_zoneout(hidden, state.hidden, constants)
         return hidden, HiddenState(hidden)
+
+    def kernel_unsupported_reason(self) -> str | None:
+        return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()
+
+    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, None]:
+        return *self.summed_kernel_weights(), None
+
+    def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
+        return {"kind": f"rnn_{self.nonlinearity}", **self.common_kernel_options(constants)}

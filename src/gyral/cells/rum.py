@@ -10,12 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.initialization import orthogonal_
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.errors import UserError
 from gyral.ops import fast_slow, rotation, rum
+from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.fast_slow import SubCell
+from gyral.ops.rum import reference
+from gyral.ops.rum.reference import ACTIVATIONS
 
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
 INITIALIZATIONS = ("one_block", "two_block")
 
 
@@ -27,13 +31,11 @@ class AssociativeState(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The values that depend only on the inputs; leaves (…, B, N), except `axis.nonzero`, (…, B, 1)."""
+    """The values that depend only on the inputs; leaves (…, B, N), except for one mask (…, B, 1)."""
 
     target: Tensor
     gate: Tensor | None
-    embedded: Tensor
-    axis: rotation.Direction
-    fallback: Tensor
+    embedded: reference.Embedded
 
 
 class RUMCell(RecurrentCell, SubCellMixin):
@@ -68,6 +70,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         trainable_embedding: Whether to train W̃_xh, likewise.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to τ, to u before its
             sigmoid, and to ε̃ + R h before f.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in τ and u.
         initialization: Of the kernels [W_xh; W_hh] (X + N, N) of τ and u. "two_block": two orthogonal blocks of N/2
             columns side by side, and W̃ orthogonal, as in the authors' TensorFlow code, which they used for the
@@ -90,6 +93,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         trainable_target: bool = True,
         trainable_embedding: bool = True,
         layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
         initialization: str = "two_block",
@@ -109,29 +113,34 @@ class RUMCell(RecurrentCell, SubCellMixin):
         self.weight_hh = nn.Parameter(torch.empty(recurrent_rows * hidden_size, hidden_size))
         self.bias = nn.Parameter(torch.empty((recurrent_rows + 1) * hidden_size))
         normalized = check_boolean("layer_norm", layer_norm)
-        self.norm_target = nn.LayerNorm(hidden_size) if normalized else nn.Identity()
-        self.norm_gate = nn.LayerNorm(hidden_size) if normalized and update_gate else nn.Identity()
-        self.norm_candidate = nn.LayerNorm(hidden_size) if normalized else nn.Identity()
+        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+        self.norm_target = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized else nn.Identity()
+        self.norm_gate = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized and update_gate else nn.Identity()
+        self.norm_candidate = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized else nn.Identity()
         self._cosines: list[Tensor] | None = None
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the kernels according to `initialization` and set the biases."""
+        """Draw all parameters anew according to `initialization`."""
         size = self.hidden_size
         widths = [size] if self.initialization == "one_block" else [size // 2, size - size // 2]
         for recurrent, inputs in zip(self.weight_hh.split(size), self.weight_ih.split(size), strict=False):
-            blocks = [nn.init.orthogonal_(torch.empty(self.input_size + size, width)) for width in widths]
-            kernel = torch.cat(blocks, dim=1).T
+            kernel = torch.empty(size, self.input_size + size, dtype=inputs.dtype, device=inputs.device)
+            for block in kernel.split(widths):
+                orthogonal_(block.T)
             inputs.copy_(kernel[:, : self.input_size])
             recurrent.copy_(kernel[:, self.input_size :])
         embedding = self.weight_ih[-size:]
         if self.initialization == "one_block":
             nn.init.xavier_uniform_(embedding)
         else:
-            nn.init.orthogonal_(embedding)
+            orthogonal_(embedding)
         self.bias.fill_(1.0)
         self.bias[-size:] = 0.0
+        for norm in (self.norm_target, self.norm_gate, self.norm_candidate):
+            if isinstance(norm, nn.LayerNorm):
+                norm.reset_parameters()
 
     def init_state(self, batch_size: int) -> HiddenState | AssociativeState:
         hidden = self.zeros(batch_size, self.hidden_size)
@@ -142,14 +151,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     def project(self, inputs: Tensor) -> Projected:
         parts = F.linear(inputs, self._kernel(self.weight_ih), self.bias).split(self.hidden_size, dim=-1)
-        axis = rotation.direction(parts[-1])
-        return Projected(
-            target=parts[0],
-            gate=parts[1] if self.update_gate else None,
-            embedded=parts[-1],
-            axis=axis,
-            fallback=rotation.perpendicular(axis.unit),
-        )
+        return Projected(parts[0], parts[1] if self.update_gate else None, reference.embed(parts[-1]))
 
     def _kernel(self, weight: Tensor) -> Tensor:
         """Return weight_ih or weight_hh; rows that are not trained are detached from the graph."""
@@ -169,25 +171,17 @@ class RUMCell(RecurrentCell, SubCellMixin):
         old = state.hidden
         target, gate = self._project_hidden(self.apply_recurrent_dropout(old, constants))
         target = self.norm_target(projected.target + target)
-        plane = rotation.plane(projected.axis, target, projected.fallback)
+        memory = state.memory if isinstance(state, AssociativeState) else None
+        if memory is not None and self.lambd != 1:
+            if is_exporting_to_onnx():
+                raise UserError(f"RUM with λ = {self.lambd:g} cannot be exported to ONNX; λ = 0 and λ = 1 can")
+            memory = rotation.power(memory, self.lambd)
+        candidate, memory, cosine = reference.associate(projected.embedded, target, old, memory)
         if self._cosines is not None:
-            self._cosines.append(plane.cosine.detach().squeeze(-1))
-
-        rotated = rotation.apply(plane, old)
-        memory = None
-        if isinstance(state, AssociativeState):
-            memory = state.memory if self.lambd == 1 else rotation.power(state.memory, self.lambd)
-            p, u, q, r = rotation.factors(plane)
-            columns = memory @ torch.stack((rotated, p, q), dim=-1)
-            rotated = columns[..., 0]
-            memory = torch.baddbmm(memory, columns[..., 1:], torch.stack((u, r), dim=-2))
-
-        hidden = ACTIVATIONS[self.activation](self.norm_candidate(projected.embedded + rotated))
+            self._cosines.append(cosine.detach().squeeze(-1))
         if gate is not None and projected.gate is not None:
-            update = torch.sigmoid(self.norm_gate(projected.gate + gate))
-            hidden = hidden + update * (old - hidden)
-        if self.eta is not None:
-            hidden = self.eta * rotation.direction(hidden).unit
+            gate = self.norm_gate(projected.gate + gate)
+        hidden = reference.update(self.norm_candidate(candidate), gate, old, self.activation, self.eta)
         hidden = self.apply_zoneout(hidden, old, constants)
         return hidden, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
 
@@ -196,7 +190,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         parts = F.linear(hidden, self._kernel(self.weight_hh)).split(self.hidden_size, dim=-1)
         return parts[0], parts[1] if self.update_gate else None
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.lambd not in (0, 1):
             return f"λ = {self.lambd:g} has no fused path; λ = 0 and λ = 1 have one"
         if self.recurrent_dropout > 0:
@@ -204,7 +198,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         return rum.unsupported_reason(self.bias)
 
     def fused(
-        self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None
+        self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
         memory = state.memory if isinstance(state, AssociativeState) else None
         outputs, hidden, memory, cosines = rum.run(
@@ -217,11 +211,17 @@ class RUMCell(RecurrentCell, SubCellMixin):
             self._norms(),
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
-            options=rum.Options(self.activation, self.update_gate, self.eta),
+            options=self._kernel_options(),
+            starts=starts,
         )
         if self._cosines is not None:
             self._cosines.extend(cosines.unbind(0))
         return outputs, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
+
+    def graph_unsupported_reason(self) -> str | None:
+        if self.lambd not in (0, 1):
+            return f"λ = {self.lambd:g} needs eigenvectors, whose computation a CUDA graph cannot record"
+        return None
 
     def subcell_unsupported_reason(self) -> str | None:
         if self.lambd != 0:
@@ -232,12 +232,14 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     def as_subcell(self, constants: DropoutMasks) -> SubCell:
         keep = kernel_zoneout(constants.zoneout, self.zoneout)
-        options = rum.Options(self.activation, self.update_gate, self.eta)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
-        return SubCell(partial(rum.subcell_problem, keep=keep, options=options), *weights, self._cosines)
+        return SubCell(partial(rum.subcell_problem, keep=keep, options=self._kernel_options()), *weights, self._cosines)
 
     def phases(self) -> list[Tensor]:
         return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
+
+    def _kernel_options(self) -> rum.Options:
+        return rum.Options(self.activation, self.update_gate, self.eta, self.layer_norm_eps)
 
     def _norms(self) -> Tensor | None:
         """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate, or None."""

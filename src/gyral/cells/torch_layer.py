@@ -1,22 +1,66 @@
 """Base class of the cells that `torch.nn` has as a layer: LSTM, GRU and RNN."""
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State, kernel_zoneout
 from gyral.cells.layer_norm import LayerNorms
-from gyral.core.checks import check_boolean
+from gyral.core.checks import check_boolean, check_real
+from gyral.ops import gated
+
+
+class TorchLayer(nn.RNNBase):
+    """A layer of `torch.nn`: its parameters and the functions of torch that compute it.
+
+    It is not a subclass of `torch.nn.LSTM`, `GRU` or `RNN`, of which `torch.compile` refuses even the parameters.
+
+    Args:
+        mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
+        input_size, hidden_size, bias: As of torch.
+    """
+
+    @property
+    def torch_name(self) -> str:
+        """The name of torch's class."""
+        return f"torch.nn.{self.mode.split('_')[0]}"
+
+    def forward(
+        self, inputs: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run over inputs (T, B, X) from the leaves (B, N) of a state.
+
+        Returns:
+            The outputs (T, B, N), and the leaves of the state after the last step of each sequence.
+        """
+        # weights from the attributes, which parametrizations and hooks set
+        weights = [getattr(self, name) for name in self._flat_weights_names]
+        function = getattr(torch, self.mode.lower())
+        leaves = [leaf.unsqueeze(0).contiguous() for leaf in state]
+        options = self.bias, 1, 0.0, self.training, False  # biases, one layer, no dropout, one direction
+        if lengths is None:
+            initial = leaves if len(leaves) > 1 else leaves[0]
+            outputs, *final = function(inputs, initial, weights, *options, False)
+            return outputs, tuple(leaf.squeeze(0) for leaf in final)
+        packed = pack_padded_sequence(inputs, lengths.cpu(), enforce_sorted=False)
+        assert packed.sorted_indices is not None
+        assert packed.unsorted_indices is not None
+        leaves = [leaf.index_select(1, packed.sorted_indices) for leaf in leaves]
+        initial = leaves if len(leaves) > 1 else leaves[0]
+        data, *final = function(packed.data, packed.batch_sizes, initial, weights, *options)
+        outputs, _ = pad_packed_sequence(packed._replace(data=data), total_length=inputs.shape[0])
+        return outputs, tuple(leaf.squeeze(0).index_select(0, packed.unsorted_indices) for leaf in final)
 
 
 class TorchLayerCell(RecurrentCell):
-    """Base class of the cells that `torch.nn` has as a layer. The layer holds the parameters and is the fused path.
+    """Base class of the cells that `torch.nn` has as a layer, which holds the parameters.
 
-    The fused path supports the options that the layer has; `LSTMCell` adds kernels for its other options.
+    The fused path is the kernels of `gyral.ops.gated`, or the layer where there are no kernels, as on a GPU, or where
+    the layer is faster. The layer has fewer options, no resets, and no support by compilers.
 
     Parameters have the names of `torch.nn`: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
     `layer.bias_hh_l0`. The initialization is that of `torch.nn`: every weight and bias uniform in ±1/√N.
@@ -24,13 +68,35 @@ class TorchLayerCell(RecurrentCell):
     Args:
         layer: The layer, with one layer and one direction.
         layer_norm: Whether to apply layer normalization.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+
+    Attributes:
+        layer_is_faster: Whether, on a CPU, the layer is faster than the kernels for sequences of one length.
     """
 
-    def __init__(self, layer: nn.RNNBase, *, layer_norm: bool, zoneout: float, recurrent_dropout: float) -> None:
+    layer_is_faster = False
+
+    def __init__(
+        self,
+        layer: TorchLayer,
+        *,
+        layer_norm: bool,
+        layer_norm_eps: float,
+        zoneout: float,
+        recurrent_dropout: float,
+    ) -> None:
         super().__init__(layer.input_size, layer.hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.layer = layer
         self.layer_norm = check_boolean("layer_norm", layer_norm)
+        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, those of the layer included."""
+        self.layer.reset_parameters()
+        for module in self.children():
+            if isinstance(module, LayerNorms):
+                module.reset()
 
     def init_state(self, batch_size: int) -> State:
         return HiddenState(self.zeros(batch_size, self.hidden_size))
@@ -46,68 +112,74 @@ class TorchLayerCell(RecurrentCell):
 
     def normalization(self, parts: int) -> nn.Module:
         """Return the layer normalization of a vector (…, parts · N), or the identity without `layer_norm`."""
-        return LayerNorms(parts, self.hidden_size) if self.layer_norm else nn.Identity()
+        return LayerNorms(parts, self.hidden_size, self.layer_norm_eps) if self.layer_norm else nn.Identity()
 
     def _parameters_of(self, projection: str) -> tuple[Tensor, Tensor | None]:
         """Return the layer's weight and bias of the input projection ("ih") or the recurrent one ("hh")."""
         weight: Any = getattr(self.layer, f"weight_{projection}_l0")
         return weight, getattr(self.layer, f"bias_{projection}_l0") if self.layer.bias else None
 
-    def fused_unsupported_reason(self) -> str | None:
-        options = ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
-        unsupported = [option for option in options if getattr(self, option, False)]
-        return f"torch.nn.{type(self.layer).__name__} has no {', '.join(unsupported)}" if unsupported else None
+    # ---------------------------------------------------------------- the fused path
 
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        if parametrize.is_parametrized(self.layer):  # the layer caches its weights and misses the parametrized ones
-            self.layer._flat_weights = [getattr(self.layer, name) for name in self.layer._flat_weights_names]
-        leaves = tuple(leaf.unsqueeze(0).contiguous() for leaf in state)
-        initial = leaves if len(leaves) > 1 else leaves[0]
-        if lengths is None:
-            outputs, final = self.layer(inputs, initial)
-        elif inputs.device.type == "cpu":
-            outputs, final = self._run_in_segments(inputs, leaves, lengths)
-        else:
-            packed = pack_padded_sequence(inputs, lengths.cpu(), enforce_sorted=False)
-            outputs, final = self.layer(packed, initial)
-            outputs, _ = pad_packed_sequence(outputs, total_length=inputs.shape[0])
-        final = final if len(leaves) > 1 else (final,)
-        return outputs, type(state)(*(leaf.squeeze(0) for leaf in final))
+    @abstractmethod
+    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """Return weight_ih, bias, weight_hh and extra of `gyral.ops.gated.run`."""
 
-    def _run_in_segments(
-        self, inputs: Tensor, leaves: tuple[Tensor, ...], lengths: Tensor
-    ) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
-        """Run the layer from one sequence end to the next, each time on the sequences that have not ended.
-
-        On a CPU torch runs a packed sequence step by step, which takes two to nine times as long.
+    @abstractmethod
+    def kernel_options(self, constants: Any) -> dict[str, Any]:
+        """Return the fields of `gyral.ops.gated.Problem` other than weights, states, lengths and starts.
 
         Args:
-            inputs: (T, B, X).
-            leaves: (1, B, N) each, of the state.
-            lengths: (B,) integers in [1, T].
-
-        Returns:
-            The outputs (T, B, N), zero beyond the lengths, and the final state in the form of the layer.
+            constants: The return value of `sequence_constants` for the whole sequence.
         """
-        steps, batch_size = inputs.shape[:2]
-        ends, counts = lengths.unique(return_counts=True)  # ascending
-        # longest first, so that the sequences that have not ended are the first rows
-        order = lengths.argsort(descending=True, stable=True) if len(ends) > 1 else None
-        if order is not None:
-            inputs = inputs.index_select(1, order)
-            leaves = tuple(leaf.index_select(1, order) for leaf in leaves)
-        outputs, finals = [], []
-        start, active = 0, batch_size
-        for end, ending in zip(ends.tolist(), counts.tolist(), strict=True):
-            initial = tuple(leaf[:, :active].contiguous() for leaf in leaves)
-            segment, final = self.layer(inputs[start:end, :active], initial if len(initial) > 1 else initial[0])
-            outputs.append(F.pad(segment, (0, 0, 0, batch_size - active)))
-            leaves = final if isinstance(final, tuple) else (final,)
-            start, active = end, active - ending
-            finals.append([leaf[:, active:] for leaf in leaves])
-        ended = tuple(torch.cat(parts, dim=1) for parts in zip(*reversed(finals), strict=True))
-        padded = F.pad(torch.cat(outputs), (0, 0, 0, 0, 0, steps - start))
-        if order is not None:
-            inverse = order.argsort()
-            padded, ended = padded.index_select(1, inverse), tuple(leaf.index_select(1, inverse) for leaf in ended)
-        return padded, ended if len(ended) > 1 else ended[0]
+
+    def summed_kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return weight_ih, the sum of both biases or None, and weight_hh."""
+        weight_ih, bias_ih = self._parameters_of("ih")
+        weight_hh, bias_hh = self._parameters_of("hh")
+        return weight_ih, None if bias_ih is None or bias_hh is None else bias_ih + bias_hh, weight_hh
+
+    def common_kernel_options(self, masks: DropoutMasks) -> dict[str, Any]:
+        """Return the `kernel_options` that all cells have."""
+        return {
+            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
+            "drop": None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
+            "units": self.hidden_size,
+            "chunk": 1,
+        }
+
+    def kernel_unsupported_reason(self) -> str | None:
+        """Return the reason why the kernels do not support these options, device or dtype, or None if they do."""
+        return gated.unsupported_reason(self._parameters_of("hh")[0])
+
+    def layer_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        """Return the reason why the layer of torch does not support these options, or None if it does."""
+        name = self.layer.torch_name
+        if torch.compiler.is_compiling():
+            return f"torch.compile does not support {name}"
+        is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
+        if is_half and self._parameters_of("hh")[0].device.type == "cpu":  # most processors lack the instructions
+            return f"{name} does not support float16 autocast on a CPU"
+        options = ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
+        unsupported = [option for option in options if getattr(self, option, False)]
+        if starts:
+            unsupported.append("starts")
+        return f"{name} has no {', '.join(unsupported)}" if unsupported else None
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        layer_reason, kernel_reason = self.layer_unsupported_reason(starts=starts), self.kernel_unsupported_reason()
+        return None if layer_reason is None or kernel_reason is None else f"{layer_reason}, and {kernel_reason}"
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        prefers_layer = (self.layer_is_faster and lengths is None) or self.kernel_unsupported_reason() is not None
+        if prefers_layer and self.layer_unsupported_reason(starts=starts is not None) is None:
+            outputs, final = self.layer(inputs, state, lengths)
+            return outputs, type(state)(*final)
+        options = self.kernel_options(self.sequence_constants(*inputs.shape[:2]))
+        kind = options.pop("kind")
+        outputs, *leaves = gated.run(
+            kind, inputs, *self.kernel_weights(), *state, lengths=lengths, starts=starts, **options
+        )
+        return outputs, type(state)(*leaves[: len(state)])

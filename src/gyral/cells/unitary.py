@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.initialization import AUTHORS
 from gyral.cells.subcell import SubCellMixin
-from gyral.core.errors import OptionError
+from gyral.core.checks import check_boolean, check_choice
+from gyral.core.errors import OptionError, UserError
 from gyral.ops import gated, unitary
+from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.scan import Shared
 
@@ -28,7 +31,7 @@ class EUNN(nn.Module):
     """The unitary matrix D F_L ⋯ F_1 of Jing et al. (ICML 2017); a real matrix has no D. See `unitary.rotations`.
 
     Parameters, all uniform in ±π: `theta` (pairs,); for a complex matrix also `phi` (pairs,) and `omega` (N,), with
-    D = diag(e^{iω}).
+    D = diag(e^{iω}). The constructor leaves them without values; the cell calls `reset_parameters`.
 
     Args:
         size: N ≥ 1.
@@ -40,10 +43,6 @@ class EUNN(nn.Module):
         OptionError: The capacity is not allowed.
     """
 
-    partner: Tensor
-    angle: Tensor
-    first: Tensor
-
     def __init__(self, size: int, capacity: int | str, is_complex: bool) -> None:
         super().__init__()
         if capacity == "fft":
@@ -52,19 +51,36 @@ class EUNN(nn.Module):
             pairing = unitary.tunable_pairing(size, capacity)
         else:
             raise OptionError("capacity", capacity, f"must be an integer from 1 to {size}, or fft")
-        for name, tensor in pairing._asdict().items():  # not saved: the options determine them
-            self.register_buffer(name, tensor, persistent=False)
-        self.theta = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))
+        # not buffers: `to_empty` would leave them without values, and a state dict does not have them
+        self._pairing = self._moved_pairing = pairing
+        self.theta = nn.Parameter(torch.empty(pairing.pairs))
         self.phi: nn.Parameter | None = None
         self.omega: nn.Parameter | None = None
         if is_complex:
-            self.phi = nn.Parameter(torch.empty(pairing.pairs).uniform_(-math.pi, math.pi))
-            self.omega = nn.Parameter(torch.empty(size).uniform_(-math.pi, math.pi))
+            self.phi = nn.Parameter(torch.empty(pairing.pairs))
+            self.omega = nn.Parameter(torch.empty(size))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all angles anew."""
+        for angles in self.parameters():
+            angles.uniform_(-math.pi, math.pi)
 
     def forward(self) -> "EUNNFactors":
         """Return the factors of the matrix, for `apply_eunn`."""
-        pairing = unitary.Pairing(self.partner, self.angle, self.first)
-        return EUNNFactors(unitary.rotations(pairing, self.theta, self.phi), self.omega)
+        return EUNNFactors(unitary.rotations(self.pairing(), self.theta, self.phi), self.omega)
+
+    @assume_constant_result  # a compiled graph holds the indices instead of copying them at each call
+    def pairing(self) -> unitary.Pairing:
+        """Return the pairs that the layers rotate, on the device of the angles; copied there at the first call."""
+        device = self.theta.device
+        if self._moved_pairing.partner.device != device:
+            with torch.inference_mode(False):  # training could not save inference tensors for the backward pass
+                moved = unitary.Pairing(*(indices.to(device) for indices in self._pairing))
+            if torch.compiler.is_compiling():  # the tensors may be symbolic
+                return moved
+            self._moved_pairing = moved
+        return self._moved_pairing
 
     def phases(self) -> list[Tensor]:
         """Return all angles."""
@@ -92,17 +108,48 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     at each step. The fused path builds W once per sequence, since one matrix product is faster than many small
     operations.
 
-    Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero.
+    Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero; with
+    `learned_initial_state` also `initial_state` (2N,), or (N,), uniform in ±√(3/(2N)). A subclass calls
+    `reset_parameters` at the end of its constructor.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        is_complex: Whether the hidden vector is complex.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        initialization: "default" or "authors", for the subclass.
+        learned_initial_state: Whether the hidden vector before the first step is a parameter instead of zero.
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, is_complex: bool, zoneout: float, recurrent_dropout: float
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        is_complex: bool,
+        zoneout: float,
+        recurrent_dropout: float,
+        initialization: str = "default",
+        learned_initial_state: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.is_complex = is_complex
         self.output_size = 2 * hidden_size if is_complex else hidden_size
-        self.weight_ih = nn.Parameter(nn.init.xavier_uniform_(torch.empty(self.output_size, input_size)))
-        self.bias = nn.Parameter(torch.zeros(hidden_size))
+        self.initialization = check_choice("initialization", initialization, AUTHORS)
+        self.weight_ih = nn.Parameter(torch.empty(self.output_size, input_size))
+        self.bias = nn.Parameter(torch.empty(hidden_size))
+        self.initial_state: nn.Parameter | None = None
+        if check_boolean("learned_initial_state", learned_initial_state):
+            self.initial_state = nn.Parameter(torch.empty(self.output_size))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew according to `initialization`."""
+        nn.init.xavier_uniform_(self.weight_ih)
+        self.bias.zero_()
+        if self.initial_state is not None:
+            bound = math.sqrt(1.5 / self.hidden_size)
+            self.initial_state.uniform_(-bound, bound)
 
     @abstractmethod
     def operator(self) -> Any:
@@ -114,18 +161,34 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     def matrix(self) -> Tensor:
         """Return W (N, N)."""
-        operator = self.operator()
+        operator = self._checked_operator()
         like = self.bias if not self.is_complex else torch.complex(self.bias, self.bias)
         return unitary.rows(lambda vectors: self.apply_operator(operator, vectors), self.hidden_size, like).T
 
+    def _checked_operator(self) -> Any:
+        """Return `operator()`.
+
+        Raises:
+            UserError: The cell is complex, and its parameters have a dtype for which torch has no complex arithmetic,
+                or the cell is exported to ONNX.
+        """
+        if self.is_complex and is_exporting_to_onnx():
+            raise UserError(f"{type(self).__name__} is complex, and cannot be exported to ONNX")
+        if self.is_complex and self.bias.dtype not in (torch.float32, torch.float64):
+            name, dtype = type(self).__name__, str(self.bias.dtype).removeprefix("torch.")
+            raise UserError(f"{name} is complex and supports the dtypes float32 and float64, not {dtype}")
+        return self.operator()
+
     def init_state(self, batch_size: int) -> HiddenState:
+        if self.initial_state is not None:
+            return HiddenState(self.initial_state.repeat(batch_size, 1))
         return HiddenState(self.zeros(batch_size, self.output_size))
 
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih)
 
     def sequence_constants(self, *shape: int) -> Constants:
-        return Constants(self.draw_masks(*shape), Shared(self.operator()))
+        return Constants(self.draw_masks(*shape), Shared(self._checked_operator()))
 
     def expand_mask(self, mask: Tensor) -> Tensor:
         return torch.cat((mask, mask), dim=-1) if self.is_complex else mask  # both parts of a unit have one mask
@@ -142,12 +205,14 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         hidden = self.apply_zoneout(modrelu(hidden, self.bias), state.hidden, constants.masks)
         return hidden, HiddenState(hidden)
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
         return gated.unsupported_reason(self.bias)
 
     def subcell_unsupported_reason(self) -> str | None:
+        if self.initial_state is not None:
+            return "learned_initial_state has no fused path within another cell"
         return self.fused_unsupported_reason()
 
     def as_subcell(self, constants: Constants) -> SubCell:
@@ -166,7 +231,9 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
             return weight
         return torch.cat((torch.cat((weight.real, -weight.imag), 1), torch.cat((weight.imag, weight.real), 1)))
 
-    def fused(self, inputs: Tensor, state: HiddenState, lengths: Tensor | None) -> tuple[Tensor, HiddenState]:
+    def fused(
+        self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, HiddenState]:
         outputs, hidden, _ = gated.run(
             self._kind(),
             inputs,
@@ -178,5 +245,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
+            starts=starts,
+            fresh=self.initial_state,
         )
         return outputs, HiddenState(hidden)

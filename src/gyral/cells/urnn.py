@@ -25,13 +25,18 @@ class URNNCell(UnitaryCell):
     where D = diag(e^{iω}), R = I − 2 v v*/‖v‖², F is the unitary Fourier transform and Π a random permutation, drawn
     once and saved with the weights. A step costs O(N log N) on the reference backend, and W has 7N parameters.
 
-    Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v, uniform in ±1;
-    `weight_ih` and `bias`, see `gyral.cells.unitary.UnitaryCell`.
+    Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v; `weight_ih`, `bias`
+    and, with `learned_initial_state`, `initial_state`, see `gyral.cells.unitary.UnitaryCell`.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1 complex units; the output is 2N wide.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        initialization: "default": v is uniform in ±1, b = 0. "authors": v is uniform in ±√(3/(N + 1)), on whose scale
+            the size of an update of R depends, and b in ±0.01, as in the authors' code (amarshah/complex_RNN on
+            GitHub).
+        learned_initial_state: Whether z_0 is a parameter, uniform in ±√(3/(2N)) at the start, as in the authors' code,
+            instead of zero.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -40,12 +45,39 @@ class URNNCell(UnitaryCell):
     permutation: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, zoneout: float = 0.0, recurrent_dropout: float = 0.0
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        initialization: str = "default",
+        learned_initial_state: bool = False,
     ) -> None:
-        super().__init__(input_size, hidden_size, is_complex=True, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.angles = nn.Parameter(torch.empty(3, hidden_size).uniform_(-math.pi, math.pi))
-        self.axes = nn.Parameter(torch.empty(2, 2, hidden_size).uniform_(-1, 1))
-        self.register_buffer("permutation", torch.randperm(hidden_size))
+        super().__init__(
+            input_size,
+            hidden_size,
+            is_complex=True,
+            zoneout=zoneout,
+            recurrent_dropout=recurrent_dropout,
+            initialization=initialization,
+            learned_initial_state=learned_initial_state,
+        )
+        self.angles = nn.Parameter(torch.empty(3, hidden_size))
+        self.axes = nn.Parameter(torch.empty(2, 2, hidden_size))
+        self.register_buffer("permutation", torch.empty(hidden_size, dtype=torch.int64))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters and Π anew according to `initialization`."""
+        super().reset_parameters()
+        self.angles.uniform_(-math.pi, math.pi)
+        self.axes.uniform_(-1, 1)
+        self.permutation.copy_(torch.randperm(self.hidden_size, device=self.permutation.device))
+        if self.initialization == "authors":
+            self.bias.uniform_(-0.01, 0.01)
+            self.axes.mul_(math.sqrt(3 / (self.hidden_size + 1)))
 
     def operator(self) -> Operator:
         return Operator(self.angles, torch.complex(self.axes[:, 0], self.axes[:, 1]))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, RecurrentCell
-from gyral.core.checks import check_boolean
+from gyral.core.checks import check_boolean, check_real
 from gyral.ops import gated
 
 
@@ -32,6 +32,7 @@ class WeiNetCell(RecurrentCell):
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
         layer_norm: Whether to apply LN (Ba et al. 2016, with gain and bias).
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in the gates.
 
     Raises:
@@ -60,16 +61,29 @@ class WeiNetCell(RecurrentCell):
         hidden_size: int,
         *,
         layer_norm: bool = True,
+        layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        kernels = [nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)) for _ in range(7)]
-        recurrent = [nn.init.xavier_uniform_(torch.empty(hidden_size, hidden_size)) for _ in range(4)]
-        self.weight_ih = nn.Parameter(torch.cat(kernels))
-        self.weight_hh = nn.Parameter(torch.cat(recurrent))
-        self.bias = nn.Parameter(torch.zeros(7 * hidden_size).index_fill_(0, torch.arange(2 * hidden_size), 1.0))
-        self.norm = nn.LayerNorm(hidden_size) if check_boolean("layer_norm", layer_norm) else nn.Identity()
+        self.weight_ih = nn.Parameter(torch.empty(7 * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.empty(7 * hidden_size))
+        normalized = check_boolean("layer_norm", layer_norm)
+        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+        self.norm = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized else nn.Identity()
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for weight in (self.weight_ih, self.weight_hh):
+            for kernel in weight.split(self.hidden_size):
+                nn.init.xavier_uniform_(kernel)
+        self.bias.zero_()
+        self.bias[: 2 * self.hidden_size] = 1.0
+        if isinstance(self.norm, nn.LayerNorm):
+            self.norm.reset_parameters()
 
     def init_state(self, batch_size: int) -> State:
         size = self.hidden_size
@@ -91,12 +105,14 @@ class WeiNetCell(RecurrentCell):
         hidden = self.apply_zoneout(hidden, old, constants)
         return hidden, self.State(hidden, memory)
 
-    def fused_unsupported_reason(self) -> str | None:
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
         return gated.unsupported_reason(self.bias)
 
-    def fused(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
         norm = self.norm
         outputs, hidden, memory = gated.run(
             "weinet",
@@ -110,6 +126,8 @@ class WeiNetCell(RecurrentCell):
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             units=self.hidden_size,
+            starts=starts,
+            epsilon=self.layer_norm_eps,
         )
         assert memory is not None
         return outputs, self.State(hidden, memory.view_as(state.memory))

@@ -48,8 +48,9 @@ class AdditiveAttention(nn.Module):
 
     e_i = vᵀ tanh(W_h h_i + W_s s [+ w_c c_i] + b),   a = softmax(e)
 
-    Initialization: matrices Xavier-uniform, b and w_c zero, so that attention with coverage initially equals attention
-    without it. Weights that were saved without coverage can be loaded with it; w_c then keeps its value.
+    Initialization: `PointerGenerator` draws the matrices; w_c is zero unless it draws it, so that attention with
+    coverage initially equals attention without it. Weights that were saved without coverage can be loaded with it; w_c
+    then keeps its value.
 
     Args:
         memory_size: E, size of h_i.
@@ -174,22 +175,40 @@ class Bridge(nn.Module):
     hidden one, is computed from the last outputs of both directions, and other vectors keep their initial value.
     Matrices keep their initial value, too, because a rotation would no longer be one.
 
+    With `complete`, every vector of both cells takes part, as in the code of Dangovski et al. (TACL 2019;
+    rdangovs/rotational-unit-of-memory on GitHub, tasks/summarization/model.py). Vectors that the encoder does not have,
+    such as the cell vector of an LSTM after a RUM, are computed from its last outputs, too. Vectors that the decoder
+    does not have, such as the cell vector of an LSTM before a RUM, enter its hidden vector, which then is its initial
+    value plus
+
+        ReLU(W' [v_0; v_1; …] + b'),   v = ReLU(W [forward; backward] + b)
+
+    where v_0 is computed as without `complete`, and v_1, … from those vectors.
+
     Initialization: W and b truncated normal with standard deviation 10⁻⁴.
 
     Args:
         encoder, decoder: the cells.
+        complete: whether every vector of both cells takes part.
     """
 
-    def __init__(self, encoder: RecurrentCell, decoder: RecurrentCell) -> None:
+    def __init__(self, encoder: RecurrentCell, decoder: RecurrentCell, complete: bool = False) -> None:
         super().__init__()
         sources, wanted = vectors(encoder.init_state(1)), vectors(decoder.init_state(1))
         self.layers = nn.ModuleDict()
         self.sources: dict[str, str | None] = {}  # vector → its name in the encoder's state; None: from the outputs
         for place, (name, vector) in enumerate(wanted.items()):
-            if name in sources or place == 0:
+            if name in sources or place == 0 or complete:
                 self.sources[name] = name if name in sources else None
                 width = sources[name].shape[1] if name in sources else encoder.output_size
                 self.layers[_key(name)] = nn.Linear(2 * width, vector.shape[1])
+        self.first, size = next((name, vector.shape[1]) for name, vector in wanted.items())
+        self.merged = {name: v.shape[1] for name, v in sources.items() if complete and name not in wanted}
+        self.merge: nn.Linear | None = None
+        if self.merged:
+            for name, width in self.merged.items():
+                self.layers[f"merged_{_key(name)}"] = nn.Linear(2 * width, size)
+            self.merge = nn.Linear((1 + len(self.merged)) * size, size)
         for parameter in self.parameters():
             draw_normal_(parameter)
 
@@ -203,13 +222,19 @@ class Bridge(nn.Module):
         """
         forward, backward = map(vectors, last)
 
+        def compute(layer: str, source: str | None) -> Tensor:
+            ended = ends if source is None else torch.cat([forward[source], backward[source]], dim=-1)
+            return torch.relu(self.layers[layer](ended))
+
         def start(path: Any, leaf: Tensor) -> Tensor:
             name = keystr(path)
             if name not in self.sources:
                 return leaf
-            source = self.sources[name]
-            ended = ends if source is None else torch.cat([forward[source], backward[source]], dim=-1)
-            return leaf + torch.relu(self.layers[_key(name)](ended)).to(leaf.dtype)
+            value = compute(_key(name), self.sources[name])
+            if self.merge is not None and name == self.first:
+                parts = [value, *(compute(f"merged_{_key(other)}", other) for other in self.merged)]
+                value = torch.relu(self.merge(torch.cat(parts, dim=-1)))
+            return leaf + value.to(leaf.dtype)
 
         return tree_map_with_path(start, first)
 

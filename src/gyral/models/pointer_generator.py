@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from gyral.cells.base import RecurrentCell
-from gyral.core.checks import check_boolean, check_integer
+from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.data.batching import IGNORED
 from gyral.data.summaries.batches import START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
 from gyral.models.attention import last_of
@@ -52,8 +52,9 @@ class PointerGenerator(Summarizer):
     The mixture is computed from log-probabilities, so that no probability underflows. Training computes only the
     probability of the target.
 
-    Initialization, as in the authors' code: embedding, V' and `Bridge` truncated normal with standard deviation 10⁻⁴,
-    other matrices Xavier-uniform, biases zero; cells have their usual initialization.
+    Initialization: embedding, V', b' and `Bridge` truncated normal with standard deviation 10⁻⁴, other matrices
+    Xavier-uniform, other biases zero. `initialization` determines the size of three of them. Cells have their own
+    initialization; that of the authors' LSTMs is `initialization="uniform"` of `gyral.cells.lstm.LSTMCell`.
 
     Args:
         encoder: makes the cell of the encoder from its input size; called once per direction.
@@ -64,6 +65,13 @@ class PointerGenerator(Summarizer):
         embedding_size: X, size of the embedding that encoder and decoder share.
         coverage: whether the attention depends on the sum of the earlier attention. A network with coverage loads
             checkpoints of a network without it.
+        initialization: of v and w_c of the attention and of the matrix W of the decoder's input, which has a block for
+            the embedding and a block for the context vector. "default": v and each block of W are Xavier-uniform
+            matrices, and w_c is zero. "authors": as in the code of See et al. (abisee/pointer-generator on GitHub),
+            where they have the defaults of TensorFlow's `get_variable`: v is uniform in ±√(3/A), w_c in ±√(6/(1 + A)),
+            and W is Xavier-uniform as one matrix.
+        bridge: "shared": the initial state of the decoder has the vectors that both cells have. "all": every vector of
+            both cells takes part (`Bridge`), as in the code of Dangovski et al. (TACL 2019).
         backend: backend of the encoder (`gyral.nn.recurrent.Recurrent`).
 
     Raises:
@@ -79,6 +87,8 @@ class PointerGenerator(Summarizer):
         *,
         embedding_size: int = 128,
         coverage: bool = False,
+        initialization: str = "default",
+        bridge: str = "shared",
         backend: str = "auto",
     ) -> None:
         super().__init__()
@@ -93,7 +103,10 @@ class PointerGenerator(Summarizer):
         self.combine = nn.Linear(output + self.encoder.output_size, output)
         self.vocabulary = nn.Linear(output, vocabulary_size)
         self._initialize()
-        self.bridge = Bridge(self._encoder_cell(), self.decoder.cell)
+        if check_choice("initialization", initialization, ("default", "authors")) == "authors":
+            self._initialize_as_authors()
+        complete = check_choice("bridge", bridge, ("shared", "all")) == "all"
+        self.bridge = Bridge(self._encoder_cell(), self.decoder.cell, complete)
 
     def _initialize(self) -> None:
         attention = self.decoder.attention
@@ -104,6 +117,16 @@ class PointerGenerator(Summarizer):
                 nn.init.zeros_(layer.bias)
         for weight in (self.embedding.weight, self.vocabulary.weight, self.vocabulary.bias):
             draw_normal_(weight)
+
+    def _initialize_as_authors(self) -> None:
+        attention, merge = self.decoder.attention, (self.decoder.merge_input, self.decoder.merge_context)
+        width = sum(layer.in_features for layer in merge) + self.decoder.merge_input.out_features
+        bounds = [(layer.weight, math.sqrt(6 / width)) for layer in merge]
+        bounds.append((attention.score.weight, math.sqrt(3 / attention.size)))
+        if attention.coverage is not None:
+            bounds.append((attention.coverage, math.sqrt(6 / (1 + attention.size))))
+        for weight, bound in bounds:
+            nn.init.uniform_(weight, -bound, bound)
 
     def _encoder_cell(self) -> RecurrentCell:
         cell = self.encoder.cells[0]

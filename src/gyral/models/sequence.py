@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.initialization import orthogonal_
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.data.vocabulary import PADDING_ID
@@ -36,6 +37,11 @@ class SequenceModel(nn.Module):
             head.
         num_layers, bidirectional, dropout, locked_dropout, weight_drop, backend: see
             `gyral.nn.recurrent.Recurrent`; `locked_dropout` also applies to inputs and outputs.
+        initialization: of the embedding and of the head. "default": those of torch, N(0, 1) and uniform; if they are
+            tied, uniform in ±1/√width. "orthogonal": orthogonal matrices, so that the vector of a token has norm 1 if
+            there are fewer tokens than columns, as in the code of Mujika et al. (amujika/Fast-Slow-LSTM on GitHub) and
+            of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory, tasks/LM/main.py). Both leave the bias
+            of the head and a task's readout as torch draws them.
 
     Raises:
         OptionError: an argument is out of bounds, or `tied` is not possible with the sizes or the readout.
@@ -59,6 +65,7 @@ class SequenceModel(nn.Module):
         output_dropout: float = 0.0,
         locked_dropout: bool = False,
         weight_drop: float = 0.0,
+        initialization: str = "default",
         backend: str = "auto",
     ) -> None:
         super().__init__()
@@ -88,6 +95,11 @@ class SequenceModel(nn.Module):
         self.readout = None if readout is None else readout(width, embedding_size or vocabulary_size, output_size)
         if check_boolean("tied", tied):
             self._tie()
+        if check_choice("initialization", initialization, ("default", "orthogonal")) == "orthogonal":
+            with torch.no_grad():
+                for layer in (self.embedding, self.head):
+                    if layer is not None:
+                        orthogonal_(layer.weight)
 
     def _tie(self) -> None:
         if self.head is None:

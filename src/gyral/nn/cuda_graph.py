@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gyral.cells.base import RecurrentCell, State
 
-Loop = Callable[[Callable[[Any, State], tuple[Tensor, State]], Any, State, Tensor | None], tuple[Tensor, State]]
+Step = Callable[[Any, State], tuple[Tensor, State]]
+Loop = Callable[[Step, Any, State, Tensor | None, Tensor | None, State | None], tuple[Tensor, State]]
 
 
 class GraphedLoops:
@@ -33,21 +34,32 @@ class GraphedLoops:
     def __reduce__(self) -> tuple[Any, ...]:
         return GraphedLoops, (self._loop,)
 
-    def run(self, cell: RecurrentCell, sequence: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """Return the result of the loop over the cell's `scan_step`."""
-        leaves, structure = tree_flatten((sequence, state, lengths))
+    def run(
+        self,
+        cell: RecurrentCell,
+        sequence: Any,
+        state: State,
+        lengths: Tensor | None = None,
+        starts: Tensor | None = None,
+        initial: State | None = None,
+    ) -> tuple[Tensor, State]:
+        """Return the result of the loop over the cell's `scan_step`; see `gyral.ops.scan.scan`."""
+        arguments = sequence, state, lengths, starts, initial
+        leaves, structure = tree_flatten(arguments)
         tensors = [leaf for leaf in leaves if leaf is not None]
-        signature = tuple((leaf.shape, leaf.dtype, leaf.requires_grad) for leaf in tensors)
+        signature = tuple((leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) for leaf in tensors)
         trainable = tuple(parameter.requires_grad for parameter in cell.parameters())
-        key = (id(cell), torch.is_grad_enabled(), cell.training, str(structure), signature, trainable)
+        # a graph reads buffers where they were when it was captured
+        buffers = tuple(buffer.data_ptr() for buffer in cell.buffers())
+        key = (id(cell), cell.training, *_modes(), str(structure), signature, trainable, buffers)
         is_new = key not in self._graphs
         if key in self._waiting or (is_new and sum(other[0] == id(cell) for other in self._graphs) >= self.LIMIT):
-            return self._loop(cell.scan_step, sequence, state, lengths)
+            return self._loop(cell.scan_step, *arguments)
         tensors += cell.parameters()
         if is_new:
             flat = _FlatLoop(self._loop, cell, leaves, structure)
             samples = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors)
-            self._graphs[key] = torch.cuda.make_graphed_callables(flat.run, samples, allow_unused_input=True)
+            self._graphs[key] = _capture(flat.run, samples)
         # the next run of a graph overwrites its outputs and gradients, so return copies
         results = [result.clone() for result in self._graphs[key](*map(_CopiedGradient.apply, tensors))]
         for result in results:
@@ -57,8 +69,23 @@ class GraphedLoops:
         return results[0], tree_unflatten(results[1:], tree_flatten(state)[1])
 
 
+def _modes() -> tuple[Any, ...]:
+    """Return the modes of torch that determine which operations a graph records."""
+    gradients = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return *gradients, torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+
+
+def _capture(function: Callable[..., Any], samples: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """Return the function as a CUDA graph on the device of the samples."""
+    _, _, enabled, dtype = _modes()
+    # a capture refuses autocast's cache of weights, and records on the current device
+    with torch.cuda.device_of(samples[0]), torch.autocast("cuda", dtype, enabled, cache_enabled=False):
+        graphed: Callable[..., Any] = torch.cuda.make_graphed_callables(function, samples, allow_unused_input=True)
+    return graphed
+
+
 class _FlatLoop(nn.Module):
-    """The loop over one cell as a function of tensors only: sequence, state and lengths, then parameters."""
+    """The loop over one cell as a function of tensors only: the arguments of the loop, then parameters."""
 
     def __init__(self, loop: Loop, cell: RecurrentCell, leaves: list[Tensor | None], structure: Any) -> None:
         super().__init__()
@@ -73,8 +100,7 @@ class _FlatLoop(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         present = iter(tensors)
         leaves = [None if absent else next(present) for absent in self.absent]
-        sequence, state, lengths = tree_unflatten(leaves, self.structure)
-        output, final = self.loop(self.cell.scan_step, sequence, state, lengths)
+        output, final = self.loop(self.cell.scan_step, *tree_unflatten(leaves, self.structure))
         return output, *tree_flatten(final)[0]
 
 

@@ -1,7 +1,13 @@
 """Dropout of sequences and of weights."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from gyral.core.checks import check_boolean, check_real
 from gyral.ops.dropout import dropout_mask
@@ -31,6 +37,8 @@ class SequenceDropout(nn.Module):
 class WeightDrop(nn.Module):
     """Dropout on the entries of a weight (DropConnect, Wan et al. 2013), in training; a parametrization of the weight.
 
+    Each read of the weight draws other entries, except within `hold_dropped_weights`.
+
     Args:
         probability: In [0, 1).
     """
@@ -38,6 +46,59 @@ class WeightDrop(nn.Module):
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
+        # by thread, since threads may share the module; empty outside of `hold_dropped_weights`
+        self._held: dict[int, Tensor | None] = {}
 
     def forward(self, weight: Tensor) -> Tensor:
-        return F.dropout(weight, self.probability, self.training)
+        thread = _thread()
+        if thread not in self._held:
+            return F.dropout(weight, self.probability, self.training)
+        held = self._held[thread]
+        if held is None:
+            held = self._held[thread] = F.dropout(weight, self.probability, self.training)
+        return held
+
+    def hold(self) -> None:
+        """Let all following reads of the weight in this thread have the same entries."""
+        self._held[_thread()] = None
+
+    def release(self) -> None:
+        """End `hold`."""
+        self._held.pop(_thread(), None)
+
+
+def drop_weights(module: nn.Module, probability: float) -> int:
+    """Apply `WeightDrop` to all parameters of a module whose names start with weight_hh; return their number."""
+    weights = [
+        (owner, name)
+        for owner in module.modules()
+        for name, _ in owner.named_parameters(recurse=False)
+        if name.startswith("weight_hh")
+    ]
+    for owner, name in weights:
+        parametrize.register_parametrization(owner, name, WeightDrop(probability), unsafe=True)
+    return len(weights)
+
+
+@contextmanager
+def hold_dropped_weights(module: nn.Module) -> Iterator[None]:
+    """Within this context, all dropped weights of a module keep the entries that are drawn at its start.
+
+    They are drawn in the order of the modules, whichever order the module reads them in.
+    """
+    drops = [part for part in module.modules() if isinstance(part, WeightDrop)]
+    for drop in drops:
+        drop.hold()
+    try:
+        for owner in module.modules():
+            for name in getattr(owner, "parametrizations", ()):
+                getattr(owner, name)
+        yield
+    finally:
+        for drop in drops:
+            drop.release()
+
+
+def _thread() -> int:
+    """Return the number of this thread; a compiler traces code in one thread."""
+    return 0 if torch.compiler.is_compiling() else threading.get_ident()

@@ -1,29 +1,33 @@
 """The time loop for all cells, with layers, directions, lengths and backends."""
 
 import logging
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.nn import arguments
 from gyral.nn.cuda_graph import GraphedLoops
-from gyral.nn.dropout import SequenceDropout, WeightDrop
+from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
+from gyral.nn.weight_hooks import compute_weights, has_computed_weights
+from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.scan import scan
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
 
 
-class Recurrent(nn.Module):
-    """Runs any cell over sequences, with the interface of `torch.nn.GRU`.
+class RecurrentBase(nn.Module, ABC):
+    """Cells in layers and directions, and the backend that runs them. A subclass defines the form of the state.
 
     Args:
         cell_factory: Returns a cell for its input size, such as `functools.partial(RUMCell, hidden_size=100)`.
@@ -41,8 +45,10 @@ class Recurrent(nn.Module):
         weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
             with weight_hh) is zero in training, the same entries at all steps of a sequence (AWD-LSTM: Merity et al.,
             ICLR 2018).
+        device, dtype: Of the parameters; the defaults of torch if None.
 
     Attributes:
+        cells: The cells, layer by layer, forward direction before backward.
         backend: The backend in use, never "auto". It may change when the module moves to another device.
         requested_backend: The argument `backend`.
 
@@ -62,121 +68,147 @@ class Recurrent(nn.Module):
         backend: str = "auto",
         locked_dropout: bool = False,
         weight_drop: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_integer("input_size", input_size)
-        check_integer("num_layers", num_layers)
-        self.directions = 2 if check_boolean("bidirectional", bidirectional) else 1
+        self.input_size = check_integer("input_size", input_size)
+        self.num_layers = check_integer("num_layers", num_layers)
+        self.bidirectional = check_boolean("bidirectional", bidirectional)
+        self.directions = 2 if bidirectional else 1
         self.batch_first = check_boolean("batch_first", batch_first)
         self.dropout = SequenceDropout(dropout, locked_dropout)
         check_choice("backend", backend, BACKENDS)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise OptionError("dtype", dtype, "must be a floating-point dtype of torch")
 
         cells: list[RecurrentCell] = []
         for _ in range(num_layers):
-            layer = [cell_factory(input_size) for _ in range(self.directions)]
+            with nullcontext() if device is None else torch.device(device):
+                layer = [cell_factory(input_size).to(dtype) for _ in range(self.directions)]
             cells += layer
             input_size = sum(cell.output_size for cell in layer)
+        if len(set(map(id, cells))) < len(cells):
+            raise ValueError("cell_factory returned the same cell twice, must return a new cell at each call")
         self.cells = nn.ModuleList(cells)
         self.output_size = input_size
         self.weight_drop = check_real("weight_drop", weight_drop, minimum=0, below=1)
-        if weight_drop > 0:
-            self._drop_weights()
+        if weight_drop > 0 and drop_weights(self.cells, weight_drop) == 0:
+            reason = f"{type(cells[0]).__name__} has no weights weight_hh; must be 0"
+            raise OptionError("weight_drop", weight_drop, reason)
 
         self.requested_backend = backend
         self.backend = ""
+        self._logged: set[str] = set()
         # the function of the class: a deep copy of this module would share a cell's method with the original
         self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False) if backend == "compile" else None
         self._graphs = GraphedLoops(scan)
         self._choose_backend(cells[0])
 
-    def _drop_weights(self) -> None:
-        weights = [
-            (module, name)
-            for module in self.cells.modules()
-            for name, _ in module.named_parameters(recurse=False)
-            if name.startswith("weight_hh")
-        ]
-        if not weights:
-            reason = f"{type(self.cells[0]).__name__} has no weights weight_hh; must be 0"
-            raise OptionError("weight_drop", self.weight_drop, reason)
-        for module, name in weights:
-            parametrize.register_parametrization(module, name, WeightDrop(self.weight_drop), unsafe=True)
-
-    def _choose_backend(self, cell: RecurrentCell) -> str:
+    def _choose_backend(self, cell: RecurrentCell, starts: bool = False) -> str:
         """Return the backend for a cell on its current device, and log it if it has changed."""
         chosen, note = self.requested_backend, ""
-        device = next(cell.parameters()).device.type
-        # a graph would reuse the entries that were dropped when it was captured
-        loop = "graph" if device == "cuda" and self.weight_drop == 0 else "reference"
-        if self.requested_backend in ("auto", "fused"):
-            reason = cell.fused_unsupported_reason()
-            if reason is not None and self.requested_backend == "fused":
+        if chosen in ("auto", "fused"):
+            reason = self._fused_unsupported_reason(cell, starts)
+            if chosen == "fused" and reason is not None:
                 raise _backend_error("fused", reason)
-            if self.requested_backend == "auto":
-                chosen = "fused" if reason is None else loop
-                note = "" if reason is None else f"; {reason}"
-        if chosen == "graph" and self.weight_drop > 0:
-            raise _backend_error("graph", "does not support weight_drop")
-        if chosen == "graph" and not torch.cuda.is_available():
-            raise _backend_error("graph", "there is no GPU")
-        if chosen != self.backend:
-            name, requested = type(cell).__name__, self.requested_backend
-            log.info("%s runs on the %s backend (requested: %s%s)", name, chosen, requested, note)
+            if chosen == "auto" and reason is None:
+                chosen = "fused"
+            elif chosen == "auto":
+                on_gpu = next(cell.parameters()).device.type == "cuda"
+                has_graph = on_gpu and self._graph_unsupported_reason(cell) is None
+                chosen, note = "graph" if has_graph else "reference", f"; {reason}"
+        elif chosen == "graph" and (reason := self._graph_unsupported_reason(cell)) is not None:
+            raise _backend_error("graph", reason)
+        if chosen != self.backend and not torch.compiler.is_compiling():
             self.backend = chosen
+            name, requested = type(cell).__name__, self.requested_backend
+            message = f"{name} runs on the {chosen} backend (requested: {requested}{note})"
+            if message not in self._logged:
+                self._logged.add(message)
+                log.info(message)
         return chosen
 
-    def init_state(self, batch_size: int) -> tuple[State, ...]:
-        """Return the initial state of each cell: layer by layer, forward direction before backward."""
-        return tuple(self._cell(index).init_state(batch_size) for index in range(len(self.cells)))
+    def _fused_unsupported_reason(self, cell: RecurrentCell, starts: bool) -> str | None:
+        """Return the reason why the fused path of a cell does not support this call, or None if it does."""
+        if arguments.transform_is_active():
+            return "transforms of torch.func have no fused path"
+        if is_exporting_to_onnx():
+            return "ONNX has no operators for the fused path"
+        return cell.fused_unsupported_reason(starts=starts)
+
+    def _graph_unsupported_reason(self, cell: RecurrentCell) -> str | None:
+        """Return the reason why a CUDA graph does not support this network, or None if it does."""
+        if self.weight_drop > 0:  # a graph would reuse the entries that were dropped when it was captured
+            return "does not support weight_drop"
+        if has_computed_weights(cell):  # likewise
+            return "does not support prune, spectral_norm and weight_norm of torch.nn.utils"
+        if arguments.transform_is_active():
+            return "does not support transforms of torch.func"
+        for part in cell.modules():
+            if isinstance(part, RecurrentCell) and (reason := part.graph_unsupported_reason()) is not None:
+                return reason
+        return None if torch.cuda.is_available() else "there is no GPU"
 
     def _cell(self, index: int) -> RecurrentCell:
         cell = self.cells[index]
         assert isinstance(cell, RecurrentCell)
         return cell
 
-    def forward(
-        self, inputs: Any, state: tuple[State, ...] | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, tuple[State, ...]]:
-        """Run over whole sequences.
-
-        Args:
-            inputs: (T, B, X), or a structure of tensors with leading dimensions (T, B).
-            state: One state per cell, in the order of `init_state`; the initial state if None.
-            lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
-                outputs are zero; the backward direction starts at the end of the sequence.
-
-        Returns:
-            The outputs (T, B, output_size) of the last layer, and the state after the last step of each sequence.
-
-        Raises:
-            OptionError: The backend does not support the cell on this device.
-            ValueError: Lengths have another shape or are not in [1, T]; the state does not have one entry per cell, or
-                its tensors have other shapes.
-        """
+    def run(
+        self,
+        inputs: Any,
+        state: Any = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        starts: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
+        first = self._cell(0)
+        parameter = next(first.parameters())
+        width, device = first.input_size, parameter.device
+        steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
+        lengths = arguments.check_lengths(lengths, steps, batch_size, device)
+        starts = arguments.check_starts(starts, steps, batch_size, device, self.batch_first)
+        states = self._initial_states(batch_size) if state is None else self.split_state(state, batch_size)
         if self.batch_first:
             inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
-        steps, batch_size = tree_flatten(inputs)[0][0].shape[:2]
-        if state is None:
-            state = self.init_state(batch_size)
-        elif len(state) != len(self.cells):
-            raise ValueError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
-        else:
-            self._check_shapes(state, batch_size)
         if lengths is not None:
-            is_integer = not (lengths.is_floating_point() or lengths.is_complex())
-            if lengths.shape != (batch_size,) or not is_integer or lengths.min() < 1 or lengths.max() > steps:
-                raise ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
-            lengths = lengths.to(next(self.parameters()).device, torch.int64)
+            inputs = arguments.zero_padding(inputs, lengths)
+        is_dropping = self.weight_drop > 0 and self.training
+        with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
+            outputs, final = self._run_layers(inputs, states, lengths, starts)
+        return (outputs.transpose(0, 1) if self.batch_first else outputs), self.join_states(final)
 
-        # within `cached` each dropped weight is drawn once, however often the cells read it
-        with parametrize.cached() if self.weight_drop > 0 else nullcontext():
-            outputs, final = self._run_layers(inputs, state, lengths)
-        return (outputs.transpose(0, 1) if self.batch_first else outputs), final
+    @abstractmethod
+    def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
+        """Return the states of all cells, as `join_states` takes them, from the state that `run` is called with.
+
+        Raises:
+            TypeError: See `Recurrent.forward`.
+            ValueError: See `Recurrent.forward`.
+        """
+
+    @abstractmethod
+    def join_states(self, states: tuple[State, ...]) -> Any:
+        """Return the state that `run` returns."""
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters of all cells anew, as is needed after `to_empty`."""
+        for cell in self.cells:
+            cell.reset_parameters()  # type: ignore[operator]
+
+    def init_state(self, batch_size: int) -> Any:
+        """Return the state before the first step."""
+        return self.join_states(self._initial_states(batch_size))
+
+    def _initial_states(self, batch_size: int) -> tuple[State, ...]:
+        return tuple(self._cell(index).init_state(batch_size) for index in range(len(self.cells)))
 
     def _run_layers(
-        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None
+        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, tuple[State, ...]]:
         """Run all cells over (T, B, …) inputs."""
+        backward_starts = reverse_starts(starts, lengths) if starts is not None and self.directions > 1 else None
         final: list[State] = []
         outputs = inputs
         for first in range(0, len(self.cells), self.directions):
@@ -186,34 +218,93 @@ class Recurrent(nn.Module):
             for index in range(first, first + self.directions):
                 backward = index > first
                 sequence = reverse(outputs, lengths) if backward else outputs
-                result, last = self._run(index, sequence, state[index], lengths)
+                result, last = self._run(
+                    index, sequence, state[index], lengths, backward_starts if backward else starts
+                )
                 layer.append(reverse(result, lengths) if backward else result)
                 # under autocast some paths return its dtype, in which errors would accumulate over calls
                 final.append(tree_map(lambda new, old: new.to(old.dtype), last, state[index]))
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
         return outputs, tuple(final)
 
-    def _check_shapes(self, state: tuple[State, ...], batch_size: int) -> None:
-        """Raise `ValueError` if a tensor of the state does not have the shape that `init_state` gives it."""
-        for given, one in zip(tree_leaves(state), tree_leaves(self.init_state(1)), strict=True):
-            if given.shape != (batch_size, *one.shape[1:]):
-                allowed = (batch_size, *one.shape[1:])
-                raise ValueError(f"a tensor of the state has shape {tuple(given.shape)}, must have {allowed}")
-
-    def _run(self, index: int, inputs: Any, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """Run one cell over (T, B, …) inputs."""
+    def _run(
+        self, index: int, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Run one cell over (T, B, …) inputs, through its `__call__`, so that its hooks are called."""
         cell = self._cell(index)
-        backend = "reference" if cell.recorded is not None else self._choose_backend(cell)
+        backend = "reference" if cell.recorded is not None else self._choose_backend(cell, starts is not None)
+        compute_weights(cell)
+        return cell(inputs, state, partial(self._run_cell, cell, backend, lengths, starts))
+
+    def _run_cell(
+        self,
+        cell: RecurrentCell,
+        backend: str,
+        lengths: Tensor | None,
+        starts: Tensor | None,
+        inputs: Any,
+        state: State,
+    ) -> tuple[Tensor, State]:
         if backend == "fused":
-            return cell.fused(inputs, state, lengths)
-        shape = tree_flatten(inputs)[0][0].shape[:2]
-        sequence = cell.project(inputs), cell.sequence_constants(*shape)
+            return cell.fused(inputs, state, lengths, starts)
+        steps, batch_size = tree_leaves(inputs)[0].shape[:2]
+        sequence = cell.project(inputs), cell.sequence_constants(steps, batch_size)
+        initial = None if starts is None else cell.init_state(batch_size)
         if backend == "graph":
             if next(cell.parameters()).device.type != "cuda":
                 raise _backend_error("graph", "the model is not on a GPU")
-            return self._graphs.run(cell, sequence, state, lengths)
+            return self._graphs.run(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
-        return scan(step, sequence, state, lengths)
+        return scan(step, sequence, state, lengths, starts, initial)
+
+
+class Recurrent(RecurrentBase):
+    """Runs any cell over sequences, like `torch.nn.GRU`; the state is a tuple with the state of each cell.
+
+    See `RecurrentBase` for the arguments.
+    """
+
+    def forward(
+        self,
+        inputs: Any,
+        state: Sequence[State] | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        starts: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """Run over whole sequences.
+
+        Args:
+            inputs: (T, B, X), or a structure of tensors with leading dimensions (T, B); (B, T, …) with `batch_first`.
+            state: One state per cell: layer by layer, forward direction before backward; the initial state if None.
+                Each may also be a plain tuple with the tensors of the cell's state.
+            lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
+                outputs are zero; the backward direction starts at the end of the sequence.
+            starts: (T, B) bool, or (B, T) with `batch_first`: True where a new segment of a row begins, such as an
+                episode or a document. There the state before the step is the initial state of the cell, whatever came
+                before, a `state` passed in included. The backward direction begins anew at the last step of each
+                segment. Values beyond the length of a sequence have no effect.
+
+        Returns:
+            The outputs (T, B, output_size) of the last layer, and the state after the last step of each sequence.
+
+        Raises:
+            OptionError: The backend does not support the cell on this device.
+            RuntimeError: A cell within a cell has hooks, which would never be called.
+            TypeError: Inputs or state have another dtype than the parameters, outside autocast.
+            ValueError: Inputs, state, lengths or starts have another shape, or lengths are not in [1, T].
+        """
+        return self.run(inputs, state, lengths, starts)
+
+    def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
+        if not isinstance(state, tuple | list):
+            raise ValueError(f"state is a {type(state).__name__}, must be a tuple with one state for each cell")
+        if len(state) != len(self.cells):
+            raise ValueError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
+        pairs = zip(state, self._initial_states(1), strict=True)
+        return tuple(arguments.check_state(given, like, batch_size) for given, like in pairs)
+
+    def join_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        return states
 
 
 def _backend_error(backend: str, reason: str) -> OptionError:
@@ -232,6 +323,15 @@ def reverse(sequence: Any, lengths: Tensor | None) -> Any:
         return leaf.gather(0, source.view(*source.shape, *[1] * (leaf.dim() - 2)).expand_as(leaf))
 
     return tree_map(reverse_leaf, sequence)
+
+
+def reverse_starts(starts: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the starts (T, B) of the segments for a sequence that `reverse` has reversed.
+
+    The last step of a segment, before which the next one begins, becomes its first. A row has no start at its own last
+    step, where the backward direction reads the state passed in.
+    """
+    return F.pad(reverse(starts, lengths)[:-1], (0, 0, 1, 0))
 
 
 def detach(state: Any) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.ops.compiler import assume_constant_result
+
 
 class KernelUnavailableError(Exception):
     """No kernel supports this device or dtype; the message is the reason."""
@@ -25,25 +27,33 @@ def find(modules: dict[str, str], tensor: Tensor) -> Any:
         ImportError: The kernel module is broken, for example a misspelt name. Only a missing `triton` package counts
             as unavailable, so that a broken module never falls back to the reference.
     """
-    device = tensor.device.type
-    if device not in modules:
-        raise KernelUnavailableError(f"there are no kernels for {device}")
+    return _find(modules, tensor.device, tensor.dtype)
+
+
+def _find(modules: dict[str, str], device: torch.device, dtype: torch.dtype) -> Any:
+    if device.type not in modules:
+        raise KernelUnavailableError(f"there are no kernels for {device.type}")
     try:
-        kernels = importlib.import_module(modules[device])
+        kernels = importlib.import_module(modules[device.type])
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise
         raise KernelUnavailableError("triton is not installed") from error
-    if tensor.dtype not in kernels.DTYPES:
-        raise KernelUnavailableError(f"there are no kernels for {tensor.dtype} on {device}")
-    kernels.prepare(tensor.device)
+    if dtype not in kernels.DTYPES:
+        raise KernelUnavailableError(f"there are no kernels for {dtype} on {device.type}")
+    kernels.prepare(device)
     return kernels
 
 
 def unsupported_reason(modules: dict[str, str], tensor: Tensor) -> str | None:
     """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
+    return _unsupported_reason(modules, tensor.device, tensor.dtype)
+
+
+@assume_constant_result  # a compiler could not trace imports
+def _unsupported_reason(modules: dict[str, str], device: torch.device, dtype: torch.dtype) -> str | None:
     try:
-        find(modules, tensor)
+        _find(modules, device, dtype)
     except KernelUnavailableError as error:
         return str(error)
     return None

@@ -10,10 +10,13 @@ where κ = 1/(1 + c) if c ≥ 0. r is orthogonalized once more against u, and κ
 because the textbook forms lose all precision either at angle 0 (division by the sine) or towards π (division by 1 + c).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from gyral.ops.autograd import differentiable_by, differentiate
 
 
 class Direction(NamedTuple):
@@ -39,25 +42,30 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
-    """Normalize `vector` (…, N).
+    """Normalize `vector` (…, N); the unit vectors of float16 and bfloat16 are float32, and with them all that follows.
 
     A vector counts as zero if its squared norm is below the smallest normal number or overflows, or if the mask `where`
     (…, 1) is False; its gradient is then zero.
     """
-    squared = dot(vector, vector)
-    nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
-    if where is not None:
-        nonzero = nonzero & where
+    vector = vector.to(torch.promote_types(vector.dtype, torch.float32))
     # multiply by the reciprocal, and mask at shape (…, 1): a division or a mask over (…, N) takes several times as long
-    inverse = torch.where(nonzero, torch.where(nonzero, squared, 1.0).rsqrt(), 0.0)
-    return Direction(vector * inverse, nonzero)
+    with torch.no_grad():
+        squared = dot(vector, vector)
+        nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
+        if where is not None:
+            nonzero = nonzero & where
+        inverse = torch.where(nonzero, squared, 1.0).rsqrt_().mul_(nonzero)
+    # the derivative of ‖v‖⁻¹ is of the size ‖v‖⁻², and overflows long before that of v/‖v‖: differentiate at norm 1
+    scaled = vector * inverse
+    return Direction(scaled * torch.where(nonzero, dot(scaled, scaled), 1.0).rsqrt(), nonzero)
 
 
 @torch.no_grad()
 def perpendicular(unit: Tensor) -> Tensor:
     """Return a unit vector orthogonal to each `unit` (…, N ≥ 2): its smallest coordinate's axis, orthogonalized."""
     smallest = unit.abs().argmin(dim=-1, keepdim=True)
-    axis = torch.zeros_like(unit).scatter_(-1, smallest, 1.0)
+    # not scatter_, for which torch.func.vmap has no rule
+    axis = (torch.arange(unit.shape[-1], device=unit.device) == smallest).to(unit.dtype)
     axis = axis - unit * unit.gather(-1, smallest)
     return axis / torch.linalg.vector_norm(axis, dim=-1, keepdim=True)
 
@@ -80,7 +88,7 @@ def plane(source: Direction, goal: Tensor, fallback: Tensor) -> Plane:
     obtuse = cosine < 0
     smallest_sine = 8 * torch.finfo(u.dtype).eps
     opposite = obtuse & (squared < smallest_sine**2)
-    r = torch.addcmul(r * ~opposite, fallback, smallest_sine * opposite)
+    r = torch.addcmul(r * ~opposite, fallback, smallest_sine * opposite.to(u.dtype))
     squared = torch.where(opposite, smallest_sine**2, torch.where(obtuse, squared, 1.0))
 
     versine = 1 - cosine
@@ -89,10 +97,11 @@ def plane(source: Direction, goal: Tensor, fallback: Tensor) -> Plane:
 
 
 def apply(rotation: Plane, x: Tensor) -> Tensor:
-    """Return the rotated vectors `x` (…, N) in O(N) operations per vector."""
+    """Return the rotated vectors `x` (…, N), in their dtype, in O(N) operations per vector."""
+    dtype, x = x.dtype, x.to(rotation.u.dtype)
     along_u, along_r = dot(rotation.u, x), dot(rotation.r, x)
     rotated = torch.addcmul(x, rotation.r, along_u - rotation.kappa * along_r)
-    return torch.addcmul(rotated, rotation.u, -rotation.versine * along_u - along_r)
+    return torch.addcmul(rotated, rotation.u, -rotation.versine * along_u - along_r).to(dtype)
 
 
 def factors(rotation: Plane) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -121,27 +130,58 @@ def matrix(a: Tensor, b: Tensor) -> Tensor:
     return identity + p[..., :, None] * u[..., None, :] + q[..., :, None] * r[..., None, :]
 
 
-class _HermitianRotationPower(torch.autograd.Function):
-    """exp(2iλ·atan(H)) of Hermitian H, and its derivative by the Daleckii–Krein formula.
+def _by_logarithm(skew: Tensor, exponent: float) -> Tensor:
+    """As `_RotationPower`, in functions of torch with the right first and second derivative.
+
+    exp(λA) for the logarithm A with tanh(A/2) = S. The value of A has no derivative, but two steps of Newton's
+    method from it, with a fixed slope, have those of the solution, because each removes one order of the error.
+    """
+    identity = torch.eye(skew.shape[-1], dtype=skew.dtype, device=skew.device)
+    with torch.no_grad():
+        half_angles, vectors = _half_angles(skew)
+        logarithm = ((vectors * (2j * half_angles)[..., None, :]) @ vectors.mH).real
+        difference = half_angles[..., :, None] - half_angles[..., None, :]
+        cosines = half_angles.cos()
+        slope = 2 * cosines[..., :, None] * cosines[..., None, :] / torch.sinc(difference / torch.pi)
+    for _ in range(2):
+        rotation = torch.linalg.matrix_exp(logarithm)
+        error = skew - torch.linalg.solve(rotation + identity, rotation - identity, left=False)
+        logarithm = logarithm + (vectors @ (slope * (vectors.mH @ error.to(vectors.dtype) @ vectors)) @ vectors.mH).real
+    return torch.linalg.matrix_exp(exponent * logarithm)
+
+
+def _half_angles(skew: Tensor) -> tuple[Tensor, Tensor]:
+    """Return φ (…, N) and unitary V (…, N, N) with S = V diag(i tan φ) Vᴴ for skew-symmetric S (…, N, N)."""
+    eigenvalues, vectors = torch.linalg.eigh(torch.complex(torch.zeros_like(skew), -skew))
+    return torch.atan(eigenvalues), vectors
+
+
+class _RotationPower(torch.autograd.Function):
+    """V diag(e^{2iλφ}) Vᴴ for S = V diag(i tan φ) Vᴴ, and its derivative by the Daleckii–Krein formula.
 
     torch's own derivative of `eigh` divides by differences of eigenvalues, and those of a rotation are mostly equal
-    (its fixed space); the divided differences below stay finite: with φ = atan of the eigenvalue,
+    (its fixed space); the divided differences below stay finite: with t = tan φ and f = e^{2iλφ},
     (f_i − f_j)/(t_i − t_j) = 2i e^{iλ(φ_i+φ_j)} cos φ_i cos φ_j · sin(λδ)/sin δ,  δ = φ_i − φ_j.
     """
 
     @staticmethod
-    def forward(ctx, hermitian: Tensor, exponent: float) -> Tensor:
-        eigenvalues, vectors = torch.linalg.eigh(hermitian)
-        half_angles = torch.atan(eigenvalues)
-        ctx.save_for_backward(half_angles, vectors)
+    def forward(ctx, skew: Tensor, exponent: float) -> Tensor:
+        half_angles, vectors = _half_angles(skew)
+        ctx.save_for_backward(skew, half_angles, vectors)
         ctx.exponent = exponent
         values = torch.polar(torch.ones_like(half_angles), 2 * exponent * half_angles)
-        return (vectors * values[..., None, :]) @ vectors.mH
+        return ((vectors * values[..., None, :]) @ vectors.mH).real
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def _second(ctx, gradient: Tensor) -> tuple[Tensor | None, None]:
+        """Return the gradient in a form that can be differentiated."""
+        power = partial(_by_logarithm, exponent=ctx.exponent)
+        return differentiate(lambda skew: [power(skew)], ctx.saved_tensors[:1], [gradient])[0], None
+
+    @staticmethod
+    @differentiable_by(_second)
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
-        half_angles, vectors = ctx.saved_tensors
+        _, half_angles, vectors = ctx.saved_tensors
         total = half_angles[..., :, None] + half_angles[..., None, :]
         difference = half_angles[..., :, None] - half_angles[..., None, :]
         # sin(λδ)/sin δ as a quotient of sincs, which torch defines at δ = 0 as well
@@ -149,8 +189,8 @@ class _HermitianRotationPower(torch.autograd.Function):
         cosines = half_angles.cos()
         size = 2 * cosines[..., :, None] * cosines[..., None, :] * quotient
         divided = 1j * torch.polar(torch.ones_like(total), ctx.exponent * total) * size
-        inner = divided.conj() * (vectors.mH @ gradient @ vectors)
-        return vectors @ inner @ vectors.mH, None
+        inner = divided.conj() * (vectors.mH @ gradient.to(vectors.dtype) @ vectors)
+        return -(vectors @ inner @ vectors.mH).imag, None
 
 
 def power(rotation: Tensor, exponent: float) -> Tensor:
@@ -158,12 +198,18 @@ def power(rotation: Tensor, exponent: float) -> Tensor:
 
     Multiplies the angle of every plane by the exponent. The principal logarithm exists only without the eigenvalue −1
     (an angle of π). O(N³) operations per matrix, about 50 times the time of a matrix product. A matrix that has drifted
-    from orthogonality is corrected first, by the skew part of its Cayley transform.
+    from orthogonality is corrected first, by the skew part of its Cayley transform. Differentiable twice; matrices of
+    float16 and bfloat16 are computed with in float32.
 
     Raises:
         torch.linalg.LinAlgError: A matrix has exactly the eigenvalue −1.
     """
+    dtype, rotation = rotation.dtype, rotation.to(torch.promote_types(rotation.dtype, torch.float32))
     identity = torch.eye(rotation.shape[-1], dtype=rotation.dtype, device=rotation.device)
     cayley = torch.linalg.solve(rotation + identity, rotation - identity, left=False)
     skew = (cayley - cayley.mT) / 2
-    return _HermitianRotationPower.apply(torch.complex(torch.zeros_like(skew), -skew), exponent).real
+    # private, because torch has no public function for it; `torch.autograd.Function.apply` calls the same one
+    if torch._C._are_functorch_transforms_active():  # which do not support `_RotationPower`
+        return _by_logarithm(skew, exponent).to(dtype)
+    powered: Tensor = _RotationPower.apply(skew, exponent)
+    return powered.to(dtype)

@@ -1,12 +1,14 @@
 """The time loop: one step of a recurrence, repeated over the leading dimension."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
+
+from gyral.ops.compiler import is_exporting_to_onnx
 
 
 class Shared(NamedTuple):
@@ -21,7 +23,12 @@ def is_shared(node: Any) -> bool:
 
 
 def scan(
-    step: Callable[[Any, Any], tuple[Tensor, Any]], sequence: Any, state: Any, lengths: Tensor | None = None
+    step: Callable[[Any, Any], tuple[Tensor, Any]],
+    sequence: Any,
+    state: Any,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+    initial: Any = None,
 ) -> tuple[Tensor, Any]:
     """Run a step function over a sequence.
 
@@ -31,24 +38,70 @@ def scan(
         state: The state before the first step; every leaf (B, …).
         lengths: (B,) integers in [1, T]. Steps beyond the length of a row do not change its state, and their outputs
             are zero.
+        starts: (T, B) bool. Where it is True, the step reads `initial` instead of the state of its row.
+        initial: A state of the same structure; needed with `starts`.
 
     Returns:
         outputs (T, B, …) and the state after the last step.
     """
+    in_onnx = is_exporting_to_onnx()
+    if in_onnx:  # ONNX has no gradients, and tracing the operator warns of tensors that are not leaves of a graph
+        sequence, state, initial = tree_map_only(Tensor, Tensor.detach, (sequence, state, initial))
     leaves, structure = tree_flatten(sequence, is_leaf=is_shared)
     steps = next(leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor))
-    # unbind once: with x[t] in the loop, the backward of each step would fill a full-size tensor
-    unbound = [leaf.unbind(0) if isinstance(leaf, Tensor) else (leaf,) * steps for leaf in leaves]
-    outputs = []
-    for time, parts in enumerate(zip(*unbound, strict=True)):
-        output, new = step(tree_unflatten(parts, structure), state)
+
+    def masked_step(time: Any, parts: Sequence[Any], reset: Tensor | None, state: Any) -> tuple[Tensor, Any]:
+        before = state if reset is None else tree_map(partial(_choose, reset), initial, state)
+        output, new = step(tree_unflatten(parts, structure), before)
         if lengths is not None:
             active = time < lengths
             new = tree_map(partial(_choose, active), new, state)
             output = _choose(active, output, torch.zeros_like(output))
-        state = new
+        return output, new
+
+    if in_onnx:
+        return _scan_in_onnx(masked_step, leaves, state, starts)
+    # unbind once: with x[t] in the loop, the backward of each step would fill a full-size tensor
+    unbound = [leaf.unbind(0) if isinstance(leaf, Tensor) else (leaf,) * steps for leaf in leaves]
+    resets = (None,) * steps if starts is None else starts.unbind(0)
+    outputs = []
+    for time, reset, parts in zip(range(steps), resets, zip(*unbound, strict=True), strict=True):
+        output, state = masked_step(time, parts, reset, state)
         outputs.append(output)
     return torch.stack(outputs), state
+
+
+def _scan_in_onnx(
+    step: Callable[[Tensor, Sequence[Any], Tensor | None, Any], tuple[Tensor, Any]],
+    leaves: Sequence[Any],
+    state: Any,
+    starts: Tensor | None,
+) -> tuple[Tensor, Any]:
+    """Run the loop as the operator Scan of ONNX: the graph has one step, for any number of steps.
+
+    Args:
+        step: Function of time, of the leaves of the sequence at this time, of starts and of the state.
+        leaves: The leaves of the sequence.
+        state: The state before the first step.
+        starts: (T, B), or None.
+    """
+    from torch._higher_order_ops.scan import scan as scan_operator  # torch has no public function for it
+
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    states, structure = tree_flatten(state)
+    time = torch.arange(tensors[0].shape[0], device=tensors[0].device)
+
+    def combine(carried: list[Tensor], values: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        now, *given = values
+        reset = given.pop() if starts is not None else None
+        rest = iter(given)
+        parts = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        output, new = step(now, parts, reset, tree_unflatten(carried, structure))
+        # the results of the operator must be tensors of their own
+        return [leaf.clone() for leaf in tree_leaves(new)], output.clone()
+
+    final, outputs = scan_operator(combine, states, [time, *tensors, *([] if starts is None else [starts])])
+    return outputs, tree_unflatten(final, structure)
 
 
 def _choose(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -13,12 +13,12 @@ from torch import Tensor
 
 def dft(vectors: Tensor) -> Tensor:
     """Return the unitary discrete Fourier transform of vectors (…, N), in O(N log N)."""
-    return torch.fft.fft(vectors, norm="ortho")
+    return torch.fft.fft(vectors, norm="ortho") if len(vectors) > 0 else vectors  # MKL refuses an empty batch
 
 
 def inverse_dft(vectors: Tensor) -> Tensor:
     """Return the inverse of `dft`, its adjoint."""
-    return torch.fft.ifft(vectors, norm="ortho")
+    return torch.fft.ifft(vectors, norm="ortho") if len(vectors) > 0 else vectors  # MKL refuses an empty batch
 
 
 def phase(vectors: Tensor, angles: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def tunable_pairing(size: int, layers: int) -> Pairing:
 
     Full capacity is layers = size (Jing et al., ICML 2017, section 4.1).
     """
-    return _pairing(size, [(torch.arange(layer % 2, size - 1, 2), 1) for layer in range(layers)])
+    return _pairing(size, [(torch.arange(layer % 2, size - 1, 2, device="cpu"), 1) for layer in range(layers)])
 
 
 def fft_pairing(size: int) -> Pairing:
@@ -72,20 +72,23 @@ def fft_pairing(size: int) -> Pairing:
     If N is not a power of two, units whose partner would be beyond the last unit are not rotated.
     """
     strides = [1 << layer for layer in range((size - 1).bit_length())]
-    ones = [torch.arange(size - stride) for stride in strides]
+    ones = [torch.arange(size - stride, device="cpu") for stride in strides]
     return _pairing(size, [(one[one & stride == 0], stride) for one, stride in zip(ones, strides, strict=True)])
 
 
 def _pairing(size: int, layers: list[tuple[Tensor, int]]) -> Pairing:
-    """Return the pairs of `layers`, each given by its first units and the distance of their partners."""
+    """Return the pairs of `layers`, each given by its first units and the distance of their partners.
+
+    The tensors are on the CPU, whatever the default device: on the meta device they would have no values.
+    """
     count = sum(len(one) for one, _ in layers)
-    partner = torch.arange(size).repeat(len(layers), 1)
-    angle = torch.full((len(layers), size), count)
-    first = torch.zeros(len(layers), size, dtype=torch.bool)
+    partner = torch.arange(size, device="cpu").repeat(len(layers), 1)
+    angle = torch.full((len(layers), size), count, device="cpu")
+    first = torch.zeros(len(layers), size, dtype=torch.bool, device="cpu")
     index = 0
     for layer, (one, distance) in enumerate(layers):
         partner[layer, one], partner[layer, one + distance] = one + distance, one
-        angle[layer, one] = angle[layer, one + distance] = torch.arange(index, index + len(one))
+        angle[layer, one] = angle[layer, one + distance] = torch.arange(index, index + len(one), device="cpu")
         first[layer, one] = True
         index += len(one)
     return Pairing(partner, angle, first)

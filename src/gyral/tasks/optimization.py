@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from gyral.core.errors import OptionError
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 SchedulerFactory = Callable[..., LRScheduler]
@@ -30,9 +33,14 @@ class Optimization:
         self._plateau_state: dict[str, Any] | None = None
 
     def configure(self, parameters: Iterable[nn.Parameter]) -> Any:
-        """Return what `LightningModule.configure_optimizers` returns."""
+        """Return what `LightningModule.configure_optimizers` returns.
+
+        Raises:
+            OptionError: The optimizer's ε is zero in the dtype of the parameters.
+        """
         assert self._make_optimizer is not None, "the task was built without an optimizer"
         optimizer = self._make_optimizer(parameters)
+        _check_epsilon(optimizer)
         if self._make_scheduler is None:
             return optimizer
         scheduler = self._make_scheduler(optimizer)
@@ -60,3 +68,14 @@ class Optimization:
     def load(self, checkpoint: dict[str, Any]) -> None:
         """Load the state that `save` added."""
         self._plateau_state = checkpoint.get("plateau")
+
+
+def _check_epsilon(optimizer: Optimizer) -> None:
+    """Raise `OptionError` if ε is zero in the parameters' dtype: parameters without a gradient would become NaN."""
+    for group in optimizer.param_groups:
+        epsilon = group.get("eps", 0.0)
+        for dtype in {parameter.dtype for parameter in group["params"]}:
+            if epsilon > 0 and torch.tensor(epsilon, dtype=dtype) == 0:
+                smallest, name = torch.finfo(dtype).smallest_normal, str(dtype).removeprefix("torch.")
+                reason = f"is zero in {name} (trainer.precision); must be ≥ {smallest:.0e}, such as 1e-4"
+                raise OptionError("optimizer.eps", epsilon, reason)

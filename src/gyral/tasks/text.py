@@ -130,6 +130,11 @@ class TextTask(SequenceTask[TextData]):
         model: makes the model from the sizes of the task.
         corpus: the text.
         batch_size, window, eval_batch_size, warm_up: see `TextData`.
+        loss: what training differentiates: "mean", the mean of the losses of all symbols, or "sum", the sum over the
+            steps of a window and the mean over the rows. A bound on the norm of the gradient
+            (`trainer.gradient_clip_val`) is `window` times tighter for the sum. The code of Dangovski et al. (TACL
+            2019; rdangovs/rotational-unit-of-memory on GitHub, tasks/LM/main.py) clips the gradient of the sum. Metrics
+            are always means.
         ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose results a test reports next to those of
             the network, as `ngram_<order>_bits` and `ngram_<order>_perplexity`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
@@ -149,6 +154,7 @@ class TextTask(SequenceTask[TextData]):
         window: int,
         eval_batch_size: int,
         warm_up: int,
+        loss: str = "mean",
         ngrams: Sequence[int] = (),
         **options: Any,
     ) -> None:
@@ -163,6 +169,7 @@ class TextTask(SequenceTask[TextData]):
             metrics=TextMetrics(size, window),
             **options,
         )
+        self.reduction = check_choice("loss", loss, ("mean", "sum"))
         longest = len(corpus.splits["train"])
         self.ngrams = [check_integer("ngrams", order, maximum=longest) for order in ngrams]
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
@@ -173,6 +180,10 @@ class TextTask(SequenceTask[TextData]):
         logits, state = self.model(batch.inputs, state)
         self._states[self.training] = detach(state)
         return logits
+
+    def training_step(self, batch: Window, index: int) -> Tensor:
+        loss = super().training_step(batch, index)
+        return loss * batch.targets.shape[1] if self.reduction == "sum" else loss
 
     def test_results(self) -> dict[str, float]:
         results = super().test_results()

@@ -23,6 +23,7 @@ from gyral.cells.goru import GORUCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
+from gyral.cells.urnn import URNNCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import buffers, fast_slow
@@ -84,11 +85,13 @@ class Case:
             fixed.pop(name, value) for name, value in (("noisy", noisy), ("ragged", ragged), ("normalized", normalized))
         )
         self.training = fixed.pop("training", training)
+        resets = fixed.pop("resets", None)  # the fraction of steps at which a row begins anew
         self.draws = noisy and self.training  # float32 and float64 draw different masks
         steps, batch, width, hidden, slow_size, num_fast = self.sizes.values()
         generator = torch.Generator().manual_seed(seed)
         self.draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
         self.lengths = torch.randint(1, steps + 1, (batch,), generator=generator) if ragged else None
+        self.starts = None if resets is None else torch.rand(steps, batch, generator=generator) < resets
         torch.manual_seed(seed)
         self.cell = FSRNNCell(
             width,
@@ -109,7 +112,7 @@ class Case:
 
     def __str__(self) -> str:
         ragged = self.lengths is not None
-        return f"{self.cell} {self.sizes} training={self.training} draws={self.draws} ragged={ragged}"
+        return f"{self.cell} {self.sizes} training={self.training} draws={self.draws} ragged={ragged} {self.starts}"
 
     def results(self, backend: str, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return outputs, final state and every gradient, in float64."""
@@ -118,7 +121,7 @@ class Case:
         inputs = self.inputs.to(dtype, copy=True).requires_grad_()
         state = tree_map(lambda leaf: leaf.to(dtype, copy=True).requires_grad_(), self.state)
         torch.manual_seed(7)  # of the masks
-        outputs, (final,) = model(inputs, (state,), self.lengths)
+        outputs, (final,) = model(inputs, (state,), self.lengths, self.starts)
         values = [outputs, *tree_leaves(final)]
         leaves = {"inputs": inputs, **{f"initial {i}": leaf for i, leaf in enumerate(tree_leaves(state))}}
         leaves |= dict(cell.named_parameters())
@@ -163,6 +166,29 @@ def check_against_float64(seeds: range) -> None:
 
 def test_random_sizes_and_options() -> None:
     check_against_float64(range(FEW))
+
+
+def test_random_resets() -> None:
+    for seed in range(FEW // 4):
+        check_equal(Case(seed, resets=[0.1, 0.5, 1.0][seed % 3]))
+
+
+def test_an_empty_batch() -> None:
+    for ragged in (False, True):
+        for name, tensor in check_equal(Case(2, batch=0, ragged=ragged, resets=0.5)).items():
+            assert tensor.sum() == 0, name
+
+
+@pytest.mark.slow
+def test_hundreds_of_random_resets() -> None:
+    for seed in range(FEW, FEW + MANY):
+        check_equal(Case(seed, resets=[0.01, 0.1, 0.5, 1.0][seed % 4]))
+
+
+def test_a_learned_initial_state_within_the_step_is_refused() -> None:
+    slow = partial(URNNCell, learned_initial_state=True)
+    reason = FSRNNCell(3, 4, LSTMCell, slow).fused_unsupported_reason()
+    assert reason == "slow: learned_initial_state has no fused path within another cell"
 
 
 @pytest.mark.slow
@@ -236,7 +262,7 @@ def test_weights_beyond_the_cache(slow: str) -> None:
 def test_uninitialized_memory_is_never_read(
     monkeypatch: pytest.MonkeyPatch, slow: str, ragged: bool, large: bool
 ) -> None:
-    case = Case(5, slow=slow, steps=7, batch=19, num_fast=3, ragged=ragged, normalized=True, training=False)
+    case = Case(5, slow=slow, steps=7, batch=19, num_fast=3, ragged=ragged, normalized=True, training=False, resets=0.2)
     if large:
         case = large_case(slow)
         case.training = False
@@ -390,11 +416,24 @@ def test_each_value_may_be_differentiated_alone(slow: str) -> None:
             torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
 
 
-def test_a_second_derivative_is_refused() -> None:
-    inputs = torch.randn(6, 4, 3, requires_grad=True)
-    outputs, _ = Recurrent(lambda _: small("lstm"), 3, backend="fused")(inputs)
-    with pytest.raises(RuntimeError, match=r"no second derivative.*backend=reference"):
-        torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+def test_second_derivatives() -> None:
+    for seed, (fast, slow) in enumerate((("lstm", "rum"), ("rum", "eurnn"), ("eurnn", "lstm"))):
+        sizes = {"steps": 3, "batch": 2, "hidden": 4, "slow_size": 3, "num_fast": 3}
+        case = Case(seed, fast=fast, slow=slow, **sizes, noisy=False, ragged=True, resets=0.2)
+        found = []
+        for backend in ("reference", "fused"):
+            inputs = case.inputs.clone().requires_grad_()
+            outputs, _ = Recurrent(lambda _, cell=case.cell: cell, 1, backend=backend)(
+                inputs, (case.state,), case.lengths, case.starts
+            )
+            leaves = [inputs, *case.cell.parameters()]
+            first = torch.autograd.grad(
+                outputs.sin().sum(), leaves, create_graph=True, materialize_grads=True, allow_unused=True
+            )
+            total = sum(gradient.sin().sum() for gradient in first)
+            found.append([*first, *torch.autograd.grad(total, leaves, materialize_grads=True, allow_unused=True)])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
 @every_slow

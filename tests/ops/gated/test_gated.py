@@ -19,15 +19,17 @@ from gyral.cells.base import RecurrentCell
 from gyral.cells.eurnn import EURNNCell
 from gyral.cells.full_urnn import FullURNNCell
 from gyral.cells.goru import GORUCell
+from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.on_lstm import ONLSTMCell
+from gyral.cells.rnn import RNNCell
 from gyral.cells.urnn import URNNCell
 from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import buffers, gated
+from gyral.ops.gated import KINDS, Problem
 from gyral.ops.gated import cpu as gated_cpu
-from gyral.ops.gated.sequence import KINDS, Problem
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
 
@@ -39,6 +41,7 @@ except KernelUnavailableError as error:
 FEW, MANY = 30, 500  # random cases of the property test in `make test` and in `make test-all`
 
 LSTMS = ("lstm", "normalized_lstm")
+OF_TORCH = (*LSTMS, "gru", "rnn_tanh", "rnn_relu")  # kinds whose cells may run on torch's layer
 DROPS_NOTHING = 1e-12  # of recurrent_dropout: an option that torch's layer has not, without an effect
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -58,6 +61,11 @@ def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **option
             "recurrent_dropout": pick.choice([DROPS_NOTHING, 0.4]),
         }
         return LSTMCell(inputs, hidden, **(drawn | options))
+    if kind in OF_TORCH:
+        drawn = {"bias": pick.random() < 0.7, "recurrent_dropout": pick.choice([DROPS_NOTHING, 0.4])}
+        if kind == "gru":
+            return GRUCell(inputs, hidden, **(drawn | options))
+        return RNNCell(inputs, hidden, nonlinearity=kind.removeprefix("rnn_"), **(drawn | options))
     capacity = pick.choice(["fft", 1, hidden, max(1, hidden // 2)]) if hidden < 40 else 2
     if kind == "goru":
         return GORUCell(inputs, hidden, capacity=capacity, **options)
@@ -70,8 +78,9 @@ def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **option
 
 def undisturbed(kind: str) -> dict[str, Any]:
     """Return the options of a kind under which nothing is random, besides zoneout."""
-    chunk = {"chunk": 2} if kind == "on_lstm" else {}
-    return {"zoneout_cell": 0.0, "recurrent_dropout": DROPS_NOTHING} if kind in LSTMS else chunk
+    if kind in OF_TORCH:
+        return {"recurrent_dropout": DROPS_NOTHING} | ({"zoneout_cell": 0.0} if kind in LSTMS else {})
+    return {"chunk": 2} if kind == "on_lstm" else {}
 
 
 class Case:
@@ -92,11 +101,13 @@ class Case:
         self.zoneout = fixed.pop("zoneout", zoneout)
         self.training = fixed.pop("training", training)
         ragged = fixed.pop("ragged", ragged)
+        resets = fixed.pop("resets", None)  # the fraction of steps at which a row begins anew
         self.kind = kind
         generator = torch.Generator().manual_seed(seed)
         self.draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
         steps, batch, width, hidden = self.sizes.values()
         self.lengths = torch.randint(1, steps + 1, (batch,), generator=generator) if ragged else None
+        self.starts = None if resets is None else torch.rand(steps, batch, generator=generator) < resets
         torch.manual_seed(seed)
         self.cell = make_cell(kind, width, hidden, pick, zoneout=self.zoneout, **fixed).double()
         for parameter in self.cell.parameters():  # biases that close units of modReLU and others that open them
@@ -109,8 +120,8 @@ class Case:
     def __str__(self) -> str:
         names = ("chunk_size", "zoneout_cell", "recurrent_dropout")
         options = {name: getattr(self.cell, name) for name in names if hasattr(self.cell, name)}
-        ragged = self.lengths is not None
-        return f"{self.cell} {self.sizes} {options} zoneout={self.zoneout} training={self.training} ragged={ragged}"
+        options |= {"zoneout": self.zoneout, "training": self.training}
+        return f"{self.cell} {self.sizes} {options} ragged={self.lengths is not None} starts={self.starts}"
 
     @property
     def draws(self) -> bool:
@@ -126,7 +137,7 @@ class Case:
         inputs = self.inputs.to(dtype, copy=True).requires_grad_()
         state = tree_map(lambda leaf: leaf.to(dtype, copy=True).requires_grad_(), self.state)
         torch.manual_seed(7)  # of the zoneout masks
-        outputs, (final,) = model(inputs, (state,), self.lengths)
+        outputs, (final,) = model(inputs, (state,), self.lengths, self.starts)
         values = [outputs, *final]
         leaves = {"inputs": inputs, **{f"initial {name}": leaf for name, leaf in state._asdict().items()}}
         leaves |= dict(cell.named_parameters())
@@ -201,10 +212,10 @@ def test_every_chunk_size(hidden: int) -> None:
 
 def large_case(kind: str) -> Case:
     """Return a case whose weights exceed 512 KiB in float64: all rows of a thread go through a step together."""
-    hidden = {"modrelu": 257, "complex_modrelu": 130, "goru": 150, "on_lstm": 130, "weinet": 130} | dict.fromkeys(
-        LSTMS, 130
+    hidden = {"modrelu": 257, "goru": 150, "gru": 150, "rnn_tanh": 257, "rnn_relu": 257}
+    case = Case(
+        kind, 5, steps=3, batch=33, hidden=hidden.get(kind, 130), inputs=2, ragged=True, zoneout=0.3, training=False
     )
-    case = Case(kind, 5, steps=3, batch=33, hidden=hidden[kind], inputs=2, ragged=True, zoneout=0.3, training=False)
     for parameter in case.cell.parameters():
         parameter.data *= 0.2
     return case
@@ -282,7 +293,8 @@ def test_any_number_of_threads_gives_the_same_bits(kind: str, dtype: torch.dtype
 def test_uninitialized_memory_is_never_read(
     monkeypatch: pytest.MonkeyPatch, kind: str, ragged: bool, large: bool
 ) -> None:
-    case = Case(kind, 11, steps=7, batch=19, hidden=13, inputs=3, ragged=ragged, zoneout=0.2, training=False)
+    sizes = {"steps": 7, "batch": 19, "hidden": 13, "inputs": 3}
+    case = Case(kind, 11, **sizes, ragged=ragged, zoneout=0.2, training=False, resets=0.2)
     if large:
         case = large_case(kind)
     clean = case.results("fused", torch.float64)
@@ -423,14 +435,6 @@ def test_each_value_may_be_differentiated_alone(kind: str) -> None:
             found.append(torch.autograd.grad(total, [x, *cell.parameters()], materialize_grads=True))
         for one, two in zip(*found, strict=True):
             torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
-
-
-@every_kind
-def test_a_second_derivative_is_refused(kind: str) -> None:
-    inputs = torch.randn(6, 4, 3, requires_grad=True)
-    outputs, _ = Recurrent(lambda _: small(kind), 3, backend="fused")(inputs)
-    with pytest.raises(RuntimeError, match=r"no second derivative.*backend=reference"):
-        torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
 
 
 @every_kind

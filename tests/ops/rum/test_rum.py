@@ -15,8 +15,8 @@ from gyral.cells.rum import ACTIVATIONS, RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
 from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.rum import Options, Problem
 from gyral.ops.rum import cpu as rum_cpu
-from gyral.ops.rum.sequence import Options, Problem
 from tests.helpers.running import spawn
 
 try:
@@ -51,11 +51,13 @@ class Case:
         self.sizes = {key: fixed.pop(key, value) for key, value in sizes.items()}
         self.training = fixed.pop("training", pick.random() < 0.5)
         ragged = fixed.pop("ragged", pick.random() < 0.3)
+        resets = fixed.pop("resets", pick.random() < 0.3)
         self.options = options | fixed
         generator = torch.Generator().manual_seed(seed)
         self.draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
         steps, batch, width, hidden = self.sizes.values()
         self.lengths = torch.randint(1, steps + 1, (batch,), generator=generator) if ragged else None
+        self.starts = torch.rand(steps, batch, generator=generator) < pick.choice([0.1, 0.5]) if resets else None
         torch.manual_seed(seed)
         self.cell = RUMCell(width, hidden, **self.options).double()
         for parameter in self.cell.parameters():  # biases, gains and angles of every kind
@@ -67,7 +69,8 @@ class Case:
         self.cotangents = [self.draw(steps, batch, hidden), *(self.draw(leaf.shape) for leaf in self.state)]
 
     def __str__(self) -> str:
-        return f"{self.sizes} {self.options} training={self.training} ragged={self.lengths is not None}"
+        given = {"training": self.training, "ragged": self.lengths is not None, "resets": self.starts is not None}
+        return f"{self.sizes} {self.options} {given}"
 
     def results(self, backend: str, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return outputs, final state and every gradient, in float64."""
@@ -77,7 +80,7 @@ class Case:
         inputs = self.inputs.to(dtype).requires_grad_()
         state = tree_map(lambda leaf: leaf.to(dtype).requires_grad_(), self.state)
         torch.manual_seed(7)  # of the zoneout masks
-        outputs, (final,) = model(inputs, (state,), self.lengths)
+        outputs, (final,) = model(inputs, (state,), self.lengths, self.starts)
         values = [outputs, *final]
         leaves = {"inputs": inputs, **{f"initial {name}": leaf for name, leaf in state._asdict().items()}}
         leaves |= dict(cell.named_parameters())
@@ -130,7 +133,8 @@ def test_large_sizes(lambd: float, steps: int, batch: int, hidden: int) -> None:
     if lambd == 1 and hidden == 1000:
         batch = 2
     sizes = {"steps": steps, "batch": batch, "hidden": hidden, "inputs": 5}
-    case = Case(3, **sizes, lambd=lambd, eta=None, activation="relu", layer_norm=False, zoneout=0.0, ragged=False)
+    fixed = {"eta": None, "activation": "relu", "layer_norm": False, "zoneout": 0.0, "ragged": False, "resets": False}
+    case = Case(3, **sizes, lambd=lambd, **fixed)
     # at the scale of the initialization: a recurrence that loses no digits to chaos
     case.cell.reset_parameters()
     truth = case.results("reference", torch.float64)
@@ -274,7 +278,7 @@ def test_cosines_are_recorded_on_every_backend(lambd: float) -> None:
 @pytest.mark.parametrize("ragged", [False, True])
 def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, ragged: bool, lambd: float) -> None:
     fixed = {"lambd": lambd, "eta": 0.5, "layer_norm": True, "update_gate": True, "zoneout": 0.2, "training": False}
-    case = Case(11, steps=9, batch=19, hidden=21, inputs=3, activation="tanh", ragged=ragged, **fixed)
+    case = Case(11, steps=9, batch=19, hidden=21, inputs=3, activation="tanh", ragged=ragged, resets=ragged, **fixed)
     monkeypatch.setattr(rum_cpu, "CHECKPOINT_EVERY", 4)
     clean = case.results("fused", torch.float64)
     new_empty = Tensor.new_empty
@@ -282,7 +286,8 @@ def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, rag
 
     def poison(self: Tensor, *shape: Any, **options: Any) -> Tensor:
         poisoned.append(shape)
-        return new_empty(self, *shape, **options).fill_(torch.nan)
+        made = new_empty(self, *shape, **options)
+        return made.fill_(torch.nan) if made.is_floating_point() else made
 
     monkeypatch.setattr(Tensor, "new_empty", poison)
     again = case.results("fused", torch.float64)
@@ -322,12 +327,29 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
         assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
-def test_a_second_derivative_is_refused() -> None:
-    cell = RUMCell(3, 5)
-    inputs = torch.randn(6, 4, 3, requires_grad=True)
-    outputs, _ = Recurrent(lambda _: cell, 3, backend="fused")(inputs)
-    with pytest.raises(RuntimeError, match=r"no second derivative.*backend=reference"):
-        torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+@pytest.mark.parametrize(
+    ("lambd", "options"),
+    [
+        (0.0, {"layer_norm": True, "layer_norm_eps": 0.1, "eta": 0.7, "activation": "tanh", "zoneout": 0.3}),
+        (1.0, {"activation": "sigmoid", "update_gate": False, "trainable_target": False}),
+    ],
+)
+def test_second_derivatives_are_those_of_the_loop(lambd: float, options: dict[str, Any]) -> None:
+    case = Case(1, steps=4, batch=3, inputs=2, hidden=5, lambd=lambd, ragged=True, training=True, **options)
+    found = []
+    for backend in ("reference", "fused"):
+        model = Recurrent(lambda _: case.cell, 1, backend=backend).train()
+        inputs, state = case.inputs.clone().requires_grad_(), tree_map(lambda leaf: leaf.clone(), case.state)
+        state = tree_map(Tensor.requires_grad_, state)
+        leaves = [inputs, *state, *case.cell.parameters()]
+        torch.manual_seed(7)
+        outputs, (final,) = model(inputs, (state,), case.lengths)
+        total = sum(value.square().sum() for value in (outputs, *final))
+        first = torch.autograd.grad(total, leaves, create_graph=True, materialize_grads=True)
+        norm = sum(gradient.square().sum() for gradient in first)
+        found.append([*first, *torch.autograd.grad(norm, leaves, materialize_grads=True)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-9)
 
 
 def test_nothing_leaks() -> None:
@@ -373,7 +395,7 @@ def test_a_memory_rebuilt_over_two_thousand_steps_has_drifted_little() -> None:
     solution = rum_cpu.forward(given)
     assert steps <= rum_cpu.CHECKPOINT_EVERY, "the drift is that of all steps"
     memory = rum_cpu._padded(solution.memory)
-    scalars, candidates, checkpoints = solution.saved
+    scalars, candidates, checkpoints, *_ = solution.saved
     rum_cpu._run(
         given,
         backward=True,

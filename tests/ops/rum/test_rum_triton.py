@@ -18,7 +18,7 @@ from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
 from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum.sequence import Options, Problem, Solution
+from gyral.ops.rum import Options, Problem, Solution
 from gyral.ops.rum.triton import launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -79,6 +79,8 @@ class Case(NamedTuple):
     layer_norm: bool = False
     keep: str = "none"
     ragged: bool = False
+    resets: bool = False
+    epsilon: float = 1e-5
 
     def __str__(self) -> str:
         return " ".join(
@@ -96,6 +98,7 @@ class Example(NamedTuple):
     norms: Tensor
     mask: Tensor
     lengths: Tensor
+    starts: Tensor
     cotangents: tuple[Tensor, Tensor, Tensor]
 
 
@@ -119,6 +122,7 @@ def example(case: Case) -> Example:
         norms=norms.float().double(),
         mask=(torch.rand(steps, batch, size) < 0.4).double(),
         lengths=lengths,
+        starts=torch.rand(steps, batch) < 0.4,
         cotangents=(draw(steps, batch, size), draw(batch, size), draw(batch, size, size)),
     )
 
@@ -134,6 +138,7 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
         activation=case.activation,
         update_gate=case.update_gate,
         layer_norm=case.layer_norm,
+        layer_norm_eps=case.epsilon,
         zoneout=0.0 if case.keep == "none" else 0.3,
         initialization="one_block",
     )
@@ -156,7 +161,8 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
     hidden, memory = given.hidden.to(dtype).requires_grad_(), given.memory.to(dtype).requires_grad_()
     state = type(cell.init_state(1))(*([hidden] if case.lambd == 0 else [hidden, memory]))
     with cell.record_cosines() as cosines:
-        outputs, (final,) = model(inputs, (state,), given.lengths if case.ragged else None)
+        starts = given.starts if case.resets else None
+        outputs, (final,) = model(inputs, (state,), given.lengths if case.ragged else None, starts)
     values = [outputs, *final]
     wanted = [inputs, cell.bias, *state, *(parameter for norm in norms for parameter in norm.parameters())]
     cotangents = [given.cotangents[index].to(dtype) for index in range(len(values))]
@@ -180,7 +186,8 @@ def by_kernel(case: Case, given: Example, dtype: torch.dtype = torch.float32) ->
         norms=given.norms.float().to(DEVICE) if case.layer_norm else None,
         keep={"none": None, "mask": given.mask.float().to(DEVICE), "probability": 0.3}[case.keep],
         lengths=given.lengths.to(DEVICE) if case.ragged else None,
-        options=Options(case.activation, case.update_gate, case.eta),
+        options=Options(case.activation, case.update_gate, case.eta, case.epsilon),
+        starts=given.starts.to(DEVICE) if case.resets else None,
     )
     before = [tensor.clone() for tensor in problem[1:4] if tensor is not None]
     solution = launch.forward(problem)
@@ -288,6 +295,7 @@ CHOICES: list[dict[str, Any]] = [
     {"layer_norm": True, "update_gate": False, "eta": 1.5, "keep": "probability"},
     {"layer_norm": True, "activation": "tanh", "eta": 1.0, "keep": "mask", "ragged": True},
     {"ragged": True},
+    {"layer_norm": True, "epsilon": 0.1, "resets": True, "ragged": True, "keep": "mask"},
 ]
 CHOSEN = [Case(batch=19, **choice) for choice in CHOICES]
 CHOSEN += [Case(batch=3 if choice.get("ragged") else 2, steps=3, lambd=1.0, **choice) for choice in CHOICES]
@@ -307,6 +315,7 @@ def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.Monkey
         Case(33, 17, 3, ragged=True),
         Case(40, 2, 2, layer_norm=True, eta=1.0),
         Case(20, 2, 2, update_gate=False),
+        Case(20, 17, 3, ragged=True, resets=True),
     ):
         check(case, example(case), monkeypatch, is_generic=True)
 
@@ -333,7 +342,7 @@ def test_angles(angle: float, lambd: float, monkeypatch: pytest.MonkeyPatch) -> 
     # at 0 and π the very same direction, in any precision
     exact = {0.0: 2.0, torch.pi: -2.0}
     target.copy_(exact[angle] * embedded if angle in exact else (1.7 * turned).float().double())
-    check(case, given, monkeypatch)
+    check(case, given, monkeypatch, is_generic=angle not in exact)
 
 
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
@@ -365,7 +374,7 @@ def test_nothing_at_all() -> None:
 def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "CHECKPOINT_EVERY", 3)
     monkeypatch.setattr(launch, "TILE", 32)  # several tiles, here of 4 rows
-    case = Case(5, 2, 8, lambd=1.0, ragged=True)
+    case = Case(5, 2, 8, lambd=1.0, ragged=True, resets=True)
     check(case, example(case), monkeypatch, is_generic=True)
     # they are in use: without them no gradient comes before the last of them
     forward = launch.forward
@@ -378,7 +387,7 @@ def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
         return solution
 
     monkeypatch.setattr(launch, "forward", forgetful)
-    case = case._replace(batch=1, ragged=False)
+    case = case._replace(batch=1, ragged=False, resets=False)
     gradients = by_kernel(case, example(case))["d parts"].view(case.steps, -1)
     assert gradients[:5].isnan().any()
     assert gradients[6:].isfinite().all()

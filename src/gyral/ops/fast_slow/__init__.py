@@ -4,16 +4,8 @@
 which is imported on first use.
 """
 
-from gyral.ops.fast_slow.sequence import (
-    MODULES,
-    Connections,
-    Gradients,
-    Problem,
-    Solution,
-    SubCell,
-    run,
-    unsupported_reason,
-)
+from gyral.ops.fast_slow.problem import MODULES, Connections, Gradients, Problem, Solution, SubCell
+from gyral.ops.fast_slow.sequence import run, unsupported_reason
 
 __all__ = [
     "MODULES",

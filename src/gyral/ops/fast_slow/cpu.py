@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops import rum
-from gyral.ops.fast_slow.sequence import Gradients, Problem, Solution, State
+from gyral.ops.fast_slow.problem import Gradients, Problem, Solution, State
 from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
@@ -76,7 +76,7 @@ def backward(
             grad_bias, grad_extra = rum_cpu.new_sums(own)
             further.append({"grad_hidden": grad_hidden, "grad_bias": grad_bias, "grad_norms": grad_extra})
         else:
-            grad_extra = gated_cpu.new_grad_extra(own)
+            grad_extra = gated_cpu.new_sums(own, own.extra)
             further.append({"grad_hidden": grad_hidden, "grad_cell": grad_cell, "grad_extra": grad_extra})
         extra.append(grad_extra)
     _run(problem, scalars, further, backward=True, grad_outputs=grad_outputs.contiguous())
@@ -104,17 +104,20 @@ def _run(
     """Call the library; `further` has further fields of `Arguments` of each subcell."""
     connections = problem.connections
     steps, batch, *_ = problem.subcells[0].parts.shape
-    structures, table = [], []  # the structures must outlive the call, which reads their addresses
+    structures, owned, table = [], [], []  # structures and tensors must outlive the call, which reads their addresses
     for index, own in enumerate(problem.subcells):
         predecessor, lag = connections.predecessor(index)
         tensors = {"outputs": problem.outputs[index], "past": problem.outputs[predecessor], **further[index]}
         if isinstance(own, rum.Problem):
             tensors["scalars"] = scalars[index]
-            arguments = rum_cpu.LIBRARY.fill(batch, *rum_cpu.fields(own, lag=lag, **tensors))
+            numbers, tensors = rum_cpu.fields(own, lag=lag, **tensors)
+            arguments = rum_cpu.LIBRARY.fill(batch, numbers, tensors)
         else:
             tensors |= {"cells": problem.cells[index], "past_cells": problem.cells[predecessor]}
-            arguments = gated_cpu.LIBRARY.fill(batch, *gated_cpu.fields(own, lag=lag, **tensors))
+            numbers, tensors = gated_cpu.fields(own, lag=lag, **tensors)
+            arguments = gated_cpu.LIBRARY.fill(batch, numbers, tensors)
         structures.append(arguments)
+        owned.append(tensors)
         given = problem.weights_ih[index], problem.biases[index], connections.masks[index]
         assert all(tensor is None or tensor.is_contiguous() for tensor in given)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]

@@ -1,20 +1,19 @@
 """Recurrences whose step is one matrix product and functions of single rows, over a whole sequence.
 
 `run` is the function that cells call; `Problem`, `Solution` and `Gradients` are the interface of the kernels in `cpu`,
-which is imported on first use.
+which is imported on first use. `reference` has the equations in plain torch, `operators` the kernels for compilers.
 """
 
-from gyral.ops.gated.sequence import (
+from gyral.ops.gated.problem import (
     KEEPS_PRODUCT,
     KINDS,
     MODULES,
     Gradients,
     Problem,
     Solution,
-    run,
-    unsupported_reason,
     weight_gradient,
 )
+from gyral.ops.gated.sequence import run, unsupported_reason
 
 __all__ = [
     "KEEPS_PRODUCT",

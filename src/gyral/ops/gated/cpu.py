@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops import buffers
-from gyral.ops.gated.sequence import KEEPS_PRODUCT, KINDS, Gradients, Problem, Solution
+from gyral.ops.gated.problem import KEEPS_PRODUCT, KINDS, Gradients, Problem, Solution
 from gyral.ops.native import library
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
@@ -17,11 +17,11 @@ LIBRARY = library.Recurrence(
         "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units",
         "chunk", "kind", "lag", "threads",
     ),
-    ("keep_mean", "keep_cell_mean"),
+    ("keep_mean", "keep_cell_mean", "epsilon"),
     (
-        "parts", "weight", "extra", "hidden", "cell", "keep", "keep_cell", "drop", "lengths", "outputs", "cells",
-        "past", "past_cells", "kept", "final_hidden", "final_cell", "workspace", "grad_outputs", "grad_hidden",
-        "grad_cell", "grad_extra",
+        "parts", "weight", "extra", "hidden", "cell", "keep", "keep_cell", "drop", "lengths", "starts", "fresh",
+        "fresh_cell", "outputs", "cells", "past", "past_cells", "kept", "final_hidden", "final_cell", "workspace",
+        "grad_outputs", "grad_hidden", "grad_cell", "grad_extra", "grad_fresh",
     ),
 )  # fmt: skip
 
@@ -61,7 +61,8 @@ def backward(
     problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell: Tensor | None
 ) -> Gradients:
     """Return the gradients of a problem, given those of its solution."""
-    grad_extra = new_grad_extra(problem)
+    grad_extra = new_sums(problem, problem.extra)
+    grad_fresh = new_sums(problem, problem.fresh)
     # the kernel overwrites these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
@@ -75,16 +76,17 @@ def backward(
         grad_hidden=grad_hidden,
         grad_cell=grad_cell,
         grad_extra=grad_extra,
+        grad_fresh=grad_fresh,
     )
-    extra = None if grad_extra is None else grad_extra.sum(0)
-    return Gradients(problem.parts, solution.kept, grad_hidden, grad_cell, extra)
+    extra, fresh = (None if sums is None else sums.sum(0) for sums in (grad_extra, grad_fresh))
+    return Gradients(problem.parts, solution.kept, grad_hidden, grad_cell, extra, fresh)
 
 
-def new_grad_extra(problem: Problem) -> Tensor | None:
-    """Return zeros for the gradient of `extra`: one partial sum per block of rows."""
-    if problem.extra is None:
+def new_sums(problem: Problem, like: Tensor | None) -> Tensor | None:
+    """Return zeros for the gradient of a parameter, or None without it: one partial sum per block of rows."""
+    if like is None:
         return None
-    return problem.extra.new_zeros(LIBRARY.blocks(problem.parts.shape[1]), *problem.extra.shape)
+    return like.new_zeros(LIBRARY.blocks(problem.parts.shape[1]), *like.shape)
 
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
@@ -109,7 +111,12 @@ def fields(
         "keep_cell": keep_cell if isinstance(keep_cell, Tensor) else None,
         "drop": problem.drop,
         "lengths": problem.lengths,
+        "starts": problem.starts,
     }
+    if problem.starts is not None:
+        hidden, cell, fresh = problem.hidden, problem.cell, problem.fresh
+        tensors["fresh"] = hidden.new_zeros(hidden.shape[1]) if fresh is None else fresh
+        tensors["fresh_cell"] = None if cell is None else cell.new_zeros(cell.shape[1])
     numbers = {
         "steps": steps,
         "batch": batch,
@@ -125,5 +132,6 @@ def fields(
         "lag": lag,
         "keep_mean": keep if isinstance(keep, float) else 0.0,
         "keep_cell_mean": keep_cell if isinstance(keep_cell, float) else 0.0,
+        "epsilon": problem.epsilon,
     }
     return numbers, tensors

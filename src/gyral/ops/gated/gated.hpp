@@ -16,6 +16,7 @@ struct Arguments {
         threads;
     double keep_mean;       // zoneout in evaluation; 0: none
     double keep_cell_mean;  // zoneout of the cell vector, only for cells whose backward does not read that vector
+    double epsilon;         // of layer normalization
     void* parts;         // (T, B, G); after forward: values for backward; after backward: the gradient
     void* weight;        // (R, H)
     void* extra;         // further parameters of the cell
@@ -25,6 +26,9 @@ struct Arguments {
     void* keep_cell;     // (T, B, C)
     void* drop;          // (B, H): factors of the hidden vector in the product
     void* lengths;       // Index (B)
+    void* starts;        // bool (T, B): whether a row begins anew before step t, with `fresh` and `fresh_cell`
+    void* fresh;         // (H), given with `starts`
+    void* fresh_cell;    // (C), likewise
     void* outputs;       // (T, B, H)
     void* cells;         // (T, B, C)
     void* past;          // (T, B, H): h before step t is row t - lag, or `hidden`; for a single cell: outputs, lag 1
@@ -37,6 +41,7 @@ struct Arguments {
     void* grad_hidden;   // (B, H): gradient of the final state, on return that of the initial state
     void* grad_cell;     // (B, C), likewise
     void* grad_extra;    // (blocks, extra_size) zeros: one partial sum per block of rows
+    void* grad_fresh;    // (blocks, H) zeros, likewise, or null
 };
 
 namespace {
@@ -49,6 +54,7 @@ template <class Real> struct Row {
     const Real* __restrict extra;
     const Real* __restrict hidden;
     const Real* __restrict cell;
+    Real epsilon;
 };
 
 template <class Real> inline Real modrelu(Real z, Real bias) {
@@ -180,6 +186,69 @@ struct Goru {
     }
 };
 
+// r, z = sigmoid; c = tanh(input + r * (W_hn h + b)); h' = z h + (1 - z) c. Kept: W_hn h + b. `extra`: b, or null. After
+// forward: r, z and c.
+struct Gru {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        Real *__restrict reset = row.parts, *__restrict update = reset + n, *__restrict candidate = update + n;
+        const Real *__restrict bias = row.extra, *__restrict old = row.hidden;
+        Real* __restrict kept = row.kept;
+        std::memcpy(kept, product + 2 * n, n * sizeof(Real));
+        if (bias)
+            for (Index i = 0; i < n; ++i) kept[i] += bias[i];
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            reset[i] = sigmoid(reset[i] + product[i]);
+            update[i] = sigmoid(update[i] + product[n + i]);
+            candidate[i] = hyperbolic_tangent(candidate[i] + reset[i] * kept[i]);
+            h[i] = candidate[i] + update[i] * (old[i] - candidate[i]);
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real*) {
+        const Index n = row.units;
+        Real *__restrict reset = row.parts, *__restrict update = reset + n, *__restrict candidate = update + n;
+        const Real* __restrict old = row.hidden;
+        Real* __restrict kept = row.kept;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real r = reset[i], z = update[i], c = candidate[i];
+            const Real slope = g[i] * (1 - z) * (1 - c * c);
+            update[i] = g[i] * (old[i] - c) * z * (1 - z);
+            reset[i] = slope * kept[i] * r * (1 - r);
+            candidate[i] = slope;
+            kept[i] = slope * r;
+            g[i] *= z;
+        }
+        if (row.extra)
+            for (Index i = 0; i < n; ++i) grad_extra[i] += kept[i];
+    }
+};
+
+// h = f(z), z = parts + product. After forward: h, because the output may include zoneout.
+template <class Activation> struct Elman {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        Real* __restrict z = row.parts;
+#pragma omp simd
+        for (Index i = 0; i < row.units; ++i) h[i] = z[i] = Activation::value(z[i] + product[i]);
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real*, Real*) {
+        Real* __restrict z = row.parts;
+#pragma omp simd
+        for (Index i = 0; i < row.units; ++i) {
+            z[i] = g[i] * Activation::slope(z[i]);
+            g[i] = 0;
+        }
+    }
+};
+
 // Parts: D master forget, D master input, then f, i, o, candidate of N units each. After forward: the softmaxes p and q
 // of the master gates, and the values of the gates.
 struct OnLstm {
@@ -290,7 +359,7 @@ struct WeiNet {
             y[r] += read;
         }
         Real mean = 0, rstd = 1;
-        if (row.extra) mean_and_rstd(y, n, mean, rstd);
+        if (row.extra) mean_and_rstd(y, n, mean, rstd, row.epsilon);
         for (Index i = 0; i < n; ++i) h[i] = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
     }
 
@@ -308,7 +377,7 @@ struct WeiNet {
         Real *__restrict dy = scratch, *__restrict to_old = scratch + n, *__restrict to_column = scratch + 2 * n,
              *__restrict to_key = scratch + 3 * n, *__restrict put_column = scratch + 4 * n;
         Real mean = 0, rstd = 1;
-        if (row.extra) mean_and_rstd(y, n, mean, rstd);
+        if (row.extra) mean_and_rstd(y, n, mean, rstd, row.epsilon);
         for (Index i = 0; i < n; ++i) {
             const Real squashed = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
             dy[i] = g[i] * (1 - squashed * squashed);
@@ -425,7 +494,7 @@ struct NormalizedLstm {
         const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell;
         Real mean[5], rstd[5];
         for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
-        for (Index gate = 0; gate < 4; ++gate) mean_and_rstd(z + gate * n, n, mean[gate], rstd[gate]);
+        for (Index gate = 0; gate < 4; ++gate) mean_and_rstd(z + gate * n, n, mean[gate], rstd[gate], row.epsilon);
         const auto normal = [=](Index gate, Index i) {
             return (z[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + bias[gate * n + i];
         };
@@ -434,7 +503,7 @@ struct NormalizedLstm {
             cell[i] = sigmoid(normal(1, i)) * old[i] + sigmoid(normal(0, i)) * hyperbolic_tangent(normal(2, i));
             h[i] = sigmoid(normal(3, i));
         }
-        mean_and_rstd(cell, n, mean[4], rstd[4]);
+        mean_and_rstd(cell, n, mean[4], rstd[4], row.epsilon);
         const Real center = mean[4], scale = rstd[4];
         gain += 8 * n, bias = gain + n;
 #pragma omp simd
@@ -451,7 +520,7 @@ struct NormalizedLstm {
              *__restrict out = candidate + n, *__restrict cell = out + n, *__restrict slope = cell + n;
         Real mean, rstd[5];
         for (Index gate = 0; gate < 4; ++gate) {
-            mean_and_rstd(z + gate * n, n, mean, rstd[gate]);
+            mean_and_rstd(z + gate * n, n, mean, rstd[gate], row.epsilon);
             const Real scale = rstd[gate];
 #pragma omp simd
             for (Index i = gate * n; i < (gate + 1) * n; ++i) {
@@ -467,7 +536,7 @@ struct NormalizedLstm {
             out[i] = sigmoid(out[i]);
             cell[i] = forget[i] * old[i] + write[i] * candidate[i];
         }
-        mean_and_rstd(cell, n, mean, rstd[4]);
+        mean_and_rstd(cell, n, mean, rstd[4], row.epsilon);
         const Real scale = rstd[4];
         const Real *__restrict cell_gain = gain + 8 * n, *__restrict cell_bias = cell_gain + n;
 #pragma omp simd
@@ -512,6 +581,17 @@ struct Scan {
         return t < given.lag ? vector(first, width, 0, row) : vector(past, width, t - given.lag, row);
     }
     Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : steps; }
+    bool begins(Index t, Index row) const {
+        return given.starts && static_cast<const bool*>(given.starts)[t * batch + row];
+    }
+    bool any_begins(Index t, Index first, Index last) const {
+        return given.starts && std::memchr(static_cast<const bool*>(given.starts) + t * batch + first, 1, last - first);
+    }
+    // The end of the rows that take part in a step: products of the rows beyond are not needed.
+    Index end_of_active(Index t, Index first, Index last) const {
+        while (last > first && t >= length(last - 1)) --last;
+        return last;
+    }
 
     Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
     Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
@@ -522,9 +602,30 @@ struct Scan {
     Index packed_size() const { return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product)); }
 
     Row<Real> row_at(Index t, Index row) const {
-        return {given.units, given.chunk, vector(given.parts, parts, t, row), vector(given.kept, kept, t, row),
-                at(given.extra), previous(given.hidden, given.past, hidden, t, row),
-                previous(given.cell, given.past_cells, cell, t, row)};
+        const bool fresh = begins(t, row);
+        return {given.units,
+                given.chunk,
+                vector(given.parts, parts, t, row),
+                vector(given.kept, kept, t, row),
+                at(given.extra),
+                fresh ? at(given.fresh) : previous(given.hidden, given.past, hidden, t, row),
+                fresh ? at(given.fresh_cell) : previous(given.cell, given.past_cells, cell, t, row),
+                Real(given.epsilon)};
+    }
+
+    // The hidden vectors that the products of a step read: a copy in `buffer` where they are not those of the last step.
+    const Real* factors(Index t, Index first, Index last, Real* buffer) const {
+        const Real* old = previous(given.hidden, given.past, hidden, t, first);
+        const bool some_begin = any_begins(t, first, last);
+        if (!some_begin && !given.drop) return old;
+        std::memcpy(buffer, old, (last - first) * hidden * sizeof(Real));
+        for (Index row = first; some_begin && row < last; ++row)
+            if (begins(t, row)) std::memcpy(buffer + (row - first) * hidden, given.fresh, hidden * sizeof(Real));
+        if (given.drop) {
+            const Real* __restrict drop = vector(given.drop, hidden, 0, first);
+            for (Index i = 0; i < (last - first) * hidden; ++i) buffer[i] *= drop[i];
+        }
+        return buffer;
     }
 
     void pack_weight(bool backward, Real* packed) const {
@@ -539,14 +640,9 @@ struct Scan {
     }
 
     void forward_step(Index t, Index first, Index last, const Real* packed, Real* products) const {
-        const Real* entering = previous(given.hidden, given.past, hidden, t, first);
-        if (given.drop) {
-            const Real *__restrict drop = vector(given.drop, hidden, 0, first), *__restrict old = entering;
-            Real* __restrict dropped = products + rows_a_thread() * products_row;
-            for (Index i = 0; i < (last - first) * hidden; ++i) dropped[i] = drop[i] * old[i];
-            entering = dropped;
-        }
-        multiply(last - first, entering, hidden, packed, hidden, product, products, products_row, false);
+        const Index active = end_of_active(t, first, last);
+        multiply(active - first, factors(t, first, active, products + rows_a_thread() * products_row), hidden, packed,
+                 hidden, product, products, products_row, false);
         for (Index row = first; row < last; ++row) {
             Real* out = vector(given.outputs, hidden, t, row);
             Real* out_cell = vector(given.cells, cell, t, row);
@@ -574,7 +670,7 @@ struct Scan {
     // `outer`: gradients of the outputs with row stride `outer_row`, or null.
     void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
                        Real* buffer) const {
-        const Index rows = last - first, gates = product - kept;
+        const Index active = end_of_active(t, first, last), rows = active - first, gates = product - kept;
         Real *carry = buffer, *carry_cell = carry + rows_a_thread() * carry_row;
         Real *dropped = carry_cell + rows_a_thread() * cell, *scratch = dropped + rows_a_thread() * carry_row;
         Real *direct = scratch + 2 * parts, *direct_cell = direct + hidden;  // through zoneout
@@ -610,11 +706,22 @@ struct Scan {
             multiply(rows, vector(given.kept, kept, t, first), kept, packed + gates * padded<Real>(hidden), kept,
                      hidden, entering, carry_row, true);
         if (given.drop)
-            for (Index row = first; row < last; ++row) {
+            for (Index row = first; row < active; ++row) {
                 const Real* drop = vector(given.drop, hidden, 0, row);
                 const Index offset = (row - first) * carry_row;
                 for (Index i = 0; i < hidden; ++i) carry[offset + i] += drop[i] * dropped[offset + i];
             }
+        if (!any_begins(t, first, active)) return;
+        for (Index row = first; row < active; ++row) {
+            if (t >= length(row) || !begins(t, row)) continue;
+            Real* own = carry + (row - first) * carry_row;
+            if (given.grad_fresh) {
+                Real* sum = at(given.grad_fresh, row / BLOCK * hidden);
+                for (Index i = 0; i < hidden; ++i) sum[i] += own[i];
+            }
+            std::fill_n(own, hidden, Real(0));
+            std::fill_n(carry_cell + (row - first) * cell, cell, Real(0));
+        }
     }
 
     void end_backward(Index first, Index last, const Real* buffer) const {
@@ -638,7 +745,10 @@ auto with_cell(const Arguments& given, Work work) {
         case 3: return work(Scan<Real, OnLstm>(given));
         case 4: return work(Scan<Real, WeiNet>(given));
         case 5: return work(Scan<Real, Lstm>(given));
-        default: return work(Scan<Real, NormalizedLstm>(given));
+        case 6: return work(Scan<Real, NormalizedLstm>(given));
+        case 7: return work(Scan<Real, Gru>(given));
+        case 8: return work(Scan<Real, Elman<Tanh>>(given));
+        default: return work(Scan<Real, Elman<Relu>>(given));
     }
 }
 

@@ -182,10 +182,10 @@ inline Real inverse_norm(Real squared) {
     return usable ? 1 / std::sqrt(squared) : Real(0);
 }
 
-constexpr double NORM_EPSILON = 1e-5;  // of torch.nn.LayerNorm
+constexpr double NORM_EPSILON = 1e-5;  // the default of torch.nn.LayerNorm
 
 template <class Real>
-void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd) {
+void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd, double epsilon = NORM_EPSILON) {
     Real sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
     for (Index i = 0; i < size; ++i) sum += x[i];
@@ -193,7 +193,7 @@ void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd) {
 #pragma omp simd reduction(+ : squares)
     for (Index i = 0; i < size; ++i) squares += (x[i] - center) * (x[i] - center);
     mean = center;
-    rstd = 1 / std::sqrt(squares / size + Real(NORM_EPSILON));
+    rstd = 1 / std::sqrt(squares / size + Real(epsilon));
 }
 
 // Given the gradient of normalized * gain + bias, writes that of the normalization's input in its place, and adds those

@@ -154,11 +154,13 @@ class Recurrence:
 
         Args:
             backward: Whether to run backward.
-            rows: Batch size.
+            rows: Batch size; if it is 0 there is nothing to do.
             like: A tensor with the dtype of all floating tensors, float32 or float64.
             numbers: Fields of `Arguments` that are numbers.
             tensors: Fields of `Arguments` that are pointers: contiguous tensors, or None for a null pointer.
         """
+        if rows == 0:
+            return
         arguments = self.fill(rows, numbers, tensors)
         is_double = ctypes.c_int64(like.dtype == torch.float64)
         workspace = like.new_empty(self.function("workspace")(ctypes.byref(arguments), is_double))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.native import library
-from gyral.ops.rum.sequence import Gradients, Problem, Solution
+from gyral.ops.rum.problem import Gradients, Problem, Solution, count_resets, number_resets
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # in the order of their numbers in rum.hpp
 DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
@@ -20,50 +20,66 @@ CHECKPOINT_EVERY = 2048
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("rum.cpp"),
     ("steps", "batch", "size", "gated", "activation", "lag", "threads", "checkpoint_every"),
-    ("eta", "keep_mean"),
+    ("eta", "keep_mean", "epsilon"),
     (
-        "parts", "weight", "hidden", "norms", "keep", "lengths", "outputs", "past", "final_hidden", "scalars",
-        "candidates", "memory", "checkpoints", "workspace", "grad_outputs", "grad_hidden", "grad_memory", "grad_bias",
-        "grad_norms",
+        "parts", "weight", "hidden", "norms", "keep", "lengths", "starts", "slots", "outputs", "past", "final_hidden",
+        "scalars", "candidates", "memory", "checkpoints", "replaced", "workspace", "grad_outputs", "grad_hidden",
+        "grad_memory", "grad_bias", "grad_norms",
     ),
 )  # fmt: skip
 
 
 def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use; see `gyral.ops.rum.sequence.Kernels`."""
+    """Compile the kernels on first use; see `gyral.ops.rum.problem.Kernels`."""
     LIBRARY.prepare()
 
 
-def forward(problem: Problem) -> Solution:
-    """Run all steps; see `gyral.ops.rum.sequence.Kernels`."""
+def allocate(problem: Problem, resets: int) -> Solution:
+    """Return a solution of uninitialized memory; see `gyral.ops.rum.problem.Kernels`."""
     steps, batch, _, size = problem.parts.shape
     new = problem.parts.new_empty
-    outputs, final_hidden = new(steps, batch, size), new(batch, size)
+    outputs, hidden = new(steps, batch, size), new(batch, size)
     scalars = new(steps, batch, LIBRARY.function("scalars")())
-    candidates = memory = checkpoints = None
+    memory = candidates = checkpoints = slots = replaced = None
     if problem.memory is not None:
-        candidates, memory = new(steps, batch, size), _padded(problem.memory)
-        checkpoints = new((steps - 1) // CHECKPOINT_EVERY, *memory.shape)
+        width = _padded_size(problem.memory)
+        memory, candidates = new(batch, size, size), new(steps, batch, size)
+        checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, width)
+        if problem.starts is not None:
+            slots = new(steps, batch, dtype=torch.int64)
+            replaced = new(resets, size, width)
+    return Solution(outputs, hidden, memory, scalars[..., 2], (scalars, candidates, checkpoints, slots, replaced))
+
+
+def forward(problem: Problem) -> Solution:
+    """Run all steps; see `gyral.ops.rum.problem.Kernels`."""
+    solution = allocate(problem, count_resets(problem))
+    scalars, candidates, checkpoints, slots, replaced = solution.saved
+    number_resets(problem, slots)
+    memory = None if problem.memory is None else _padded(problem.memory)
     _run(
         problem,
         backward=False,
-        outputs=outputs,
-        final_hidden=final_hidden,
+        outputs=solution.outputs,
+        final_hidden=solution.hidden,
         scalars=scalars,
         candidates=candidates,
         memory=memory,
         checkpoints=checkpoints,
+        slots=slots,
+        replaced=replaced,
     )
-    final_memory = None if memory is None else memory[..., :size].contiguous()
-    return Solution(outputs, final_hidden, final_memory, scalars[..., 2], (scalars, candidates, checkpoints))
+    if memory is not None and solution.memory is not None:
+        solution.memory.copy_(memory[..., : solution.memory.shape[-1]])
+    return solution
 
 
 def backward(
     problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
 ) -> Gradients:
-    """Return the gradients; see `gyral.ops.rum.sequence.Kernels`."""
+    """Return the gradients; see `gyral.ops.rum.problem.Kernels`."""
     size = problem.parts.shape[-1]
-    scalars, candidates, checkpoints = solution.saved
+    scalars, candidates, checkpoints, slots, replaced = solution.saved
     grad_bias, grad_norms = new_sums(problem)
     # the kernel overwrites these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
@@ -76,6 +92,8 @@ def backward(
         candidates=candidates,
         memory=None if solution.memory is None else _padded(solution.memory),
         checkpoints=checkpoints,
+        slots=slots,
+        replaced=replaced,
         grad_outputs=grad_outputs.contiguous(),
         grad_hidden=grad_hidden,
         grad_memory=grad_memory,
@@ -94,16 +112,18 @@ def new_sums(problem: Problem) -> tuple[Tensor, Tensor | None]:
     return sums, None if problem.norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
 
 
-def _padded(memory: Tensor) -> Tensor:
-    """Return a copy (B, N, ≥ N) with rows zero-padded to a multiple of the processor's vector width."""
-    size = memory.shape[-1]
+def _padded_size(memory: Tensor) -> int:
+    """Return the size N of a memory (B, N, N), rounded up to a multiple of the processor's vector width."""
     is_double = memory.dtype == torch.float64
-    width = LIBRARY.function("padded")(ctypes.c_int64(size), ctypes.c_int64(is_double))
-    return (
-        torch.nn.functional.pad(memory, (0, width - size))
-        if width > size
-        else memory.clone(memory_format=torch.contiguous_format)
-    )
+    return LIBRARY.function("padded")(ctypes.c_int64(memory.shape[-1]), ctypes.c_int64(is_double))
+
+
+def _padded(memory: Tensor) -> Tensor:
+    """Return a copy (B, N, ≥ N) with rows zero-padded to `_padded_size`."""
+    padding = _padded_size(memory) - memory.shape[-1]
+    if padding == 0:
+        return memory.clone(memory_format=torch.contiguous_format)
+    return torch.nn.functional.pad(memory, (0, padding))
 
 
 def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
@@ -117,7 +137,7 @@ def fields(
 ) -> tuple[dict[str, float], dict[str, Tensor | None]]:
     """Return the fields of `Arguments`: numbers, and the problem's tensors together with `tensors`."""
     steps, batch, _, size = problem.parts.shape
-    activation, update_gate, eta = problem.options
+    activation, update_gate, eta, epsilon = problem.options
     keep = problem.keep
     tensors |= {
         "parts": problem.parts,
@@ -126,6 +146,7 @@ def fields(
         "norms": problem.norms,
         "keep": keep if isinstance(keep, Tensor) else None,
         "lengths": problem.lengths,
+        "starts": problem.starts,
     }
     numbers = {
         "steps": steps,
@@ -137,5 +158,6 @@ def fields(
         "checkpoint_every": CHECKPOINT_EVERY,
         "eta": eta or 0.0,
         "keep_mean": keep if isinstance(keep, float) else 0.0,
+        "epsilon": epsilon,
     }
     return numbers, tensors

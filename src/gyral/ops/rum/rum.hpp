@@ -21,12 +21,15 @@ struct Arguments {
     Index steps, batch, size, gated, activation, lag, threads, checkpoint_every;
     double eta;        // 0: none
     double keep_mean;  // zoneout in evaluation; 0: none
+    double epsilon;    // of the layer normalizations
     void* parts;       // (T, B, G, N); after forward: normalized or plain target, normalized or sigmoid gate, embedded
     void* weight;      // ((G - 1) N, N)
     void* hidden;      // (B, N) before the first step
     void* norms;       // (3, 2, N)
     void* keep;        // (T, B, N)
     void* lengths;     // Index (B)
+    void* starts;      // bytes (T, B): whether the state before step t is h = 0, R = I; ignored if lag is 0
+    void* slots;       // Index (T, B), only with starts and an associative memory: where `replaced` stores R
     void* outputs;     // (T, B, N)
     void* past;        // (T, B, N): h before step t is its row t - lag, or `hidden`; for a single cell: outputs, lag 1
     void* final_hidden;  // (B, N)
@@ -34,6 +37,7 @@ struct Arguments {
     void* candidates;    // (T, B, N), only with an associative memory: e + R h
     void* memory;        // (B, N, rum_padded(N)), null without associative memory; forward: updated; backward: run back
     void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, rum_padded(N))
+    void* replaced;      // (starts, N, rum_padded(N)): R before each step at which it begins anew
     void* workspace;     // rum_workspace(...) elements
     void* grad_outputs;  // (T, B, N)
     void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
@@ -115,7 +119,7 @@ struct Scan {
           recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
           temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
 
-    static constexpr Index TEMPORARIES = 10;  // vectors per row
+    static constexpr Index TEMPORARIES = 11;  // vectors per row; the last one is h = 0 where the state begins anew
 
     template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
         return base ? static_cast<Pointer*>(base) + offset : nullptr;
@@ -143,6 +147,20 @@ struct Scan {
     const Real* previous(Index t, Index row) const {
         return t < given.lag ? vector(given.hidden, 0, row) : vector(given.past, t - given.lag, row);
     }
+    // A recurrence without lag reads what another one wrote in the same step, after the state began anew.
+    bool starts(Index t, Index row) const {
+        return given.starts && given.lag && *at<const char>(given.starts, t * batch + row);
+    }
+    // h that step t of a row reads; `buffer` is the vectors of a row
+    const Real* before(Index t, Index row, Real* buffer) const {
+        if (!starts(t, row)) return previous(t, row);
+        Real* zeros = buffer + (TEMPORARIES - 1) * carry_row;
+        std::fill_n(zeros, size, Real(0));
+        return zeros;
+    }
+    Real* replaced(Index t, Index row) const {
+        return matrix(given.replaced, *at<Index>(given.slots, t * batch + row));
+    }
     Index length(Index row) const { return given.lengths ? *at<Index>(given.lengths, row) : steps; }
     const Real* gain(Norm norm) const { return at(given.norms, 2 * norm * size); }
 
@@ -153,6 +171,14 @@ struct Scan {
         for (Index i = 0; i < size; ++i) out[i] = x[i] * factor;
         std::fill_n(out + size, carry_row - size, Real(0));
         return out;
+    }
+
+    // R begins anew as the identity.
+    void restart_memory(Index t, Index row) const {
+        Real* memory = matrix(given.memory, row);
+        std::memcpy(replaced(t, row), memory, size * carry_row * sizeof(Real));
+        std::fill_n(memory, size * carry_row, Real(0));
+        for (Index i = 0; i < size; ++i) memory[i * carry_row + i] = 1;
     }
 
     // R (N, N) -> R Rot, and y = (R Rot) h
@@ -181,7 +207,7 @@ struct Scan {
         Real* __restrict target = parts(t, row);
         Real* __restrict gate = target + size;
         const Real* __restrict e = target + recurrent;
-        const Real* __restrict h = previous(t, row);
+        const Real* __restrict h = before(t, row, buffer);
         Real* __restrict saved = scalars(t, row);
         Real* __restrict out = vector(given.outputs, t, row);
         Real *__restrict tau = buffer, *__restrict z = buffer + carry_row, *across = buffer + 2 * carry_row;
@@ -215,6 +241,7 @@ struct Scan {
         saved[BETA] = beta;
 
         if (given.memory) {
+            if (starts(t, row)) restart_memory(t, row);
             z = vector(given.candidates, t, row);
             const Real* u = widened(e, inverse_e, buffer + 3 * carry_row);
             const Real* w = widened(rotation.w, rotation.scale, buffer + 4 * carry_row);
@@ -230,7 +257,7 @@ struct Scan {
         const Real *gains = gain(CANDIDATE), *biases = gains + size;
         Real mean = 0, rstd = 1;
         if (given.norms) {
-            mean_and_rstd(z, size, mean, rstd);
+            mean_and_rstd(z, size, mean, rstd, given.epsilon);
             saved[MEAN_Z] = mean;
             saved[RSTD_Z] = rstd;
             for (Index i = 0; i < size; ++i)
@@ -271,7 +298,7 @@ struct Scan {
 
     void normalize(Real* x, Real& rstd) const {
         Real mean;
-        mean_and_rstd(x, size, mean, rstd);
+        mean_and_rstd(x, size, mean, rstd, given.epsilon);
         for (Index i = 0; i < size; ++i) x[i] = (x[i] - mean) * rstd;
     }
 
@@ -291,7 +318,9 @@ struct Scan {
         for (Index row = first; row < last; ++row) {
             Real* out = vector(given.outputs, t, row);
             if (t < length(row)) {
-                forward_row(t, row, products + (row - first) * products_row, temporary);
+                Real* product = products + (row - first) * products_row;
+                if (starts(t, row)) std::fill_n(product, products_row, Real(0));
+                forward_row(t, row, product, temporary);
                 if (t == length(row) - 1 && given.final_hidden)
                     std::memcpy(vector(given.final_hidden, 0, row), out, size * sizeof(Real));
             } else {
@@ -393,7 +422,7 @@ struct Scan {
         Real* __restrict target = parts(t, row);
         Real* __restrict gate = target + size;
         Real* __restrict embedded = target + recurrent;
-        const Real* __restrict h = previous(t, row);
+        const Real* __restrict h = before(t, row, buffer);
         const Real* saved = scalars(t, row);
         Real* across = buffer;
         Real *__restrict tau = buffer + carry_row, *__restrict e = buffer + 2 * carry_row;
@@ -493,6 +522,10 @@ struct Scan {
             for (Index i = 0; i < size; ++i) carry[i] += dh[i];
             along_u = dot(u, du, size);
             along_v = dot(w, dw, size);
+            if (starts(t, row)) {  // from the identity back to the memory that it replaced, which has no gradient here
+                std::memcpy(memory, replaced(t, row), size * carry_row * sizeof(Real));
+                std::fill_n(matrix(given.grad_memory, row), size * carry_row, Real(0));
+            }
         } else {
             Real p = 0, q = 0;
             const Real* __restrict other = rotation.w;
@@ -565,6 +598,8 @@ struct Scan {
                 if (given.norms) flush(recent(given.grad_norms, row, 6 * size), 6 * size);
             }
         multiply(last - first, parts(t, first), parts_count * size, packed, recurrent, size, carry, carry_row, true);
+        for (Index row = first; row < last; ++row)
+            if (t < length(row) && starts(t, row)) std::fill_n(carry + (row - first) * carry_row, size, Real(0));
     }
 
     void end_backward(Index first, Index last, const Real* carry) const {

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ import triton
 from torch import Tensor
 
 from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum.sequence import Gradients, Options, Problem, Solution
+from gyral.ops.rum.problem import Gradients, Problem, Solution, count_resets, number_resets
+from gyral.ops.rum.reference import Options
 from gyral.ops.rum.triton.step import StepConfig
 from gyral.ops.rum.triton.with_memory import backward_with_memory, forward_with_memory
 from gyral.ops.rum.triton.without_memory import backward_without_memory, forward_without_memory
@@ -30,6 +32,7 @@ def _settings(problem: Problem) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "keep_probability": float(keep) if isinstance(keep, float | int) else 0.0,
         "eta": 1.0 if options.eta is None else float(options.eta),
+        "epsilon": float(options.epsilon),
         "config": StepConfig(
             size=size,
             recurrent=(groups - 1) * size,
@@ -37,6 +40,7 @@ def _settings(problem: Problem) -> dict[str, Any]:
             gated=options.update_gate,
             normalized=problem.norms is not None,
             time_normalized=options.eta is not None,
+            has_starts=problem.starts is not None,
             zoneout="none" if keep is None else "mask" if isinstance(keep, Tensor) else "probability",
             activation=options.activation,
         ),
@@ -54,7 +58,8 @@ def _settings(problem: Problem) -> dict[str, Any]:
         }
     block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
     is_float = problem.weight_hh.dtype == torch.float32
-    precision = "ieee" if is_float and not torch.backends.cuda.matmul.allow_tf32 else "tf32"
+    # torch refuses to read the older `allow_tf32` where the newer setting was used
+    precision = "ieee" if is_float and torch.backends.cuda.matmul.fp32_precision != "tf32" else "tf32"
     resident = size <= RESIDENT_SIZE[precision]
     return settings | {
         "precision": precision,
@@ -69,8 +74,11 @@ def _settings(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _shared_arguments(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return initial hidden state, norms, keep and lengths as kernel arguments; `hidden` stands for absent tensors."""
+def _shared_arguments(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return initial hidden state, norms, keep, lengths and starts as kernel arguments.
+
+    `hidden` stands for absent tensors.
+    """
     hidden = problem.hidden.float()
     steps, batch = problem.parts.shape[:2]
     norms = hidden if problem.norms is None else problem.norms.float()
@@ -78,11 +86,12 @@ def _shared_arguments(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor]
     lengths = problem.lengths
     if lengths is None:
         lengths = torch.full((batch,), steps, dtype=torch.int64, device=hidden.device)
-    return hidden, norms, keep, lengths
+    starts = hidden if problem.starts is None else problem.starts.view(torch.uint8)
+    return hidden, norms, keep, lengths, starts
 
 
 def prepare(device: torch.device) -> None:
-    """Run a small problem once per device and process; see `gyral.ops.rum.sequence.Kernels`.
+    """Run a small problem once per device and process; see `gyral.ops.rum.problem.Kernels`.
 
     Raises:
         KernelUnavailableError: The kernels do not run on the device.
@@ -116,6 +125,27 @@ def _probe(device: torch.device) -> str | None:
     return None
 
 
+def allocate(problem: Problem, resets: int) -> Solution:
+    """Return a solution of uninitialized memory; see `gyral.ops.rum.problem.Kernels`."""
+    steps, batch, _, size = problem.parts.shape
+
+    def new(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=problem.parts.device)
+
+    parts = None if problem.parts.dtype == torch.float32 else new(*problem.parts.shape)
+    scales = new(steps, batch, 2) if problem.norms is not None else new(1)
+    results, cosines = (new(steps, batch, size), new(batch, size)), new(steps, batch)
+    if problem.memory is None:
+        return Solution(*results, None, cosines, (parts, scales))
+    slots = replaced = None
+    if problem.starts is not None:
+        slots = torch.empty((steps, batch), dtype=torch.int64, device=problem.parts.device)
+        replaced = new(resets, size, size)
+    checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, size)
+    saved = new(steps, batch, size), slots, replaced, checkpoints
+    return Solution(*results, new(batch, size, size), cosines, (parts, scales, *saved))
+
+
 def forward(problem: Problem) -> Solution:
     """Run the recurrence of `gyral.cells.rum.RUMCell`, λ = 0 or λ = 1, from the projected inputs.
 
@@ -123,37 +153,37 @@ def forward(problem: Problem) -> Solution:
     global memory; a small one stays in the caches.
 
     Args:
-        problem: See `gyral.ops.rum.sequence.Problem`. On a CUDA device, or on any device under Triton's interpreter.
+        problem: See `gyral.ops.rum.problem.Problem`. On a CUDA device, or on any device under Triton's interpreter.
             `parts` and `weight_hh` are float32, bfloat16 or float16.
 
     Returns:
         outputs (T, B, N), hidden (B, N), memory (B, N, N) or None, cosines (T, B), all float32.
     """
     steps, batch = problem.parts.shape[:2]
-    size = problem.hidden.shape[-1]
-    parts = problem.parts.float()
-    hidden, norms, keep, lengths = _shared_arguments(problem)
-    # the kernel for λ = 1 does not write outputs beyond the end of a sequence
-    make = torch.zeros if problem.memory is not None and problem.lengths is not None else torch.empty
-    outputs = make((steps, batch, size), dtype=torch.float32, device=parts.device)
-    final = torch.empty_like(hidden)
-    cosines = torch.empty((steps, batch), dtype=torch.float32, device=parts.device)
-    scales = torch.empty(
-        (steps, batch, 2) if problem.norms is not None else (1,), dtype=torch.float32, device=parts.device
-    )
+    solution = allocate(problem, count_resets(problem))
+    parts, scales, *saved = solution.saved
+    parts = problem.parts if parts is None else parts.copy_(problem.parts)
+    if batch == 0:
+        return solution
+    hidden, *before = _shared_arguments(problem)
     inputs = (parts, problem.weight_hh, hidden)
-    results = (norms, keep, lengths, outputs, final, cosines, scales)
+    results = (*before, solution.outputs, solution.hidden, solution.cosines, scales)
     with torch.cuda.device_of(parts):
-        if problem.memory is None:
+        if solution.memory is None or problem.memory is None:
             programs = triton.cdiv(batch, BLOCK_BATCH)
             forward_without_memory[(programs,)](*inputs, *results, steps, batch, **_settings(problem))
-            return Solution(outputs, final, None, cosines, (parts, scales))
-        memory = problem.memory.to(torch.float32, copy=True)
-        memory_reads = torch.empty_like(outputs)
-        checkpoints = memory.new_empty((steps - 1) // CHECKPOINT_EVERY, *memory.shape)
-        saved = (memory_reads, checkpoints)
+            return solution
+        if problem.lengths is not None:
+            solution.outputs.zero_()  # the kernel does not write outputs beyond the end of a sequence
+        number_resets(problem, saved[1])
+        memory = solution.memory.copy_(problem.memory)
+        saved = _present(saved, hidden)
         forward_with_memory[(batch,)](*inputs, memory, *results, *saved, steps, batch, **_settings(problem))
-        return Solution(outputs, final, memory, cosines, (parts, scales, *saved))
+        return solution
+
+
+def _present(tensors: Sequence[Tensor | None], substitute: Tensor) -> list[Tensor]:
+    return [substitute if tensor is None else tensor for tensor in tensors]
 
 
 def backward(
@@ -171,27 +201,39 @@ def backward(
         grad_memory: (B, N, N), None for λ = 0.
 
     Returns:
-        See `gyral.ops.rum.sequence.Gradients`. All tensors are float32; `parts` reuses the memory of the saved parts.
+        See `gyral.ops.rum.problem.Gradients`. All tensors are float32; `parts` reuses the memory of the saved parts.
     """
     steps, batch = problem.parts.shape[:2]
     parts, scales, *saved = solution.saved
-    hidden, norms, keep, lengths = _shared_arguments(problem)
+    parts = problem.parts if parts is None else parts
+    hidden, norms, keep, lengths, starts = _shared_arguments(problem)
     programs = batch if problem.memory is not None else triton.cdiv(batch, BLOCK_BATCH)
     grad_outputs = grad_outputs.float().contiguous()
     grad_hidden = torch.empty_like(hidden).copy_(grad_hidden)
     grad_norms = None if problem.norms is None else norms.new_zeros(programs, *norms.shape)
     norms_argument = hidden if grad_norms is None else grad_norms
     inputs = (parts, problem.weight_hh, hidden)
-    before = (norms, keep, lengths, solution.outputs.contiguous(), scales)
+    before = (norms, keep, lengths, starts, solution.outputs.contiguous(), scales)
     with torch.cuda.device_of(parts):
-        if solution.memory is None:
+        if batch == 0:
+            pass
+        elif solution.memory is None:
             arguments = [*inputs, *before, grad_outputs, grad_hidden, norms_argument]
             backward_without_memory[(programs,)](*arguments, steps, batch, **_settings(problem))
         else:
             assert grad_memory is not None
             memory = solution.memory.clone()
             grad_memory = torch.empty_like(memory).copy_(grad_memory)
-            arguments = [*inputs, memory, *before, *saved, grad_outputs, grad_hidden, grad_memory, norms_argument]
+            arguments = [
+                *inputs,
+                memory,
+                *before,
+                *_present(saved, hidden),
+                grad_outputs,
+                grad_hidden,
+                grad_memory,
+                norms_argument,
+            ]
             backward_with_memory[(programs,)](*arguments, steps, batch, **_settings(problem))
     summed = None if grad_norms is None else grad_norms.sum(0)
     return Gradients(parts, parts.sum((0, 1)), grad_hidden, grad_memory, summed)

@@ -6,7 +6,6 @@ import triton.language as tl
 
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
-EPSILON = tl.constexpr(1e-5)  # of the layer normalizations
 
 
 @triton.jit
@@ -72,11 +71,14 @@ def activation_slope(x, activated, config: tl.constexpr):
 
 
 @triton.jit
-def normalize(x, columns, size: tl.constexpr):
-    """Return x (zero beyond `size`) with mean 0 and variance 1, and the reciprocal of its standard deviation."""
+def normalize(x, epsilon, columns, size: tl.constexpr):
+    """Return x (zero beyond `size`) with mean 0 and variance 1, and the reciprocal of its standard deviation.
+
+    `epsilon` is added to the variance.
+    """
     mean = tl.sum(x, axis=1, keep_dims=True) / size
     centred = tl.where((columns < size)[None, :], x - mean, 0.0)
-    scale = 1.0 / tl.sqrt_rn(dot(centred, centred) / size + EPSILON)
+    scale = 1.0 / tl.sqrt_rn(dot(centred, centred) / size + epsilon)
     return centred * scale, scale
 
 

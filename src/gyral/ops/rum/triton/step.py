@@ -27,6 +27,7 @@ class StepConfig(NamedTuple):
         gated: whether the cell has an update gate.
         normalized: whether the cell has layer normalization.
         time_normalized: whether the cell has time normalization (η).
+        has_starts: whether the state of some rows begins anew.
         zoneout: "none", "mask" or "probability".
         activation: name of the activation function.
     """
@@ -37,6 +38,7 @@ class StepConfig(NamedTuple):
     gated: bool
     normalized: bool
     time_normalized: bool
+    has_starts: bool
     zoneout: str
     activation: str
 
@@ -51,6 +53,7 @@ class StepArguments(NamedTuple):
         norms, grad_norms: pointers to (3, 2, N); `grad_norms` belongs to this program.
         keep_probability: the zoneout probability, used without a mask.
         eta: the norm of the hidden vector under time normalization.
+        epsilon: that of the layer normalizations.
         rows, columns: indices of the rows (K,) and of the hidden units.
         active: (K,), False for rows whose sequence has ended.
     """
@@ -62,9 +65,19 @@ class StepArguments(NamedTuple):
     grad_norms: Any
     keep_probability: Any
     eta: Any
+    epsilon: Any
     rows: Any
     columns: Any
     active: Any
+
+
+@triton.jit
+def load_starts(starts, rows, active, config: tl.constexpr):
+    """Return (K,): True in active rows whose state begins anew before the step; `starts` points to the (B,) of it."""
+    started = tl.zeros(active.shape, tl.int1)
+    if config.has_starts:
+        started = tl.load(starts + rows, mask=active, other=0) != 0
+    return started
 
 
 @triton.jit
@@ -75,14 +88,14 @@ def finish_parts(target, gate, step, config: tl.constexpr):
     valid = active & (columns < size)[None, :]
     at = step.parts + step.rows[:, None] * config.width + columns[None, :]
     if config.normalized:
-        target, scale = normalize(target, columns, size)
+        target, scale = normalize(target, step.epsilon, columns, size)
         tl.store(step.scales + 2 * step.rows[:, None], scale, mask=active)
     tl.store(at, target, mask=valid)
     if config.normalized:
         target = scale_and_shift(target, step.norms, 0, columns, size)
     if config.gated:
         if config.normalized:
-            gate, scale = normalize(gate, columns, size)
+            gate, scale = normalize(gate, step.epsilon, columns, size)
             tl.store(step.scales + 2 * step.rows[:, None] + 1, scale, mask=active)
             tl.store(at + size, gate, mask=valid)
             gate = sigmoid(scale_and_shift(gate, step.norms, 1, columns, size))
@@ -128,7 +141,7 @@ def load_zoneout(step, config: tl.constexpr):
 def new_hidden(candidate, gate, h, step, config: tl.constexpr):
     """Return h_t from ε̃_t + R_t h_{t−1}, the update gate and h_{t−1}."""
     if config.normalized:
-        candidate, _ = normalize(candidate, step.columns, config.size)
+        candidate, _ = normalize(candidate, step.epsilon, step.columns, config.size)
         candidate = scale_and_shift(candidate, step.norms, 2, step.columns, config.size)
     new = activate(candidate, config)
     if config.gated:
@@ -151,7 +164,7 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
     normal = candidate
     scale = tl.zeros([d.shape[0], 1], tl.float32)
     if config.normalized:
-        normal, scale = normalize(candidate, step.columns, size)
+        normal, scale = normalize(candidate, step.epsilon, step.columns, size)
         candidate = scale_and_shift(normal, step.norms, 2, step.columns, size)
     activated = activate(candidate, config)
 

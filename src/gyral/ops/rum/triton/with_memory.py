@@ -13,6 +13,7 @@ from gyral.ops.rum.triton.step import (
     StepArguments,
     finish_parts,
     load_parts,
+    load_starts,
     new_hidden,
     new_hidden_backward,
     target_backward,
@@ -28,22 +29,29 @@ def forward_with_memory(
     norms,
     keep,
     lengths,
+    starts,
     outputs,
     final,
     cosines,
     scales,
     memory_reads,
+    slots,
+    replaced,
     checkpoints,
     steps,
     batch,
     keep_probability,
     eta,
+    epsilon,
     config: tl.constexpr,
     checkpoint_every: tl.constexpr,
     block_size: tl.constexpr,
     block_tile: tl.constexpr,
 ):
-    """Run all steps: R_t overwrites R_0 in `memory`, and `memory_reads` (T, B, N) stores R_t h_{t−1}."""
+    """Run all steps: R_t overwrites R_0 in `memory`, and `memory_reads` (T, B, N) stores R_t h_{t−1}.
+
+    `replaced` stores R before each step at which it begins anew, at the index in `slots` (T, B).
+    """
     size: tl.constexpr = config.size
     width: tl.constexpr = config.width
     recurrent: tl.constexpr = config.recurrent
@@ -60,7 +68,21 @@ def forward_with_memory(
         step_offset = tl.cast(t, tl.int64) * batch
         parts_t, scales_t, keep_t = parts + step_offset * width, scales + step_offset * 2, keep + step_offset * size
         memory_reads_t = memory_reads + step_offset * size
-        step = StepArguments(parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, row, columns, row < batch)
+        step = StepArguments(
+            parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, epsilon, row, columns, row < batch
+        )
+        if config.has_starts:  # noqa: SIM102 (without starts nothing may be loaded)
+            if tl.load(starts + step_offset + sample) != 0:
+                h = tl.zeros([1, block_size], tl.float32)
+                slot = replaced + tl.load(slots + step_offset + sample) * (size * size)
+                for start in range(0, size, block_tile):
+                    out = start + tl.arange(0, block_tile)
+                    tile_at = out[:, None] * size + columns[None, :]
+                    valid = (out < size)[:, None] & inside
+                    tl.store(slot + tile_at, tl.load(memory + tile_at, mask=valid, other=0.0), mask=valid)
+                    identity = tl.where(out[:, None] == columns[None, :], 1.0, 0.0)
+                    tl.store(memory + tile_at, identity, mask=valid)
+                tl.debug_barrier()
         for start in range(0, recurrent, block_tile):
             out = start + tl.arange(0, block_tile)
             tile_at = weight + out[:, None] * size + columns[None, :]
@@ -116,9 +138,12 @@ def backward_with_memory(
     norms,
     keep,
     lengths,
+    starts,
     outputs,
     scales,
     memory_reads,
+    slots,
+    replaced,
     checkpoints,
     grad_outputs,
     grad_hidden,
@@ -128,6 +153,7 @@ def backward_with_memory(
     batch,
     keep_probability,
     eta,
+    epsilon,
     config: tl.constexpr,
     checkpoint_every: tl.constexpr,
     block_size: tl.constexpr,
@@ -164,12 +190,13 @@ def backward_with_memory(
         parts_t, scales_t, keep_t = parts + step_offset * width, scales + step_offset * 2, keep + step_offset * size
         memory_reads_t = memory_reads + step_offset * size
         step = StepArguments(
-            parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, row, columns, row < batch
+            parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, epsilon, row, columns, row < batch
         )
+        started = load_starts(starts + step_offset, row, row < batch, config)
         previous = hidden
         if t > 0:
             previous = outputs + (step_offset - batch) * size
-        h = tl.load(previous + here, mask=inside, other=0.0)
+        h = tl.load(previous + here, mask=inside & (started == 0)[:, None], other=0.0)
         saved_target, saved_gate, target, gate, embedded = load_parts(step, config)
         d = dh + tl.load(grad_outputs + step_offset * size + here, mask=inside, other=0.0)
         candidate = embedded + tl.load(memory_reads_t + here, mask=inside, other=0.0)
@@ -184,6 +211,11 @@ def backward_with_memory(
         source = memory
         if (t + 1) % checkpoint_every == 0 and t + 1 < length:
             source = checkpoints + (tl.cast((t + 1) // checkpoint_every, tl.int64) - 1) * batch * (size * size)
+        # or the memory that the identity has replaced before step t + 1; then the checkpoint is the identity
+        if config.has_starts:  # noqa: SIM102
+            if t + 1 < length:  # noqa: SIM102
+                if tl.load(starts + step_offset + batch + sample) != 0:
+                    source = replaced + tl.load(slots + step_offset + batch + sample) * (size * size)
         du = tl.zeros([1, block_size], tl.float32)
         dw = tl.zeros([1, block_size], tl.float32)
         dc11 = tl.zeros([1, 1], tl.float32)
@@ -214,7 +246,8 @@ def backward_with_memory(
             dc21 += tl.sum(tile_w * d_u, axis=0, keep_dims=True)
             dc22 += tl.sum(tile_w * d_w, axis=0, keep_dims=True)
             # ∂L/∂R_{t−1} = ∂L/∂R_t Rotationᵀ
-            tl.store(grad_memory + tile_at, d_tile + to_u * u + to_w * w, mask=valid)
+            d_tile = tl.where(started[:, None], 0.0, d_tile + to_u * u + to_w * w)
+            tl.store(grad_memory + tile_at, d_tile, mask=valid)
 
         dembedded, dtarget = rotation_backward(du, dw, dc11, dc12, dc21, dc22, rotation)
         dtarget = target_backward(dtarget, saved_target, step, config)
@@ -231,4 +264,5 @@ def backward_with_memory(
             tile = tl.load(tile_at, mask=(out < recurrent)[:, None] & inside, other=0.0).to(tl.float32)
             d_out = tl.load(parts_t + sample * width + out, mask=out < recurrent, other=0.0)[:, None]
             dh += tl.sum(tile * d_out, axis=0, keep_dims=True)
+        dh = tl.where(started[:, None], 0.0, dh)
     tl.store(grad_hidden + here, dh, mask=inside)

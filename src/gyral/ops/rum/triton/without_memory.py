@@ -9,6 +9,7 @@ from gyral.ops.rum.triton.step import (
     StepArguments,
     finish_parts,
     load_parts,
+    load_starts,
     new_hidden,
     new_hidden_backward,
     target_backward,
@@ -73,6 +74,7 @@ def forward_without_memory(
     norms,
     keep,
     lengths,
+    starts,
     outputs,
     final,
     cosines,
@@ -81,6 +83,7 @@ def forward_without_memory(
     batch,
     keep_probability,
     eta,
+    epsilon,
     config: tl.constexpr,
     precision: tl.constexpr,
     resident: tl.constexpr,
@@ -108,8 +111,12 @@ def forward_without_memory(
         scales_t, keep_t = scales + step_offset * 2, keep + step_offset * size
         if resident:
             active = t < length
-            step = StepArguments(parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, rows, columns, active)
+            step = StepArguments(
+                parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, epsilon, rows, columns, active
+            )
             valid = active[:, None] & inside
+            if config.has_starts:
+                h = tl.where(load_starts(starts + step_offset, rows, active, config)[:, None], 0.0, h)
             at = parts_t + rows[:, None] * width + columns[None, :]
             factor = h.to(weight.dtype.element_ty)
             target = tl.load(at, mask=valid, other=0.0)
@@ -127,6 +134,7 @@ def forward_without_memory(
             previous = hidden
             if t > 0:
                 previous = outputs + (step_offset - batch) * size
+            started = load_starts(starts + step_offset, rows, t < length, config)
             for start in range(0, recurrent, block_out):
                 out = start + tl.arange(0, block_out)
                 at = parts_t + rows[:, None] * width + out[None, :]
@@ -135,7 +143,8 @@ def forward_without_memory(
                 for begin in range(0, size, block_in):
                     unit = begin + tl.arange(0, block_in)
                     from_at = previous + rows[:, None] * size + unit[None, :]
-                    factor = tl.load(from_at, mask=(rows < batch)[:, None] & (unit < size)[None, :], other=0.0)
+                    read = ((rows < batch) & (started == 0))[:, None] & (unit < size)[None, :]
+                    factor = tl.load(from_at, mask=read, other=0.0)
                     across_at = weight + out[None, :] * size + unit[:, None]
                     across = tl.load(across_at, (unit < size)[:, None] & (out < recurrent)[None, :], 0.0)
                     total = tl.dot(factor.to(weight.dtype.element_ty), across, total, input_precision=precision)
@@ -146,8 +155,9 @@ def forward_without_memory(
                 ends = tl.load(lengths + group, mask=group < batch, other=0)
                 active = t < ends
                 step = StepArguments(
-                    parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, group, columns, active
+                    parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, epsilon, group, columns, active
                 )
+                started = load_starts(starts + step_offset, group, active, config)
                 valid = active[:, None] & inside
                 at = parts_t + group[:, None] * width + columns[None, :]
                 target = tl.load(at, mask=valid, other=0.0)
@@ -155,7 +165,7 @@ def forward_without_memory(
                 if config.gated:
                     gate = tl.load(at + size, mask=valid, other=0.0)
                 here = group[:, None] * size + columns[None, :]
-                old = tl.load(previous + here, mask=valid, other=0.0)
+                old = tl.load(previous + here, mask=valid & (started == 0)[:, None], other=0.0)
                 new = _forward_step(target, gate, old, cosines + step_offset, step, config)
                 tl.store(outputs_t + here, tl.where(valid, new, 0.0), mask=(group < batch)[:, None] & inside)
                 tl.store(final + here, new, mask=(t + 1 == ends)[:, None] & inside)
@@ -170,6 +180,7 @@ def backward_without_memory(
     norms,
     keep,
     lengths,
+    starts,
     outputs,
     scales,
     grad_outputs,
@@ -179,6 +190,7 @@ def backward_without_memory(
     batch,
     keep_probability,
     eta,
+    epsilon,
     config: tl.constexpr,
     precision: tl.constexpr,
     resident: tl.constexpr,
@@ -212,14 +224,15 @@ def backward_without_memory(
             group = first + offset + tl.arange(0, block_rows)
             active = t < tl.load(lengths + group, mask=group < batch, other=0)
             step = StepArguments(
-                parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, group, columns, active
+                parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, epsilon, group, columns, active
             )
+            started = load_starts(starts + step_offset, group, active, config)
             in_batch = (group < batch)[:, None] & inside
             valid = active[:, None] & inside
             here = group[:, None] * size + columns[None, :]
             grad_next = tl.load(grad_hidden + here, mask=in_batch, other=0.0)
             d = tl.where(valid, grad_next + tl.load(grad_outputs_t + here, mask=valid, other=0.0), 0.0)
-            old = tl.load(previous + here, mask=valid, other=0.0)
+            old = tl.load(previous + here, mask=valid & (started == 0)[:, None], other=0.0)
             dtarget, dgate, dembedded, dh = _backward_step(d, old, step, config)
             dtarget = tl.where(valid, dtarget, 0.0)
             dgate = tl.where(valid, dgate, 0.0)
@@ -233,9 +246,13 @@ def backward_without_memory(
                 dh = tl.dot(dtarget.to(weight.dtype.element_ty), target_weight, dh, input_precision=precision)
                 if config.gated:
                     dh = tl.dot(dgate.to(weight.dtype.element_ty), gate_weight, dh, input_precision=precision)
+            if config.has_starts:
+                dh = tl.where(started[:, None], 0.0, dh)
             tl.store(grad_hidden + here, dh, mask=in_batch)
         tl.debug_barrier()
         if not resident:
+            ends = tl.load(lengths + rows, mask=rows < batch, other=0)
+            started = load_starts(starts + step_offset, rows, t < ends, config)
             for start in range(0, size, block_out):
                 out = start + tl.arange(0, block_out)
                 at = grad_hidden + rows[:, None] * size + out[None, :]
@@ -248,5 +265,5 @@ def backward_without_memory(
                     along_at = weight + unit[:, None] * size + out[None, :]
                     along = tl.load(along_at, (unit < recurrent)[:, None] & (out < size)[None, :], 0.0)
                     total = tl.dot(factor.to(weight.dtype.element_ty), along, total, input_precision=precision)
-                tl.store(at, total, mask=in_batch)
+                tl.store(at, tl.where(started[:, None], 0.0, total), mask=in_batch)
             tl.debug_barrier()

@@ -1,0 +1,35 @@
+"""The conditions of a measurement."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def provenance() -> dict[str, Any]:
+    """Return the machine, the version of torch, the commit of this repository and the date."""
+    cpu_information = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", cpu_information.read_text()) if cpu_information.exists() else []
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def commit() -> str:
+    """Return the commit, with -dirty if the tree has changes; unknown outside a repository or without git."""
+    if not shutil.which("git"):
+        return "unknown"
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"

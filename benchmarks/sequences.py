@@ -1,0 +1,70 @@
+"""Which steps of a batch count: sequences of different lengths, and states that begin anew."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from gyral.cells.base import RecurrentCell
+from gyral.nn.recurrent import Recurrent
+
+KINDS = ("whole", "ragged", "resets")
+RESET_SHARE = 0.01  # of all steps
+
+
+class Sequences(NamedTuple):
+    """Arguments of a layer beside its inputs.
+
+    Attributes:
+        lengths: (B,), or None if all sequences have T steps.
+        starts: (T, B), True where a row's state begins anew, or None.
+    """
+
+    lengths: Tensor | None = None
+    starts: Tensor | None = None
+
+    def to(self, device: torch.device) -> "Sequences":
+        """Return the same on a device."""
+        return Sequences(*(None if tensor is None else tensor.to(device) for tensor in self))
+
+
+WHOLE = Sequences()
+
+
+def draw(kind: str, steps: int, batch: int) -> Sequences:
+    """Return lengths evenly spread over 1 … T for "ragged", starts at 1 % of the steps for "resets"."""
+    random = torch.Generator().manual_seed(0)
+    if kind == "ragged":
+        lengths = torch.linspace(1, steps, batch).round().long()
+        return Sequences(lengths=lengths[torch.randperm(batch, generator=random)])
+    if kind == "resets":
+        return Sequences(starts=torch.rand(steps, batch, generator=random) < RESET_SHARE)
+    return WHOLE
+
+
+def supports(module: nn.Module, kind: str) -> bool:
+    """Return whether a module supports such sequences: torch's layers have no resets, nor have some fused paths."""
+    if kind != "resets":
+        return True
+    if not isinstance(module, Recurrent):
+        return False
+    cell = module.cells[0]
+    assert isinstance(cell, RecurrentCell)
+    return module.requested_backend != "fused" or cell.fused_unsupported_reason(starts=True) is None
+
+
+def call(module: nn.Module, inputs: Tensor, state: object, sequences: Sequences) -> tuple[Tensor, object]:
+    """Return what a `Recurrent` or a layer of torch.nn returns for inputs (T, B, X).
+
+    For different lengths a layer of torch.nn gets a `PackedSequence`; packing and padding are part of the call.
+    """
+    if isinstance(module, Recurrent):
+        outputs, final = module(inputs, state, *sequences)
+    elif sequences.lengths is None:
+        outputs, final = module(inputs, state)
+    else:
+        packed = pack_padded_sequence(inputs, sequences.lengths.cpu(), enforce_sorted=False)
+        packed, final = module(packed, state)
+        outputs, _ = pad_packed_sequence(packed, total_length=len(inputs))
+    return outputs, final

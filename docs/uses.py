@@ -1,0 +1,113 @@
+"""The uses of `torch.nn.GRU` that every layer has, and the ones that a layer refuses.
+
+tests/nn/test_uses.py runs each use with each layer; MkDocs makes the table of docs/how-to/layers.md of the same names.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import gyral
+
+
+class Layer(NamedTuple):
+    """A layer of the table: its class in `gyral`, and its options."""
+
+    name: str
+    options: dict[str, Any]
+
+    def make(self, *sizes: int, **options: Any) -> Any:
+        """Return a layer with these sizes."""
+        return getattr(gyral, self.name)(*sizes, **self.options, **options)
+
+
+class Use(NamedTuple):
+    """A use of a layer: what it is called, and what its test proves."""
+
+    title: str
+    proof: str
+
+
+class Limit(NamedTuple):
+    """A use, or a part of it, that a layer refuses.
+
+    Attributes:
+        error: A regular expression for the message, one line, of the error or of the cause of torch's own error.
+        reason: The note below the table.
+        partly: Whether the layer refuses only a part of the use.
+    """
+
+    error: str
+    reason: str
+    partly: bool = False
+
+
+LAYERS = {
+    "RUM": Layer("RUM", {}),
+    "RUM(lambd=1)": Layer("RUM", {"lambd": 1.0}),
+    "GRU": Layer("GRU", {}),
+    "LSTM": Layer("LSTM", {}),
+    "RNN": Layer("RNN", {}),
+    "GORU": Layer("GORU", {}),
+    "EURNN": Layer("EURNN", {}),
+    "URNN": Layer("URNN", {}),
+    "FullURNN": Layer("FullURNN", {}),
+    "FastWeights": Layer("FastWeights", {}),
+    "WeiNet": Layer("WeiNet", {}),
+    "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
+    "FSRNN": Layer("FSRNN", {"fast": partial(gyral.LSTMCell, layer_norm=True), "slow": gyral.LSTMCell}),
+}
+
+USES = {
+    "packed": Use("packed sequences", "outputs, states and gradients are those of each sequence alone"),
+    "unbatched": Use("unbatched input", "a sequence (T, X) equals a batch of one"),
+    "states": Use("states between windows", "two windows equal the whole; detached, the gradient ends between them"),
+    "state_dict": Use("`state_dict`", "another layer gives the same outputs and gradients after a strict load"),
+    "deepcopy": Use("`copy.deepcopy`", "the copy computes the same, and the original does not follow its changes"),
+    "pickle": Use("`pickle`", "a layer that was used computes the same after a round trip"),
+    "dtype": Use("`.to(dtype)`", "float64 equals a layer that was made in float64; bfloat16 agrees to its precision"),
+    "autocast": Use("`torch.autocast`", "outputs and gradients agree with float32 to the precision of bfloat16"),
+    "compile": Use("`torch.compile`", "`fullgraph=True`: outputs, states and gradients equal the eager ones"),
+    "export": Use("`torch.export`", "the exported program gives the layer's outputs, states and gradients"),
+    "onnx": Use("ONNX", "onnxruntime agrees with the layer to 1e-5"),
+    "functional": Use("`torch.func.grad`", "equals the gradients of `backward`"),
+    "ddp": Use("DistributedDataParallel", "gradients are those of the whole batch"),
+    "checkpointing": Use("gradient checkpointing", "same outputs and gradients, with the same dropout masks"),
+    "hooks": Use("hooks", "forward and backward hooks of layer and cells see, and may replace, what passes"),
+}
+
+COMPLEX = ("EURNN", "URNN", "FullURNN")
+LIMITS = {
+    ("dtype", layer): Limit(
+        rf"^{layer}Cell is complex and supports the dtypes float32 and float64, not bfloat16$",
+        "Not bfloat16 and float16, for which PyTorch has no complex numbers.",
+        partly=True,
+    )
+    for layer in COMPLEX
+} | {
+    ("onnx", layer): Limit(
+        rf"^{layer}Cell is complex, and cannot be exported to ONNX$",
+        "ONNX has no complex arithmetic. `EURNN(…, is_complex=False)` can be exported.",
+    )
+    for layer in COMPLEX
+}
+
+
+def table() -> str:
+    """Return the table of uses and layers, with notes."""
+    notes: dict[str, int] = {}
+    head = f"| | {' | '.join(LAYERS)} |\n| --- |{' :-: |' * len(LAYERS)}\n"
+    rows = []
+    for use, (title, _) in USES.items():
+        entries = []
+        for layer in LAYERS:
+            limit = LIMITS.get((use, layer))
+            if limit is None:
+                entries.append("✓")
+                continue
+            number = notes.setdefault(limit.reason, len(notes) + 1)
+            entries.append(f"{'✓' if limit.partly else '–'} <sup>{number}</sup>")
+        rows.append(f"| {title} | {' | '.join(entries)} |")
+    proofs = "\n".join(f"* {title}: {proof}." for title, proof in USES.values())
+    below = "\n".join(f"{number}. {reason}" for reason, number in notes.items())
+    matrix = f'<div class="uses" markdown>\n\n{head}' + "\n".join(rows) + "\n\n</div>"
+    return "\n\n".join(part for part in (matrix, below, "What is compared:", proofs) if part)

@@ -1,0 +1,134 @@
+"""Checks of the arguments with which a recurrent network is called. Each error is one line."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from gyral.cells.base import State
+
+
+def is_traced() -> bool:
+    """Return whether a compiler or a transform of `torch.func` runs this code, so that it cannot read values."""
+    return torch.compiler.is_compiling() or transform_is_active()
+
+
+def transform_is_active() -> bool:
+    """Return whether this code runs within a transform of `torch.func`, such as `grad` or `vmap`."""
+    # private, because torch has no public function for it; `torch.autograd.Function.apply` calls the same one
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool = False) -> tuple[int, int]:
+    """Return (T, B) of inputs (T, B, X), or of a structure of tensors with these leading dimensions.
+
+    Raises:
+        ValueError: Inputs have another number of dimensions or columns, or no step.
+        TypeError: Inputs have another dtype than the parameters, outside autocast.
+    """
+    if isinstance(inputs, Tensor):
+        form = f"(B, T, {width})" if batch_first else f"(T, B, {width})"
+        if inputs.dim() != 3 or inputs.shape[2] != width:
+            raise ValueError(f"inputs have shape {tuple(inputs.shape)}, must have {form}")
+        check_dtype("inputs", inputs, dtype)
+    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    if not leaves or any(leaf.dim() < 2 for leaf in leaves):
+        raise ValueError("inputs must be tensors with time and batch dimensions")
+    if any(leaf.shape[:2] != leaves[0].shape[:2] for leaf in leaves[1:]):
+        raise ValueError("all inputs must have the same number of steps and rows")
+    time, batch = (1, 0) if batch_first else (0, 1)
+    steps, batch_size = leaves[0].shape[time], leaves[0].shape[batch]
+    if steps == 0:
+        raise ValueError("inputs must have at least one step")
+    return steps, batch_size
+
+
+def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    """Raise `TypeError` if a tensor has another dtype than the parameters, outside autocast."""
+    is_mixed = torch.is_autocast_enabled(tensor.device.type) and tensor.is_floating_point() and dtype.is_floating_point
+    if tensor.dtype != dtype and not is_mixed:
+        raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of the parameters, {dtype}")
+
+
+def check_lengths(
+    lengths: Tensor | Sequence[int] | None, steps: int, batch_size: int, device: torch.device
+) -> Tensor | None:
+    """Return lengths (B,) as int64 on a device, or None.
+
+    Raises:
+        ValueError: They are not B integers from 1 to T.
+    """
+    if lengths is None:
+        return None
+    error = ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
+    if not isinstance(lengths, Tensor):
+        if any(isinstance(length, bool) or not isinstance(length, int) for length in lengths):
+            raise error
+        lengths = torch.tensor(lengths, dtype=torch.int64)
+    is_integer = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
+    if lengths.shape != (batch_size,) or not is_integer:
+        raise error
+    if batch_size > 0 and not is_traced() and (lengths.min() < 1 or lengths.max() > steps):
+        raise error
+    return lengths.to(device, torch.int64)
+
+
+def check_starts(
+    starts: Tensor | None, steps: int, batch_size: int, device: torch.device, batch_first: bool = False
+) -> Tensor | None:
+    """Return starts as (T, B) on a device, or None.
+
+    Raises:
+        ValueError: It is not a bool tensor (T, B), or (B, T) with `batch_first`.
+    """
+    if starts is None:
+        return None
+    shape = (batch_size, steps) if batch_first else (steps, batch_size)
+    if not isinstance(starts, Tensor):
+        raise ValueError(f"starts is a {type(starts).__name__}, must be a bool tensor of shape {shape}")
+    if starts.shape != shape or starts.dtype != torch.bool:
+        raise ValueError(
+            f"starts is a {starts.dtype} tensor of shape {tuple(starts.shape)}, must be a bool tensor of shape {shape}"
+        )
+    return (starts.transpose(0, 1) if batch_first else starts).to(device)
+
+
+def check_state(state: Any, like: State, *leading: int) -> State:
+    """Return a state in the structure of `like`; its tensors may be in any nested tuples.
+
+    Args:
+        state: The state of one cell, or of several cells stacked.
+        like: The state of the cell for one row.
+        leading: Dimensions that the tensors have in place of the batch dimension of `like`.
+
+    Raises:
+        TypeError: A tensor has another dtype than the initial state, outside autocast.
+        ValueError: The state has another number of tensors, or they have other shapes.
+    """
+    expected, structure = tree_flatten(like)
+    leaves = tree_leaves(state)
+    shapes = [(*leading, *leaf.shape[1:]) for leaf in expected]
+    given = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
+    if given != shapes:
+        raise ValueError(f"state has tensors of shapes {_join(given)}, must have {_join(shapes)}")
+    for leaf, one in zip(leaves, expected, strict=True):
+        check_dtype("states", leaf, one.dtype)
+    return tree_unflatten(leaves, structure)
+
+
+def _join(shapes: list[Any]) -> str:
+    return ", ".join(map(str, shapes)) or "none"
+
+
+def zero_padding(inputs: Any, lengths: Tensor) -> Any:
+    """Return inputs (T, B, …) with zeros beyond the lengths, where NaN would reach the gradients of the parameters."""
+
+    def fill(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            return leaf
+        padding = torch.arange(leaf.shape[0], device=leaf.device).unsqueeze(1) >= lengths
+        return leaf.masked_fill(padding.view(*padding.shape, *[1] * (leaf.dim() - 2)), 0)
+
+    return tree_map(fill, inputs)

@@ -1,0 +1,189 @@
+"""The interface of the kernels of `gyral.ops.fast_slow`, and the products before and after them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gyral.ops import buffers, gated, rum
+
+MODULES = {"cpu": "gyral.ops.fast_slow.cpu"}
+
+SubCellProblem = gated.Problem | rum.Problem
+Maker = Callable[..., SubCellProblem]
+
+
+class SubCell(NamedTuple):
+    """A cell within the step of another cell. X input size, H width of the hidden vector, G width of the parts.
+
+    Attributes:
+        problem: Returns the problem of `gyral.ops.gated` or `gyral.ops.rum`, given parts (T, B, G), weight_hh, extra,
+            hidden, cell, lengths and starts.
+        weight_ih: (G, X).
+        bias: (G,) of the parts, or None.
+        weight_hh, extra: See the problem; for RUM `extra` is its norms.
+        cosines: The list to which each step appends the cosines (B,) of RUM's rotations, or None.
+    """
+
+    problem: Maker
+    weight_ih: Tensor
+    bias: Tensor | None
+    weight_hh: Tensor
+    extra: Tensor | None
+    cosines: list[Tensor] | None = None
+
+
+class Connections(NamedTuple):
+    """How the subcells of a step are connected; one entry per subcell, in the order in which they run.
+
+    Attributes:
+        sources: Index of the earlier subcell whose outputs a subcell reads, or -1 for none.
+        states: Index of the subcell's state; states are numbered in the order of their first subcells.
+        masks: Factors (T, B, X) of the outputs that a subcell reads from its source, or None.
+    """
+
+    sources: tuple[int, ...]
+    states: tuple[int, ...]
+    masks: tuple[Tensor | None, ...]
+
+    def predecessor(self, subcell: int) -> tuple[int, int]:
+        """Return the subcell that last updated the state of a subcell, and the number of steps ago: 0 or 1."""
+        sharing = [other for other, state in enumerate(self.states) if state == self.states[subcell]]
+        position = sharing.index(subcell)
+        return sharing[position - 1], int(position == 0)
+
+    def is_last(self, subcell: int) -> bool:
+        """Return whether a subcell is the last one in a step that updates its state."""
+        return self.states[subcell] not in self.states[subcell + 1 :]
+
+
+class Problem(NamedTuple):
+    """The arguments of a kernel.
+
+    Attributes:
+        subcells: The problem of each subcell. The parts of the first one are its projected inputs; `forward` writes
+            those of the others. As for a single cell, `forward` overwrites the parts with values for `backward`, which
+            overwrites them with their gradient.
+        weights_ih, biases: Input weights and bias of each subcell.
+        outputs: (T, B, H) of each subcell, written by `forward`.
+        cells: (T, B, C), the cell vectors of each subcell, written by `forward`; None without a cell vector.
+        connections: How the subcells are connected.
+    """
+
+    subcells: tuple[SubCellProblem, ...]
+    weights_ih: tuple[Tensor, ...]
+    biases: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    cells: tuple[Tensor | None, ...]
+    connections: Connections
+
+
+State = tuple[Tensor, Tensor | None]  # hidden vector (B, H), and cell vector (B, C) or None
+
+
+class Solution(NamedTuple):
+    """Each state after the last step of each sequence; scalars (T, B, …) of each RUM subcell, None for the others."""
+
+    final: tuple[State, ...]
+    scalars: tuple[Tensor | None, ...]
+
+
+class Gradients(NamedTuple):
+    """Gradients of the initial states, and of `extra` of each subcell. Those of the parts overwrite the parts."""
+
+    states: tuple[State, ...]
+    extra: tuple[Tensor | None, ...]
+
+
+class Constants(NamedTuple):
+    """The arguments of `run` that have no gradient; `makers` holds `SubCell.problem` of each subcell."""
+
+    connections: Connections
+    makers: tuple[Maker, ...]
+    lengths: Tensor | None
+    starts: Tensor | None
+
+
+class Tensors(NamedTuple):
+    """The arguments of `run` that have one; `weights` holds weight_ih, bias, weight_hh and extra of each subcell."""
+
+    inputs: Tensor
+    weights: list[tuple[Tensor, Tensor | None, Tensor, Tensor | None]]
+    states: list[State]
+
+    @classmethod
+    def of(cls, connections: Connections, tensors: Sequence[Any]) -> "Tensors":
+        count, inputs = len(connections.sources), tensors[0]
+        given: list[Any] = [None if tensor is None else tensor.contiguous() for tensor in tensors[1:]]
+        flat, leaves = given[: 4 * count], given[4 * count :]
+        weights = list(zip(*(flat[part::4] for part in range(4)), strict=True))
+        return cls(inputs, weights, list(zip(leaves[::2], leaves[1::2], strict=True)))
+
+
+def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tensor]:
+    """Project the inputs of all steps in one product; return the problem and the buffer that holds its parts."""
+    connections, makers, lengths, starts = constants
+    starts = None if starts is None else starts.contiguous()
+    steps, batch, _ = tensors.inputs.shape
+    # one buffer for all tensors that backward releases
+    widths = []
+    for state, (weight_ih, _, _, _) in zip(connections.states, tensors.weights, strict=True):
+        hidden, cell = tensors.states[state]
+        widths += [len(weight_ih), hidden.shape[1], 0 if cell is None else cell.shape[1]]
+    buffer = buffers.acquire(steps * batch * sum(widths), tensors.inputs)
+    pieces = buffer.split([steps * batch * width for width in widths])
+    shaped = [piece.view(steps, batch, width) for piece, width in zip(pieces, widths, strict=True)]
+    parts, outputs, cells = (shaped[first::3] for first in range(3))
+    outputs[-1] = torch.empty_like(outputs[-1])  # returned, therefore not in the buffer
+
+    weight_ih, bias, _, _ = tensors.weights[0]
+    rows, projected = tensors.inputs.flatten(0, 1), parts[0].flatten(0, 1)
+    if bias is None:
+        torch.mm(rows, weight_ih.T, out=projected)
+    else:
+        torch.addmm(bias, rows, weight_ih.T, out=projected)
+    problems = []
+    for index, (make, state) in enumerate(zip(makers, connections.states, strict=True)):
+        _, _, weight_hh, extra = tensors.weights[index]
+        hidden, cell = tensors.states[state]
+        own: dict[str, Any] = {"weight_hh": weight_hh, "extra": extra, "hidden": hidden, "cell": cell}
+        _, lag = connections.predecessor(index)
+        problems.append(make(parts=parts[index], lengths=lengths, starts=starts if lag else None, **own))
+    problem = Problem(
+        tuple(problems),
+        tuple(weights[0] for weights in tensors.weights),
+        tuple(weights[1] for weights in tensors.weights),
+        tuple(outputs),
+        tuple(
+            None if tensors.states[state][1] is None else c for state, c in zip(connections.states, cells, strict=True)
+        ),
+        connections,
+    )
+    return problem, buffer
+
+
+def weight_gradients(problem: Problem, index: int, inputs: Tensor) -> list[Tensor | None]:
+    """Return the gradients of weight_ih, bias and weight_hh of a subcell, given that of its parts."""
+    subcell, connections = problem.subcells[index], problem.connections
+    source, mask = connections.sources[index], connections.masks[index]
+    steps, batch, *_ = subcell.parts.shape
+    grad_parts = subcell.parts.view(steps, batch, len(problem.weights_ih[index]))
+    rows = grad_parts.flatten(0, 1)
+    if index == 0:
+        grad_weight_ih = rows.T @ inputs.flatten(0, 1)
+    elif source < 0:  # without inputs
+        grad_weight_ih = torch.zeros_like(problem.weights_ih[index])
+    else:
+        read = problem.outputs[source] if mask is None else problem.outputs[source] * mask
+        grad_weight_ih = rows.T @ read.flatten(0, 1)
+    predecessor, lag = connections.predecessor(index)
+    outputs = problem.outputs[predecessor]
+    drop = subcell.drop if isinstance(subcell, gated.Problem) else None
+    recurrent = grad_parts[..., : len(subcell.weight_hh)]
+    if lag:
+        grad_weight_hh = gated.weight_gradient(recurrent, subcell.hidden, outputs, drop, subcell.starts)
+    else:
+        read = outputs if drop is None else outputs * drop
+        grad_weight_hh = recurrent.flatten(0, 1).T @ read.flatten(0, 1)
+    return [grad_weight_ih, None if problem.biases[index] is None else rows.sum(0), grad_weight_hh]

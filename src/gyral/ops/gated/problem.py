@@ -1,0 +1,220 @@
+"""The interface of the kernels of `gyral.ops.gated`, and the products before and after them."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gyral.ops import buffers, kernels
+
+MODULES = {"cpu": "gyral.ops.gated.cpu"}
+
+# In the order of their numbers in gated.hpp.
+KINDS = (
+    "modrelu",  # h = modReLU(z; b), real: G = H = N
+    "complex_modrelu",  # the same for N complex numbers, real parts before imaginary parts: G = H = 2N
+    "goru",  # `gyral.cells.goru`: G = 3N, rows [W_r; W_g; U]
+    "on_lstm",  # `gyral.cells.on_lstm`: G = 2D + 4N, with a cell vector
+    "weinet",  # `gyral.cells.weinet`: G = 7N, W (4N, N); the cell vector (N²) is the memory
+    "lstm",  # `gyral.cells.lstm`: G = 4N, rows [i; f; g; o], with a cell vector
+    "normalized_lstm",  # the same with layer normalization
+    "gru",  # `gyral.cells.gru`: G = 3N, rows [r; z; n]
+    "rnn_tanh",  # `gyral.cells.rnn`: G = N
+    "rnn_relu",  # the same with another nonlinearity
+)
+# Kinds whose last N columns of the product are not simply added to those of P_t, and are kept for backward.
+KEEPS_PRODUCT = ("goru", "gru")
+
+
+class Problem(NamedTuple):
+    """The arguments of a kernel.
+
+    T steps, B batch size, H width of the hidden vector, C width of the cell vector, N units, G width of the parts.
+
+    Attributes:
+        kind: One of `KINDS`.
+        parts: (T, B, G), P_t. `forward` overwrites it with values for `backward`, which overwrites it with its
+            gradient.
+        weight_hh: W (R, H) with R ≤ G: the product is added to the first R columns of the parts.
+        extra: Further parameters or None: the biases of modReLU (N,); gain and bias of a normalization (2, N); for
+            normalized_lstm (10N,) the concatenation of gains (4N) and biases (4N) of the gates, gain (N) and bias (N)
+            of c; for gru the bias (N,) of the recurrent product in the candidate.
+        hidden, cell: (B, H) and (B, C) before the first step; `cell` is None without a cell vector.
+        keep: Zoneout of the hidden vector: a mask (T, B, H) in training, the probability in evaluation, or None.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        units: N.
+        chunk: Number of units that share an entry of a master gate, for on_lstm.
+        keep_cell: Zoneout of the cell vector (T, B, C), as `keep`, only for LSTMs.
+        drop: Recurrent dropout: factors (B, H) of the hidden vector in the product, or None.
+        starts: (T, B) bool: at True the state of the row before the step is `fresh` with a cell vector of zeros,
+            whatever it was. Or None.
+        fresh: (H,), or None for zeros.
+        epsilon: What layer normalization adds to the variance.
+    """
+
+    kind: str
+    parts: Tensor
+    weight_hh: Tensor
+    extra: Tensor | None
+    hidden: Tensor
+    cell: Tensor | None
+    keep: Tensor | float | None
+    lengths: Tensor | None
+    units: int
+    chunk: int
+    keep_cell: Tensor | float | None
+    drop: Tensor | None
+    starts: Tensor | None = None
+    fresh: Tensor | None = None
+    epsilon: float = 1e-5
+
+
+class Solution(NamedTuple):
+    """The return value of `forward`.
+
+    Attributes:
+        outputs: (T, B, H).
+        hidden, cell: (B, H) and (B, C) after the last step of each sequence; `cell` is None without a cell vector.
+        cells: (T, B, C), the cell vectors of all steps, for `backward`.
+        kept: (T, B, N), the part of the product that `KEEPS_PRODUCT` describes, for `backward`.
+    """
+
+    outputs: Tensor
+    hidden: Tensor
+    cell: Tensor | None
+    cells: Tensor | None
+    kept: Tensor | None
+
+
+class Gradients(NamedTuple):
+    """Gradients of P (T, B, G), the kept part of the product (T, B, N), the initial state, `extra` and `fresh`."""
+
+    parts: Tensor
+    kept: Tensor | None
+    hidden: Tensor
+    cell: Tensor | None
+    extra: Tensor | None
+    fresh: Tensor | None
+
+
+class Constants(NamedTuple):
+    """The arguments of a sequence that have no gradient; see `Problem`."""
+
+    kind: str
+    keep: Tensor | float | None
+    lengths: Tensor | None
+    units: int
+    chunk: int
+    keep_cell: Tensor | float | None
+    drop: Tensor | None
+    starts: Tensor | None
+    epsilon: float
+
+
+class Tensors(NamedTuple):
+    """The arguments of a sequence that have a gradient: inputs (T, B, X), W_ih (G, X), b (G,); see `Problem`."""
+
+    inputs: Tensor
+    weight_ih: Tensor
+    bias: Tensor | None
+    weight_hh: Tensor
+    extra: Tensor | None
+    hidden: Tensor
+    cell: Tensor | None
+    fresh: Tensor | None
+
+
+def make_problem(constants: Constants, tensors: Tensors, parts: Tensor | None = None) -> Problem:
+    """Return the problem; if `parts` is None, project the inputs of all steps in one product."""
+    if parts is None:
+        parts = project(tensors.inputs, tensors.weight_ih, tensors.bias)
+    given: Any = constants._asdict() | {
+        name: getattr(tensors, name) for name in ("weight_hh", "extra", "hidden", "cell", "fresh")
+    }
+    given = {name: t.contiguous() if isinstance(t, Tensor) else t for name, t in given.items()}
+    return Problem(parts=parts, **given)
+
+
+def project(inputs: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
+    """Return P (T, B, G) in a buffer of the pool."""
+    steps, batch, _ = inputs.shape
+    rows, width = inputs.flatten(0, 1), len(weight_ih)
+    parts = buffers.acquire(len(rows) * width, rows).view(len(rows), width)
+    if bias is None:
+        torch.mm(rows, weight_ih.T, out=parts)
+    else:
+        torch.addmm(bias, rows, weight_ih.T, out=parts)
+    return parts.view(steps, batch, width)
+
+
+def solve(problem: Problem) -> Solution:
+    """Run the kernels forward."""
+    solution: Solution = kernels.find(MODULES, problem.parts).forward(problem)
+    return solution
+
+
+def differentiate(
+    problem: Problem,
+    solution: Solution,
+    tensors: Tensors,
+    gradients: tuple[Tensor, Tensor, Tensor | None],
+    needs_inputs: bool,
+) -> list[Tensor | None]:
+    """Run the kernels backward; return the gradient of each of `tensors`.
+
+    Args:
+        problem, solution: `backward` of the kernels overwrites the parts and the kept part of the product.
+        tensors: The arguments of the sequence.
+        gradients: Those of the outputs, and of the final hidden and cell vectors.
+        needs_inputs: Whether to compute the gradient of the inputs; else it is None.
+    """
+    found = kernels.find(MODULES, problem.parts).backward(problem, solution, *gradients)
+    parts: Tensor = found.parts
+    rows = parts.flatten(0, 1)
+    # the gradient of the product is that of the parts, except for the part of it that was kept
+    reads = problem.hidden, solution.outputs, problem.drop, problem.starts, problem.fresh
+    added = len(problem.weight_hh) - (0 if found.kept is None else problem.units)
+    grad_weight_hh = weight_gradient(parts[..., :added], *reads)
+    if found.kept is not None:
+        grad_weight_hh = torch.cat((grad_weight_hh, weight_gradient(found.kept, *reads)))
+    return [
+        (rows @ tensors.weight_ih).view(tensors.inputs.shape) if needs_inputs else None,
+        rows.T @ tensors.inputs.flatten(0, 1),
+        None if tensors.bias is None else rows.sum(0),
+        grad_weight_hh,
+        found.extra,
+        found.hidden,
+        found.cell,
+        found.fresh,
+    ]
+
+
+def weight_gradient(
+    grad_products: Tensor,
+    hidden: Tensor,
+    outputs: Tensor,
+    drop: Tensor | None = None,
+    starts: Tensor | None = None,
+    fresh: Tensor | None = None,
+) -> Tensor:
+    """Return the gradient (R, H) of W.
+
+    Args:
+        grad_products: Gradients (T, B, R) of the products; overwritten during the call.
+        hidden, outputs: The hidden vectors (B, H) before the first step and (T, B, H) after each step.
+        drop, starts, fresh: See `Problem`.
+    """
+    if drop is not None:
+        hidden, outputs = hidden * drop, outputs * drop
+    if starts is not None:  # these few products read `fresh`
+        begins = starts.nonzero(as_tuple=True)
+        apart = grad_products[begins]
+        grad_products[begins] = 0.0
+    gradient = grad_products[0].T @ hidden
+    if len(grad_products) > 1:
+        gradient.addmm_(grad_products[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
+    if starts is not None:
+        grad_products[begins] = apart
+        if fresh is not None:
+            gradient.addmm_(apart.T, fresh.expand(len(apart), -1) if drop is None else fresh * drop[begins[1]])
+    return gradient

@@ -1,0 +1,415 @@
+"""Fifteen uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
+
+docs/uses.py names the uses, the layers and what they refuse, for these tests and for the table of the documentation.
+"""
+
+import copy
+import itertools
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.checkpoint import checkpoint
+
+from docs.uses import LAYERS, LIMITS, USES, table
+from gyral.core.errors import OptionError
+from gyral.nn.layers import Layer
+from tests.helpers.running import ROOT
+
+T, B, X, N = 3, 3, 3, 4
+F64 = torch.float64
+BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
+# A default run takes these layers for the uses that compile or export, which takes seconds a layer.
+SAMPLES: dict[str, tuple[str, ...]] = {"compile": ("RUM(lambd=1)",), "export": ("RUM(lambd=1)",), "onnx": ()}
+
+Make = Callable[..., Any]
+
+
+class Result(NamedTuple):
+    """Outputs, final state and gradients of a weighted sum of both."""
+
+    outputs: Tensor
+    state: Any
+    gradients: list[Tensor | None]
+
+
+def weighted_sum(tensors: Any) -> Tensor:
+    """Return a sum of all entries with different weights."""
+    return sum((leaf.cos() * leaf.exp()).sum() for leaf in map(torch.Tensor.double, tree_leaves(tensors)))
+
+
+def differentiated(outputs: Tensor, state: Any, of: list[Tensor]) -> Result:
+    gradients = torch.autograd.grad(weighted_sum((outputs, state)), of, allow_unused=True, retain_graph=True)
+    return Result(outputs, state, list(gradients))
+
+
+def run(layer: Any, inputs: Tensor, *arguments: Any, call: Callable[..., Any] | None = None, **options: Any) -> Result:
+    """Call a layer, or `call` in its place, and differentiate with respect to inputs and parameters."""
+    inputs = inputs.detach().requires_grad_()
+    outputs, state = (layer if call is None else call)(inputs, *arguments, **options)
+    return differentiated(outputs, state, [inputs, *layer.parameters()])
+
+
+def assert_same(one: Result, other: Result, **tolerance: float) -> None:
+    """Assert that outputs, states and gradients are close; without tolerances, to 1e-10."""
+    tolerance = tolerance or {"rtol": 1e-10, "atol": 1e-10}
+    torch.testing.assert_close(one.outputs, other.outputs, **tolerance)
+    assert isinstance(one.state, type(other.state))
+    torch.testing.assert_close(tree_leaves(one.state), tree_leaves(other.state), **tolerance)
+    assert any(gradient is not None and gradient.abs().max() > 0 for gradient in one.gradients)
+    for mine, theirs in zip(one.gradients, other.gradients, strict=True):
+        if mine is None or theirs is None:  # of a parameter that is not used
+            assert all(gradient is None or not gradient.any() for gradient in (mine, theirs))
+        else:
+            torch.testing.assert_close(mine, theirs, **tolerance)
+
+
+def sequence(*shape: int, **options: Any) -> Tensor:
+    return torch.randn(*(shape or (T, B, X)), dtype=options.pop("dtype", F64), **options)
+
+
+def row_of(state: Any, row: int) -> Any:
+    return tree_map(lambda leaf: leaf[:, row : row + 1], state)
+
+
+# ---------------------------------------------------------------- the uses
+
+
+def packed(make: Make) -> None:
+    layer = make(num_layers=2, bidirectional=True)
+    inputs, lengths = sequence().requires_grad_(), torch.tensor([2, T, 1])
+    result, state = layer(pack_padded_sequence(inputs, lengths, enforce_sorted=False))
+    assert isinstance(result, PackedSequence)
+    outputs, same_lengths = pad_packed_sequence(result)
+    assert torch.equal(lengths, same_lengths)
+    of = [inputs, *layer.parameters()]
+    together = differentiated(outputs, state, of)
+
+    alone = [layer(inputs[:length, row : row + 1]) for row, length in enumerate(lengths.tolist())]
+    padded = nn.utils.rnn.pad_sequence([outputs[:, 0] for outputs, _ in alone])
+    final = tree_map(lambda *leaves: torch.cat(leaves, dim=1), *(state for _, state in alone))
+    assert_same(together, differentiated(padded, final, of))
+
+
+def unbatched(make: Make) -> None:
+    layer = make(bidirectional=True)
+    inputs = sequence(T, X).requires_grad_()
+    of = [inputs, *layer.parameters()]
+    single = differentiated(*layer(inputs), of)
+    outputs, state = layer(inputs.unsqueeze(1))
+    assert_same(single, differentiated(outputs.squeeze(1), tree_map(lambda leaf: leaf.squeeze(1), state), of))
+    assert_same(differentiated(*layer(inputs, single.state), of), differentiated(*_squeezed(layer, inputs, state), of))
+
+
+def _squeezed(layer: Any, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+    outputs, final = layer(inputs.unsqueeze(1), state)
+    return outputs.squeeze(1), tree_map(lambda leaf: leaf.squeeze(1), final)
+
+
+def states(make: Make) -> None:
+    layer = make(num_layers=2)
+    inputs = sequence().requires_grad_()
+    of = [inputs, *layer.parameters()]
+    first, middle = layer(inputs[:1])
+    second, final = layer(inputs[1:], middle)
+    assert_same(differentiated(torch.cat((first, second)), final, of), differentiated(*layer(inputs), of))
+
+    detached = tree_map(Tensor.detach, middle)
+    ended = differentiated(*layer(inputs[1:], detached), of)
+    assert_same(ended, differentiated(second, final, of), rtol=0, atol=float("inf"))  # the values, and see below
+    torch.testing.assert_close(ended.outputs, second)
+    assert ended.gradients[0] is not None
+    assert not ended.gradients[0][0].any(), "the gradient does not reach the first window"
+    window = differentiated(*layer(inputs, None), of).gradients[0]
+    assert window is not None
+    assert window[0].any(), "without detaching it does"
+
+
+def state_dict(make: Make) -> None:
+    layer, other = make(bidirectional=True), make(bidirectional=True)
+    inputs = sequence()
+    other.load_state_dict(pickle.loads(pickle.dumps(layer.state_dict())), strict=True)
+    assert_same(run(layer, inputs), run(other, inputs), rtol=0, atol=0)
+
+
+def deepcopy(make: Make) -> None:
+    layer = make(num_layers=2)
+    inputs = sequence()
+    before = run(layer, inputs)
+    other = copy.deepcopy(layer)
+    assert_same(run(other, inputs), before, rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1)
+    assert_same(run(layer, inputs), before, rtol=0, atol=0)
+    assert not torch.equal(other(inputs)[0], before.outputs)
+
+
+def pickled(make: Make) -> None:
+    layer = make(num_layers=2)
+    inputs = sequence()
+    before = run(layer, inputs)
+    assert_same(run(pickle.loads(pickle.dumps(layer)), inputs), before, rtol=0, atol=0)
+
+
+def dtype(make: Make) -> None:
+    layer, wide = make(dtype=torch.float32), make()
+    wide.load_state_dict(layer.state_dict())
+    inputs = sequence()
+    expected = run(wide, inputs)
+    assert_same(run(layer.to(F64), inputs), expected, rtol=0, atol=0)
+    narrow = run(layer.to(torch.bfloat16), inputs.bfloat16())
+    assert {leaf.dtype for leaf in tree_leaves((narrow.outputs, narrow.state))} == {torch.bfloat16}
+    assert_agrees(narrow, expected)
+
+
+def autocast(make: Make) -> None:
+    layer = make(dtype=torch.float32)
+    inputs = sequence(dtype=torch.float32)
+    expected = run(layer, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = run(layer, inputs)
+    assert {leaf.dtype for leaf in tree_leaves(result.state)} == {torch.float32}
+    assert_agrees(result, expected)
+
+
+def assert_agrees(one: Result, other: Result) -> None:
+    """Assert that two results agree to the precision of bfloat16, the gradients relative to the largest one."""
+
+    def close(mine: Tensor, theirs: Tensor, scale: float) -> None:
+        assert mine.isfinite().all()
+        assert (mine.double() - theirs.double()).abs().max() <= 0.05 * max(scale, 1e-3)
+
+    leaves = zip(tree_leaves((one.outputs, one.state)), tree_leaves((other.outputs, other.state)), strict=True)
+    for mine, theirs in leaves:
+        close(mine, theirs, theirs.abs().max().item())
+    pairs = [pair for pair in zip(one.gradients, other.gradients, strict=True) if None not in pair]
+    largest = max(theirs.abs().max().item() for _, theirs in pairs)
+    for mine, theirs in pairs:
+        close(mine, theirs, largest)
+
+
+def compiled(make: Make, backend: str = "aot_eager") -> None:
+    layer = make()
+    inputs = sequence()
+    torch.compiler.reset()
+    assert_same(run(layer, inputs, call=torch.compile(layer, fullgraph=True, backend=backend)), run(layer, inputs))
+
+
+def export(make: Make) -> None:
+    layer = make()
+    program = torch.export.export(layer, (sequence(),)).module()
+    inputs = sequence()
+    for mine, theirs in zip(tree_leaves(program(inputs)), tree_leaves(layer(inputs)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    expected = run(layer, inputs).gradients[0]
+    inputs.requires_grad_()
+    gradient = torch.autograd.grad(weighted_sum(program(inputs)), inputs)[0]
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
+
+
+def onnx(make: Make) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    layer = make(dtype=torch.float32).eval()
+    program = torch.onnx.export(layer, (sequence(dtype=torch.float32),), dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    inputs = sequence(dtype=torch.float32)
+    results = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    for mine, theirs in zip(results, tree_leaves(layer(inputs)), strict=True):
+        np.testing.assert_allclose(mine, theirs.detach().numpy(), rtol=0, atol=1e-5)
+
+
+def functional(make: Make) -> None:
+    layer = make(num_layers=2)
+    inputs = sequence()
+    names = dict(layer.named_parameters())
+
+    def loss(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return weighted_sum(torch.func.functional_call(layer, parameters, (inputs,)))
+
+    of_parameters, of_inputs = torch.func.grad(loss, argnums=(0, 1))(names, inputs)
+    expected = run(layer, inputs)
+    gradients = [of_inputs, *(of_parameters[name] for name in names)]
+    assert_same(Result(expected.outputs, expected.state, gradients), expected)
+
+
+def ddp(make: Make) -> None:
+    layer = make(bidirectional=True)
+    inputs = sequence()
+    expected = run(layer, inputs)
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    outputs, state = DistributedDataParallel(layer)(inputs)
+    weighted_sum((outputs, state)).backward()
+    gradients = [expected.gradients[0], *(parameter.grad for parameter in layer.parameters())]
+    assert_same(Result(outputs, state, gradients), expected)
+
+
+def checkpointing(make: Make) -> None:
+    layer = make(num_layers=2, dropout=0.5)
+    inputs = sequence()
+    torch.manual_seed(1)
+    expected = run(layer, inputs)
+    torch.manual_seed(1)
+    saved = run(layer, inputs, call=lambda *arguments: checkpoint(layer, *arguments, use_reentrant=False))
+    assert_same(saved, expected)
+    torch.manual_seed(2)
+    assert not torch.equal(layer(inputs)[0], expected.outputs), "dropout is active"
+
+
+def hooks(make: Make) -> None:
+    layer = make(num_layers=2)
+    inputs = sequence()
+    expected = run(layer, inputs)
+    seen: dict[str, Any] = {}
+    handles = [
+        layer.register_forward_pre_hook(lambda module, given: seen.update(inputs=given[0])),
+        layer.register_forward_hook(lambda module, given, result: seen.update(result=result)),
+        layer.register_full_backward_hook(lambda module, of_inputs, of_outputs: seen.update(backward=of_outputs[0])),
+        layer.cells[0].register_forward_hook(lambda module, given, result: seen.update(cell=result[0])),
+    ]
+    result = run(layer, inputs)
+    assert_same(result, expected)
+    torch.testing.assert_close(seen["inputs"], inputs)
+    torch.testing.assert_close(seen["result"][0], expected.outputs)
+    below = tree_leaves(seen["cell"])
+    assert below[0].shape == (T, B, expected.outputs.shape[-1])
+    of_outputs = torch.autograd.grad(weighted_sum(leaf := expected.outputs.detach().requires_grad_()), leaf)[0]
+    torch.testing.assert_close(seen["backward"], of_outputs)
+    for handle in handles:
+        handle.remove()
+    handle = layer.cells[0].register_forward_hook(lambda module, given, result: (0 * result[0], result[1]))
+    assert not torch.equal(run(layer, inputs).outputs, expected.outputs), "a hook of a cell may replace its outputs"
+    handle.remove()
+    assert_same(run(layer, inputs), expected, rtol=0, atol=0)
+
+
+PROOFS: dict[str, Callable[[Make], None]] = {
+    "packed": packed,
+    "unbatched": unbatched,
+    "states": states,
+    "state_dict": state_dict,
+    "deepcopy": deepcopy,
+    "pickle": pickled,
+    "dtype": dtype,
+    "autocast": autocast,
+    "compile": compiled,
+    "export": export,
+    "onnx": onnx,
+    "functional": functional,
+    "ddp": ddp,
+    "checkpointing": checkpointing,
+    "hooks": hooks,
+}
+
+
+def maker(label: str, **always: Any) -> Make:
+    def make(**options: Any) -> Any:
+        return LAYERS[label].make(X, N, **{"dtype": F64, **always, **options})
+
+    return make
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(use, label, marks=[] if label in SAMPLES.get(use, LAYERS) else pytest.mark.slow)
+        for use, label in itertools.product(USES, LAYERS)
+    ]
+
+
+def one_line_messages(error: BaseException | None) -> Iterator[str]:
+    """Yield the message of an error, and those of its causes, that are one line."""
+    while error is not None:
+        if "\n" not in str(error):
+            yield str(error)
+        error = error.__cause__
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_group_afterwards() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("use", "label"), cases())
+def test_use(use: str, label: str) -> None:
+    limit = LIMITS.get((use, label))
+    if limit is None:
+        PROOFS[use](maker(label))
+        return
+    with pytest.raises(Exception) as raised:  # noqa: PT011  torch's own errors differ by the use
+        PROOFS[use](maker(label))
+    assert any(re.search(limit.error, message) for message in one_line_messages(raised.value)), raised.value
+
+
+@pytest.mark.parametrize("label", ["FastWeights", "FSRNN"])
+def test_compilers_get_the_loop_of_layers_without_operators(label: str) -> None:
+    with pytest.raises(OptionError, match=r"^backend=fused: torch.compile .*; allowed here: auto, reference, .*$"):
+        torch.export.export(maker(label, backend="fused")(), (sequence(),))
+
+
+def test_every_entry_of_the_table_has_a_test() -> None:
+    assert len(USES) == 15
+    assert list(PROOFS) == list(USES)
+    classes = [layer for layer in Layer.__subclasses__() if layer.__module__ == Layer.__module__]
+    assert {layer.name for layer in LAYERS.values()} == {layer.__name__ for layer in classes}
+    assert {use for use, _ in LIMITS} <= set(USES)
+    assert {label for _, label in LIMITS} <= set(LAYERS)
+    rows = [line for line in table().splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(USES)
+    assert all(row.count("|") == len(LAYERS) + 2 for row in rows)
+    assert "{{ uses }}" in (ROOT / "docs" / "how-to" / "layers.md").read_text()
+
+
+# ---------------------------------------------------------------- two processes
+
+
+def _half_a_batch(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    gradients = {}
+    for label in LAYERS:
+        torch.manual_seed(0)
+        layer = maker(label)()
+        model = DistributedDataParallel(layer)
+        inputs = sequence(T, 4, X)[:, 2 * rank : 2 * rank + 2]
+        weighted_sum(model(inputs)).backward()
+        gradients[label] = [parameter.grad for parameter in layer.parameters()]
+    torch.save(gradients, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_half_a_batch, (tmp_path,), nprocs=2)
+    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    for label in LAYERS:
+        torch.manual_seed(0)
+        layer = maker(label)()
+        expected = run(layer, sequence(T, 4, X)).gradients[1:]
+        for gradients in found:
+            for mine, theirs in zip(gradients[label], expected, strict=True):
+                torch.testing.assert_close(2 * mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_real_eurnn_has_an_onnx_form() -> None:
+    onnx(maker("EURNN", is_complex=False))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # inductor's own
+@pytest.mark.parametrize("label", ["RUM", "RUM(lambd=1)", "GORU", "LSTM", "GRU", "ONLSTM"])
+def test_inductor_gives_the_same(label: str) -> None:
+    compiled(maker(label), backend="inductor")

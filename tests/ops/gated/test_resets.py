@@ -1,0 +1,259 @@
+"""Steps at which a row begins anew, empty batches, and the twin of the kernels in plain torch."""
+
+import functools
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gyral.cells.full_urnn import FullURNNCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.urnn import URNNCell
+from gyral.cells.weinet import WeiNetCell
+from gyral.nn.recurrent import Recurrent
+from gyral.ops import gated
+from gyral.ops.gated import operators, reference
+from gyral.ops.gated.problem import Constants, Tensors
+from tests.ops.gated.test_gated import Case, error, every_kind
+
+FEW, MANY = 4, 300
+
+
+def check_equal(case: Case) -> dict[str, Tensor]:
+    """Compare the kernels with the loop over the step, in values and gradients; return those of the loop."""
+    truth, fused = (case.results(backend, torch.float64) for backend in ("reference", "fused"))
+    assert fused.keys() == truth.keys()
+    for name, tensor in truth.items():
+        assert error(fused[name], tensor) < 1e-9, f"{name} of {case}"
+    return truth
+
+
+@every_kind
+def test_random_resets(kind: str) -> None:
+    for seed in range(FEW):
+        check_equal(Case(kind, seed, resets=[0.0, 0.1, 0.5, 1.0][seed % 4]))
+
+
+@pytest.mark.slow
+@every_kind
+def test_hundreds_of_random_resets(kind: str) -> None:
+    for seed in range(FEW, FEW + MANY):
+        check_equal(Case(kind, seed, resets=[0.01, 0.1, 0.5, 1.0][seed % 4]))
+
+
+@every_kind
+def test_a_reset_at_the_first_step_ignores_the_state(kind: str) -> None:
+    case = Case(kind, 3, steps=4, batch=9, hidden=5, ragged=False, resets=0.0)
+    assert case.starts is not None
+    case.starts[0, :5] = True
+    for name, gradient in check_equal(case).items():
+        if name.startswith("gradient of initial"):
+            assert (gradient[:5] == 0).all()
+            assert (gradient[5:] != 0).any()
+
+
+@every_kind
+def test_resets_beyond_the_lengths_change_nothing(kind: str) -> None:
+    case = Case(kind, 4, steps=6, batch=11, hidden=7, ragged=True, resets=0.3)
+    assert case.starts is not None
+    assert case.lengths is not None
+    beyond = torch.arange(6)[:, None] >= case.lengths
+    found = []
+    for value in (True, False):
+        case.starts[beyond] = value
+        found.append(check_equal(case))
+    for name, tensor in found[0].items():
+        assert torch.equal(tensor, found[1][name])
+
+
+@pytest.mark.parametrize("cell_class", [URNNCell, FullURNNCell])
+@pytest.mark.parametrize("resets", [0.0, 0.3, 1.0])
+def test_a_learned_initial_state_gets_the_gradient_of_the_resets(cell_class: Any, resets: float) -> None:
+    torch.manual_seed(1)
+    cell = cell_class(3, 5, learned_initial_state=True, zoneout=0.2).double()
+    inputs, starts = torch.randn(6, 11, 3).double(), torch.rand(6, 11) < resets
+    found = []
+    for backend in ("reference", "fused"):
+        torch.manual_seed(2)
+        outputs, _ = Recurrent(lambda _: cell, 3, backend=backend)(inputs, None, torch.arange(11) % 6 + 1, starts)
+        found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), list(cell.parameters()))])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_kind
+def test_an_empty_batch(kind: str) -> None:
+    for ragged in (False, True):
+        case = Case(kind, 1, steps=3, batch=0, ragged=ragged, resets=0.5)
+        for name, tensor in check_equal(case).items():
+            assert tensor.sum() == 0, name
+
+
+def test_an_empty_batch_on_the_layer_of_torch() -> None:
+    model = Recurrent(lambda width: LSTMCell(width, 4), 3, backend="fused")
+    outputs, _ = model(torch.randn(5, 0, 3))
+    assert outputs.shape == (5, 0, 4)
+    outputs.sum().backward()
+    assert all((parameter.grad == 0).all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("cell_class", [functools.partial(LSTMCell, layer_norm=True), WeiNetCell])
+def test_the_epsilon_of_layer_normalization(cell_class: Any) -> None:
+    torch.manual_seed(1)
+    inputs, found = torch.randn(5, 4, 3).double(), []
+    for epsilon in (1e-5, 0.1):
+        torch.manual_seed(1)
+        cell = cell_class(3, 6, layer_norm_eps=epsilon).double()
+        results = []
+        for backend in ("reference", "fused"):
+            outputs, _ = Recurrent(lambda _, cell=cell: cell, 3, backend=backend)(inputs)
+            results.append([outputs, *torch.autograd.grad(outputs.sin().sum(), list(cell.parameters()))])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        found.append(results[1][0])
+    assert not torch.allclose(*found)
+
+
+# ---------------------------------------------------------------- the twin in plain torch
+
+
+def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[Constants, Tensors]:
+    """Draw the arguments of a sequence, with every option that the kernels have."""
+    pick, generator = random.Random(f"{kind} {seed}"), torch.Generator().manual_seed(seed)
+    draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
+
+    def mask(*shape: int) -> Tensor:
+        return (torch.rand(shape, generator=generator) < 0.3).double()
+
+    drawn = {"steps": pick.choice([1, 2, 5]), "batch": pick.choice([0, 1, 7, 9]), "units": pick.choice([2, 3, 8, 17])}
+    steps, batch, units = (drawn | sizes).values()
+    chunk = pick.randint(1, units - 1) if kind == "on_lstm" else 1
+    hidden = {"complex_modrelu": 2 * units}.get(kind, units)
+    has_cell = kind in ("weinet", "on_lstm", "lstm", "normalized_lstm")
+    cell = {"weinet": units * units}.get(kind, units) if has_cell else None
+    gates = {"modrelu": 1, "complex_modrelu": 2, "goru": 3, "gru": 3, "weinet": 7, "rnn_tanh": 1, "rnn_relu": 1}
+    width = gates.get(kind, 4) * units + (2 * -(-units // chunk) if kind == "on_lstm" else 0)
+    extra = {
+        "gru": draw(units) if pick.random() < 0.5 else None,
+        "weinet": draw(2, units) if pick.random() < 0.5 else None,
+        "normalized_lstm": draw(10 * units),
+    } | dict.fromkeys(("modrelu", "complex_modrelu", "goru"), draw(units))
+    zoneout = (None, 0.3, mask(steps, batch, hidden))
+    tensors = Tensors(
+        inputs=draw(steps, batch, 2),
+        weight_ih=draw(width, 2),
+        bias=draw(width) if pick.random() < 0.7 else None,
+        weight_hh=draw(4 * units if kind == "weinet" else width, hidden) / hidden,
+        extra=extra.get(kind),
+        hidden=draw(batch, hidden),
+        cell=None if cell is None else draw(batch, cell),
+        fresh=draw(hidden) if pick.random() < 0.7 else None,
+    )
+    constants = Constants(
+        kind=kind,
+        keep=pick.choice(zoneout),
+        lengths=torch.randint(1, steps + 1, (batch,), generator=generator) if pick.random() < 0.5 else None,
+        units=units,
+        chunk=chunk,
+        keep_cell=pick.choice(zoneout) if "lstm" in kind and kind != "on_lstm" else None,
+        drop=pick.choice((None, mask(batch, hidden))),
+        starts=torch.rand(steps, batch, generator=generator) < pick.choice([0.0, 0.2, 1.0]),
+        epsilon=pick.choice([1e-5, 1e-2]),
+    )
+    return constants, tensors
+
+
+def run_kernels(constants: Constants, *given: Any) -> list[Tensor]:
+    options = constants._asdict()
+    outputs = gated.run(options.pop("kind"), *given[:7], fresh=given[7], **options)
+    return [tensor for tensor in outputs if tensor is not None]
+
+
+def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> tuple[Tensor, ...]:
+    total = sum(value.sin().sum() for value in values)
+    return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True, **options)
+
+
+@every_kind
+def test_the_kernels_equal_the_twin(kind: str) -> None:
+    for seed in range(FEW):
+        constants, given = arguments_of(kind, seed)
+        found = []
+        for function in (run_kernels, reference.run):
+            tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
+            values = [value for value in function(constants, *tensors) if value is not None]
+            found.append([*values, *derivatives(values, [tensor for tensor in tensors if tensor is not None])])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_kind
+def test_second_derivatives(kind: str) -> None:
+    constants, given = arguments_of(kind, 1, steps=3, batch=2, units=3)
+    tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
+
+    def function(*leaves: Tensor) -> tuple[Tensor, ...]:
+        given = iter(leaves)
+        return tuple(run_kernels(constants, *(None if tensor is None else next(given) for tensor in tensors)))
+
+    assert torch.autograd.gradgradcheck(function, [tensor for tensor in tensors if tensor is not None], fast_mode=True)
+
+
+def test_tensors_that_depend_on_each_other_have_second_derivatives() -> None:
+    """The arguments of a sequence may be functions of each other, or the same tensor."""
+    constants, given = arguments_of("rnn_tanh", 1, steps=3, batch=2, units=3)
+    weight = given.weight_hh.requires_grad_()
+    found = []
+    for function in (run_kernels, reference.run):
+        tensors = given._replace(weight_hh=weight.sin(), weight_ih=weight.sin()[:, :2], hidden=weight[:2])
+        values = [value for value in function(constants, *tensors) if value is not None]
+        (gradient,) = derivatives(values, [weight], create_graph=True)
+        found.append([gradient, *derivatives([gradient], [weight])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+# ---------------------------------------------------------------- operators for compilers
+
+
+@pytest.mark.slow
+@every_kind
+def test_the_operators_are_registered_correctly(kind: str) -> None:
+    for seed in (1, 2, 4):
+        constants, given = arguments_of(kind, seed)
+        tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
+        torch.library.opcheck(operators.gated, (*tensors, *operators._flatten(constants)))
+
+
+@every_kind
+def test_the_operators_return_what_eager_mode_returns(kind: str) -> None:
+    constants, given = arguments_of(kind, 5, steps=3, batch=9, units=4)
+    found = []
+    for function in (run_kernels, lambda constants, *tensors: operators.run(constants, Tensors(*tensors))):
+        tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
+        values = [value for value in function(constants, *tensors) if value is not None]
+        leaves = [tensor for tensor in tensors if tensor is not None]
+        first = derivatives(values, leaves, create_graph=True)
+        found.append([*values, *first, *derivatives(list(first), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@every_kind
+def test_compiled_and_exported_cells_give_what_eager_mode_gives(kind: str) -> None:
+    torch._dynamo.reset()
+    case = Case(kind, 8, steps=5, batch=9, hidden=6, ragged=True, resets=0.2, training=False)
+    model = Recurrent(lambda _: case.cell, 1, backend="fused").eval()
+    given = (case.inputs.requires_grad_(), (case.state,), case.lengths, case.starts)
+    found = []
+    for function in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        outputs, (final,) = function(*given)
+        values = [outputs, *final]
+        found.append([*values, *derivatives(values, [case.inputs, *case.cell.parameters()])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    exported = torch.export.export(model, given).module()
+    torch.testing.assert_close(exported(*given)[0], found[0][0], rtol=1e-12, atol=1e-12)
