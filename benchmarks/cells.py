@@ -318,7 +318,7 @@ def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) 
         values = ("–" if row[key] is None else format(row[key], form) for key, form in columns.values())
         table.add_row(row["model"], row["backend"], *values)
     console = Console(highlight=False)
-    console.width = max(console.width, 170)  # rich assumes 80 columns for a pipe, which would truncate figures
+    console.width = max(console.width, 200)  # rich assumes 80 columns for a pipe, which would truncate figures
     console.print(
         "batch {batch}, {steps} time steps, input {input}, hidden {hidden}: {repeat} rounds".format(**rows[0])
     )

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from benchmarks.provenance import ROOT
 PATHS = ("tests/gpu", "tests/nn/test_cuda_graph.py", "tests/ops/rum/test_rum_triton.py")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short")
 MAX_PROCESSES = 12
+GRACE = 10  # seconds for the report of an interrupted process
 
 
 def run(device: str, seconds: float, paths: tuple[str, ...] = PATHS) -> dict[str, Any]:
@@ -44,20 +46,30 @@ def run(device: str, seconds: float, paths: tuple[str, ...] = PATHS) -> dict[str
         tests = [line for line in logs[0].read_text().splitlines() if "::" in line]
         processes = min(MAX_PROCESSES, os.cpu_count() or 1, len(tests))
         running = [begin(*tests[index::processes]) for index in range(processes)]
-        for process in running:
-            try:
-                process.wait(max(0.0, start + seconds - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                found["finished"] = False
+        finished = [end(process, start + seconds) for process in running]
+        found["finished"] = all(finished)
         if collection.returncode != 0 or not tests:
             found["failures"].append(f"collection: {last_line(logs[0])}")
-        for process, log in zip(running, logs[1:], strict=True):
+        for process, has_finished, log in zip(running, finished, logs[1:], strict=True):
             count(log.read_text(), found)
-            if process.returncode > 1:  # pytest itself failed
+            if has_finished and process.returncode not in (0, 1):  # pytest itself failed, or died of a signal
                 found["failures"].append(last_line(log))
     return found | {"seconds": round(time.monotonic() - start, 1)}
+
+
+def end(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait for a process; at the deadline interrupt it, so that pytest reports what has run, and return False."""
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+        return True
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return False
 
 
 def last_line(log: Path) -> str:

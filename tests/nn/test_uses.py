@@ -7,6 +7,7 @@ import copy
 import itertools
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -218,12 +219,17 @@ def export(make: Make) -> None:
     torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
 
 
-def onnx(make: Make) -> None:
+def onnx(make: Make, any_size: bool = False) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
+    torch.compiler.reset()  # it would keep the sizes of an earlier export
     layer = make(dtype=torch.float32).eval()
-    program = torch.onnx.export(layer, (sequence(dtype=torch.float32),), dynamo=True, verbose=False)
+    example = sequence(dtype=torch.float32)
+    shapes = ({0: "steps", 1: "rows"},) if any_size else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of the code that it traces
+        program = torch.onnx.export(layer, (example,), dynamic_shapes=shapes, dynamo=True, verbose=False)
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
-    inputs = sequence(dtype=torch.float32)
+    inputs = sequence(T + 2 * any_size, B + any_size, X, dtype=torch.float32)
     results = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
     for mine, theirs in zip(results, tree_leaves(layer(inputs)), strict=True):
         np.testing.assert_allclose(mine, theirs.detach().numpy(), rtol=0, atol=1e-5)
@@ -401,6 +407,12 @@ def test_two_processes_have_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
         for gradients in found:
             for mine, theirs in zip(gradients[label], expected, strict=True):
                 torch.testing.assert_close(2 * mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["RUM", "GRU", "LSTM", "RNN", "FastWeights", "WeiNet"])
+def test_onnx_with_any_number_of_steps_and_rows(label: str) -> None:
+    onnx(maker(label), any_size=True)
 
 
 @pytest.mark.slow

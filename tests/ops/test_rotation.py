@@ -368,7 +368,8 @@ def test_power_gradients(size: int, exponent: float) -> None:
         assert gradcheck(lambda m: rotation.power(m, exponent), (leaf,), eps=1e-6, atol=1e-7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("exponent", [0.5, pytest.param(-0.7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.5, -0.7])
 def test_power_second_derivatives(exponent: float) -> None:
     size = 3
     one_plane = rotation.matrix(*torch.randn(2, size, dtype=torch.float64))

@@ -176,7 +176,8 @@ class TorchLayerCell(RecurrentCell):
         prefers_layer = (self.layer_is_faster and lengths is None) or self.kernel_unsupported_reason() is not None
         if prefers_layer and self.layer_unsupported_reason(starts=starts is not None) is None:
             outputs, final = self.layer(inputs, state, lengths)
-            return outputs, type(state)(*final)
+            # under autocast the layer returns its dtype, the kernels and the reference return that of the state
+            return outputs.to(state[0].dtype), type(state)(*final)
         options = self.kernel_options(self.sequence_constants(*inputs.shape[:2]))
         kind = options.pop("kind")
         outputs, *leaves = gated.run(

@@ -44,11 +44,11 @@ def scan(
     Returns:
         outputs (T, B, …) and the state after the last step.
     """
-    in_onnx = is_exporting_to_onnx()
-    if in_onnx:  # ONNX has no gradients, and tracing the operator warns of tensors that are not leaves of a graph
-        sequence, state, initial = tree_map_only(Tensor, Tensor.detach, (sequence, state, initial))
     leaves, structure = tree_flatten(sequence, is_leaf=is_shared)
     steps = next(leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor))
+    as_operator = not isinstance(steps, int) and is_exporting_to_onnx()  # the number of steps is a symbol
+    if as_operator:  # ONNX has no gradients, and tracing the operator warns of tensors that are not leaves of a graph
+        leaves, state, initial = tree_map_only(Tensor, Tensor.detach, (leaves, state, initial))
 
     def masked_step(time: Any, parts: Sequence[Any], reset: Tensor | None, state: Any) -> tuple[Tensor, Any]:
         before = state if reset is None else tree_map(partial(_choose, reset), initial, state)
@@ -59,7 +59,7 @@ def scan(
             output = _choose(active, output, torch.zeros_like(output))
         return output, new
 
-    if in_onnx:
+    if as_operator:
         return _scan_in_onnx(masked_step, leaves, state, starts)
     # unbind once: with x[t] in the loop, the backward of each step would fill a full-size tensor
     unbound = [leaf.unbind(0) if isinstance(leaf, Tensor) else (leaf,) * steps for leaf in leaves]
@@ -100,7 +100,9 @@ def _scan_in_onnx(
         # the results of the operator must be tensors of their own
         return [leaf.clone() for leaf in tree_leaves(new)], output.clone()
 
-    final, outputs = scan_operator(combine, states, [time, *tensors, *([] if starts is None else [starts])])
+    # a fixed batch size that differs from that of an earlier export would become a symbol, and fail
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=not isinstance(states[0].shape[0], int)):
+        final, outputs = scan_operator(combine, states, [time, *tensors, *([] if starts is None else [starts])])
     return outputs, tree_unflatten(final, structure)
 
 

@@ -117,7 +117,7 @@ def rotations(pairing: Pairing, theta: Tensor, phi: Tensor | None = None) -> Rot
 
 def rotate(vectors: Tensor, layers: Rotations) -> Tensor:
     """Return F_L ⋯ F_1 x for vectors (…, N) in O(L N) operations."""
-    for own, other, partner in zip(*layers, strict=True):
+    for own, other, partner in zip(*(leaf.unbind(0) for leaf in layers), strict=True):
         vectors = torch.addcmul(own * vectors, other, permute(vectors, partner))
     return vectors
 

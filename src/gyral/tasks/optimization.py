@@ -73,9 +73,9 @@ class Optimization:
 def _check_epsilon(optimizer: Optimizer) -> None:
     """Raise `OptionError` if ε is zero in the parameters' dtype: parameters without a gradient would become NaN."""
     for group in optimizer.param_groups:
-        epsilon = group.get("eps", 0.0)
+        epsilon = group.get("eps")
         for dtype in {parameter.dtype for parameter in group["params"]}:
-            if epsilon > 0 and torch.tensor(epsilon, dtype=dtype) == 0:
+            if isinstance(epsilon, float) and torch.tensor(epsilon, dtype=dtype) == 0 < epsilon:
                 smallest, name = torch.finfo(dtype).smallest_normal, str(dtype).removeprefix("torch.")
                 reason = f"is zero in {name} (trainer.precision); must be ≥ {smallest:.0e}, such as 1e-4"
                 raise OptionError("optimizer.eps", epsilon, reason)

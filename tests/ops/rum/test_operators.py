@@ -76,15 +76,9 @@ def make(lambd: float) -> tuple[Recurrent, Tensor, Tensor, Tensor]:
     return network, inputs, torch.tensor([4, 1, 2]), torch.rand(STEPS, BATCH) < 0.4
 
 
-@pytest.mark.parametrize(
-    ("backend", "lambd"),
-    [
-        ("aot_eager", 1.0),
-        pytest.param("aot_eager", 0.0, marks=pytest.mark.slow),
-        pytest.param("inductor", 0.0, marks=pytest.mark.slow),
-        pytest.param("inductor", 1.0, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_compiled_equals_eager(backend: str, lambd: float) -> None:
     network, *given = make(lambd)
