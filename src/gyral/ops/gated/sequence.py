@@ -8,7 +8,7 @@ derivatives.
 import torch
 from torch import Tensor
 
-from gyral.ops import autograd, buffers, kernels, ragged
+from gyral.ops import autograd, buffers, kernels
 from gyral.ops.gated import operators, reference
 from gyral.ops.gated.problem import MODULES, Constants, Solution, Tensors, differentiate, make_problem, solve
 
@@ -59,27 +59,11 @@ def run(
     kernels.check_dtypes(dtype, inputs, hidden, cell)
     constants = Constants(kind, keep, lengths, units, chunk, keep_cell, drop, starts, epsilon)
     tensors = Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh)
-    order = ragged.longest_first(lengths)
-    if order is not None:
-        constants, tensors = _sort(order, constants, tensors)
     with torch.autocast(device, enabled=False):
         if torch.compiler.is_compiling():
-            results = operators.run(constants, tensors)
-        else:
-            needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-            results = _Run.apply(constants, needs_gradient, *tensors)
-    if order is None:
-        return results
-    outputs, final_hidden, final_cell = results
-    return order.restore(outputs, 1), order.restore(final_hidden, 0), order.restore(final_cell, 0)
-
-
-def _sort(order: ragged.Order, constants: Constants, tensors: Tensors) -> tuple[Constants, Tensors]:
-    """Return the arguments with the rows of the batch in another order."""
-    batches = {name: order.sort(getattr(constants, name), 1) for name in ("keep", "keep_cell", "starts")}
-    rows = {name: order.sort(getattr(constants, name), 0) for name in ("lengths", "drop")}
-    states = {name: order.sort(getattr(tensors, name), 0) for name in ("hidden", "cell")}
-    return constants._replace(**batches, **rows), tensors._replace(inputs=order.sort(tensors.inputs, 1), **states)
+            return operators.run(constants, tensors)
+        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        return _Run.apply(constants, needs_gradient, *tensors)
 
 
 def _reference_backward(ctx, *gradients):
