@@ -150,6 +150,9 @@ class Layer(RecurrentBase):
     def _run_unbatched(self, inputs: Tensor, state: Any, lengths: Any, starts: Any) -> tuple[Tensor, Any]:
         if lengths is not None:
             raise ValueError("lengths need inputs with a batch dimension")
+        if inputs.shape[1] != self.input_size:
+            width = self.input_size
+            raise ValueError(f"inputs have shape {tuple(inputs.shape)}, must have (T, B, {width}) or (T, {width})")
         batch = 0 if self.batch_first else 1
         if state is not None:
             checked = check_state(state, self._cell(0).init_state(1), len(self.cells))

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from gyral.nn import arguments
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.weight_hooks import compute_weights, has_computed_weights
-from gyral.ops.compiler import is_exporting_to_onnx
+from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx
 from gyral.ops.scan import scan
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class RecurrentBase(nn.Module, ABC):
         if chosen in ("auto", "fused"):
             reason = self._fused_unsupported_reason(cell, starts)
             if chosen == "fused" and reason is not None:
-                raise _backend_error("fused", reason)
+                _refuse("fused", reason)
             if chosen == "auto" and reason is None:
                 chosen = "fused"
             elif chosen == "auto":
@@ -119,7 +119,7 @@ class RecurrentBase(nn.Module, ABC):
                 has_graph = on_gpu and self._graph_unsupported_reason(cell) is None
                 chosen, note = "graph" if has_graph else "reference", f"; {reason}"
         elif chosen == "graph" and (reason := self._graph_unsupported_reason(cell)) is not None:
-            raise _backend_error("graph", reason)
+            _refuse("graph", reason)
         if chosen != self.backend and not torch.compiler.is_compiling():
             self.backend = chosen
             name, requested = type(cell).__name__, self.requested_backend
@@ -252,7 +252,7 @@ class RecurrentBase(nn.Module, ABC):
         initial = None if starts is None else cell.init_state(batch_size)
         if backend == "graph":
             if next(cell.parameters()).device.type != "cuda":
-                raise _backend_error("graph", "the model is not on a GPU")
+                _refuse("graph", "the model is not on a GPU")
             return self._graphs.run(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
         return scan(step, sequence, state, lengths, starts, initial)
@@ -307,9 +307,10 @@ class Recurrent(RecurrentBase):
         return states
 
 
-def _backend_error(backend: str, reason: str) -> OptionError:
+@assume_constant_result  # compilers cannot trace the constructor of OptionError
+def _refuse(backend: str, reason: str) -> NoReturn:
     others = ", ".join(other for other in BACKENDS if other != backend)
-    return OptionError("backend", backend, f"{reason}; allowed here: {others}")
+    raise OptionError("backend", backend, f"{reason}; allowed here: {others}")
 
 
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:
