@@ -160,7 +160,7 @@ def differentiate(
     *,
     needs_inputs: bool,
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Return the gradient of the parts, and those of `tensors`, given those of outputs, hidden state and memory."""
+    """Run the kernels backward; return the gradients of the parts and of `tensors`."""
     inputs, weight_ih, weight_hh, *_ = tensors
     dtype = problem.weight_hh.dtype
     grad_outputs, grad_hidden, grad_memory = gradients
