@@ -16,7 +16,8 @@ from gyral.config.overrides import program, typed
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.runs.legacy import translate_override
-from gyral.runs.records import MEASURES, RunRecord, read_yaml, select
+from gyral.runs.measures import MEASURES
+from gyral.runs.records import RunRecord, read_yaml, select
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
 LAYOUTS = ("table", "tasks", "curves")
@@ -41,7 +42,8 @@ class Sweep:
         name: name of its file, as in sweep=<name>.
         title: title of the report.
         layout: one of `LAYOUTS`.
-        measure: one of `MEASURES`: the metric of the tables, in the results of runs and in the node `paper`.
+        measure: one of `gyral.runs.measures.MEASURES`: the metric of the tables, in the results of
+            runs and in the node `paper`.
         column: the key whose values are the columns of a table, None for a single column. With the layout "tasks", the
             values are lines, and a row has its average over them.
         axes: the values of each key, in order; the values of `experiment` are the rows.
@@ -112,13 +114,13 @@ def load(name: str) -> Sweep:
         name,
         report.title,
         check_choice("report.layout", report.layout, LAYOUTS),
-        check_choice("report.measure", report.get("measure", MEASURES[0]), MEASURES),
+        check_choice("report.measure", report.get("measure", "accuracy"), tuple(MEASURES)),
         report.get("column"),
         axes,
         {experiment: _read_paper(experiment) for experiment in axes["experiment"]},
         tuple(report.get("ngrams", ())),
         report.get("solved", math.inf),
-        tuple(check_choice("report.also", measure, MEASURES) for measure in report.get("also", ())),
+        tuple(check_choice("report.also", measure, tuple(MEASURES)) for measure in report.get("also", ())),
     )
 
 

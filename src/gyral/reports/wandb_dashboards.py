@@ -10,7 +10,7 @@ from gyral.reports.render import markdown
 from gyral.reports.tables.sections import make_sections
 from gyral.reports.wandb_runs import STEP, require_key
 from gyral.runs import records
-from gyral.runs.records import MEASURES
+from gyral.runs.measures import MEASURES
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report

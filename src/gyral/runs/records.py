@@ -16,10 +16,10 @@ from gyral.config.overrides import program, typed
 from gyral.core.errors import UserError
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS
 from gyral.runs.legacy import translate_config, translate_override
+from gyral.runs.measures import MEASURES
 from gyral.runs.metrics_file import read_curves
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
 
-MEASURES = ("accuracy", "bits", "perplexity", "rouge1", "rouge2", "rougeL")
 RESULTS = ("test/loss", "test/baseline", "parameters", "steps")  # that a report needs; scores depend on the task
 CURVES = ("train/loss", "val/loss", *(f"val/{measure}" for measure in MEASURES))
 BASELINE = "train/baseline"
@@ -296,7 +296,7 @@ def select(config: Any, key: str) -> Any:
 def cell_of(config: dict[str, Any]) -> str:
     """Return the name of a configuration's cell, such as RUM, with those of inner cells, such as FSRNN(LSTM, RUM)."""
     cell = select(config, "model.cell") or select(config, "model") or {}
-    inner = [cell[part] for part in ("fast", "slow", "cell") if cell.get(part)]
+    inner = [cell[part] for part in ("fast", "slow", "cell", "encoder", "decoder") if cell.get(part)]
     names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]
     return _class_name(cell.get("_target_"), "Cell") + (f"({', '.join(names)})" if names else "")
 

@@ -14,12 +14,12 @@ from typing import Any
 from gyral.core.html import page_head
 from gyral.reports.catalogue import column_of
 from gyral.reports.render.text import labelled_runs, one_line
-from gyral.reports.tables.cells import SCALES, Table, TableCell
+from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.runs.measures import MEASURES
 from gyral.runs.records import CURVES, POINTS, RunRecord
 
 FOLDER = Path(__file__).parent
-SCORES = {"accuracy": "test accuracy in %", "bits": "test bits per symbol", "perplexity": "test perplexity"}
 HINT = (
     "Click a number to see its runs, or a curve to see its run. Drag over a chart to zoom in, double-click to zoom out."
     " ◆ is the score on the test split; the dotted line is the memoryless baseline."
@@ -71,7 +71,7 @@ def _introduction(sections: Sequence[Section]) -> str:
 def _run(record: RunRecord, label: str, section: Section) -> dict[str, Any]:
     """Return the data of a run for the page's script."""
     origin, results = record.provenance, record.results or {}
-    scale = SCALES[section.measure][0] if section.measure in SCALES else 1
+    scale = MEASURES[section.measure].scale if section.measure in MEASURES else 1
     score = results.get(f"test/{section.measure}")
     return {
         "label": label,
@@ -93,7 +93,7 @@ def _run(record: RunRecord, label: str, section: Section) -> dict[str, Any]:
         "baseline": _finite(record.baseline),
         "parameters": results.get("parameters"),
         "score": None if score is None else _finite(scale * score),
-        "test": {name: _finite(results.get(f"test/{name}")) for name in ("loss", *SCALES)},
+        "test": {name: _finite(results.get(f"test/{name}")) for name in ("loss", *MEASURES)},
         "curves": {name: [curve.steps, [_round(v) for v in curve.values]] for name, curve in record.curves.items()},
     }
 
@@ -121,7 +121,9 @@ def _charts(section: Section, places: dict[str, int]) -> dict[str, Any]:
     return {
         "runs": [places[record.place] for record in records],
         "first": first,
-        "score": SCORES.get(section.measure, "test loss in nats") if scored else None,
+        "score": (f"test {MEASURES[section.measure].title}" if section.measure in MEASURES else "test loss in nats")
+        if scored
+        else None,
         "paper": paper,
     }
 

@@ -5,17 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+from gyral.runs.measures import MEASURES
 from gyral.runs.records import RunRecord
 
-# for each measure, the factor and the number of decimals with which it is printed
-SCALES = {
-    "accuracy": (100, 1),
-    "bits": (1, 3),
-    "perplexity": (1, 1),
-    "rouge1": (1, 2),
-    "rouge2": (1, 2),
-    "rougeL": (1, 2),
-}
 MAX_LISTED_SEEDS = 5
 CAPTION = "mean ± standard deviation over seeds, at the checkpoints with the best validation score"
 
@@ -31,6 +23,7 @@ class TableCell:
         runs: the runs, each with its own value, or None if it has no value.
         paper: the published value.
         mean, deviation: the mean and, of several values, the standard deviation with all digits.
+        best: whether no other row is better in this column. Renderers print these cells in bold.
     """
 
     text: str
@@ -40,6 +33,7 @@ class TableCell:
     paper: float | None = None
     mean: float | None = None
     deviation: float | None = None
+    best: bool = False
 
     @property
     def lines(self) -> list[str]:
@@ -57,6 +51,40 @@ class TableCell:
 
 
 NOTHING = TableCell("–")
+
+
+def mark_best(cells: Sequence[TableCell], higher_is_better: bool) -> list[TableCell]:
+    """Return cells that are compared with each other, with the best of them marked.
+
+    Cells that print the same mean as the best one are marked too. Cells with missing runs are not compared, and a cell
+    without another one to compare with is not marked.
+    """
+    means = {index: cell.mean for index, cell in enumerate(cells) if cell.mean is not None and not cell.missing}
+    finite = [mean for mean in means.values() if math.isfinite(mean)]
+    if len(finite) < 2:
+        return list(cells)
+    best = max(finite) if higher_is_better else min(finite)
+    printed = {cells[index].text.partition(" ")[0] for index, mean in means.items() if mean == best}
+    return [
+        replace(cell, best=index in means and cell.text.partition(" ")[0] in printed)
+        for index, cell in enumerate(cells)
+    ]
+
+
+def mark_best_of_column(
+    rows: Sequence[tuple[str, tuple[TableCell, ...]]], column: int, higher_is_better: bool
+) -> list[tuple[str, tuple[TableCell, ...]]]:
+    """Return the rows of a table with the best cells of a column marked, see `mark_best`.
+
+    Args:
+        rows: the name and the cells of each row.
+        column: index of the column among the cells.
+        higher_is_better: whether a greater number is better.
+    """
+    marked = mark_best([cells[column] for _, cells in rows], higher_is_better)
+    return [
+        (name, (*cells[:column], cell, *cells[column + 1 :])) for (name, cells), cell in zip(rows, marked, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -80,7 +108,7 @@ class Table:
 
 def value_of(measure: str) -> Callable[[RunRecord], float | None]:
     """Return a function that gives the measure of a run on the test split as it is printed, None if it has none."""
-    return result_of(f"test/{measure}", SCALES[measure][0])
+    return lambda record: MEASURES[measure].value(record.results)
 
 
 def result_of(name: str, scale: float = 1) -> Callable[[RunRecord], float | None]:

@@ -5,15 +5,17 @@ from statistics import fmean
 
 from gyral.reports.catalogue import Row, Sweep, column_of, in_column
 from gyral.reports.tables.cells import (
-    SCALES,
     Table,
     TableCell,
+    mark_best,
+    mark_best_of_column,
     parameters_cell,
     published_cell,
     standard_deviation,
     value_of,
 )
 from gyral.reports.tables.labels import caption, common_overrides, own_label
+from gyral.runs.measures import MEASURES
 from gyral.runs.records import RunRecord
 
 MAJORITY = "majority"
@@ -26,8 +28,8 @@ MARKS = {
 
 def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return the average of each row over the lines, and the number of lines that it solved."""
-    digits = SCALES[sweep.measure][1]
-    body = []
+    measure = MEASURES[sweep.measure]
+    body: list[tuple[str, tuple[TableCell, ...]]] = []
     for row in rows:
         means = [fmean(scores) for line in sweep.lines if (scores := _scores(sweep, row, line))]
         published = row.paper.get(sweep.measure)
@@ -35,7 +37,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
         if means:
             average = replace(
                 average,
-                text=f"{fmean(means):.{digits}f}{_marks(row.records)}",
+                text=f"{fmean(means):.{measure.digits}f}{_marks(row.records)}",
                 mean=fmean(means),
                 missing=(f"of {len(means)} of {len(sweep.lines)}",) if len(means) < len(sweep.lines) else (),
                 runs=tuple((record, value_of(sweep.measure)(record)) for record in row.records),
@@ -44,30 +46,37 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
             f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
             runs=tuple((record, None) for record in row.records),
         )
-        cells = (average, published_cell(published, digits), solved, parameters_cell(row.records, as_range=True))
+        cells = (
+            average,
+            published_cell(published, measure.digits),
+            solved,
+            parameters_cell(row.records, as_range=True),
+        )
         body.append((own_label(row, rows), cells))
     heads = ("row", "average", "paper", f"solved\n(≥ {sweep.solved:g})", "parameters")
-    return Table(sweep.title, caption(common_overrides(rows)), heads, body)
+    marked = mark_best_of_column(body, 0, measure.higher_is_better)
+    return Table(sweep.title, caption(common_overrides(rows)), heads, marked)
 
 
 def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return the measure on each line of the rows that have runs, and the score of the most frequent answer."""
     started = [row for row in rows if row.records]
     labels = [own_label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
-    scale, digits = SCALES[sweep.measure]
+    measure = MEASURES[sweep.measure]
     body = []
     for line in sweep.lines:
         majority = "–"
         for record in (record for row in started for record in in_column(sweep, row, line)):
             if record.results and f"test/{MAJORITY}" in record.results:
-                majority = f"{scale * record.results[f'test/{MAJORITY}']:.{digits}f}"
-        body.append((line, (*(_line_cell(sweep, row, line) for row in started), TableCell(majority))))
+                majority = f"{measure.scale * record.results[f'test/{MAJORITY}']:.{measure.digits}f}"
+        measured = mark_best([_line_cell(sweep, row, line) for row in started], measure.higher_is_better)
+        body.append((line, (*measured, TableCell(majority))))
     return Table("", "", (sweep.column_name, *labels, MAJORITY), body)
 
 
 def _line_cell(sweep: Sweep, row: Row, line: str) -> TableCell:
     """Return the cell of the mean and the standard deviation of a row's runs on a line."""
-    digits = SCALES[sweep.measure][1]
+    digits = MEASURES[sweep.measure].digits
     scores, own = _scores(sweep, row, line), in_column(sweep, row, line)
     pairs = [(record, _score(sweep, record, line)) for record in row.records]
     runs = tuple((record, score) for record, score in pairs if score is not None or record in own)
@@ -100,7 +109,7 @@ def _score(sweep: Sweep, record: RunRecord, line: str) -> float | None:
     """Return the measure of a run on a line. A model for all lines logs it under a name that ends in the line's."""
     own = "" if column_of(sweep, record) == line else f"_{sweep.column_name}{line}"
     value = (record.results or {}).get(f"test/{sweep.measure}{own}")
-    return None if value is None else SCALES[sweep.measure][0] * value
+    return None if value is None else MEASURES[sweep.measure].scale * value
 
 
 def _scores(sweep: Sweep, row: Row, line: str) -> list[float]:

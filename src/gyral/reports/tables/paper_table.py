@@ -6,11 +6,11 @@ from dataclasses import replace
 from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
 from gyral.reports.tables.cells import (
     NOTHING,
-    SCALES,
     Table,
     TableCell,
     format_mean,
     format_thousands,
+    mark_best_of_column,
     parameters_cell,
     published_cell,
     runs_cell,
@@ -18,6 +18,7 @@ from gyral.reports.tables.cells import (
 )
 from gyral.reports.tables.labels import caption, label, shared_setting
 from gyral.reports.tables.references import reference_rows
+from gyral.runs.measures import MEASURES
 from gyral.runs.records import RunRecord
 
 
@@ -41,11 +42,13 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
             if isinstance(published, dict):
                 published = published.get(column)
             measured = measured_cell(sweep, measure, in_column(sweep, row, column), published)
-            cells += [measured, published_cell(published, SCALES[measure][1])]
+            cells += [measured, published_cell(published, MEASURES[measure].digits)]
         in_order = [record for column in columns for record in in_column(sweep, row, column)]
         parameters = row.paper.get("parameters")
         size = NOTHING if parameters is None else TableCell(format_thousands(parameters))
         body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
+    for index, (measure, _) in enumerate(itertools.product(measures, columns)):
+        body = mark_best_of_column(body, 2 * index, MEASURES[measure].higher_is_better)
     empty = (NOTHING,) * (len(heads) - 2)
     body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
     return Table(sweep.title, caption(shared_setting(rows)), heads, body)
@@ -57,7 +60,7 @@ def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: f
         return TableCell("", missing=("missing",), paper=paper)
     value = value_of(measure)
     values = [found for record in records if (found := value(record)) is not None]
-    cell = runs_cell(records, format_mean(values, SCALES[measure][1]), value, paper).with_statistics()
+    cell = runs_cell(records, format_mean(values, MEASURES[measure].digits), value, paper).with_statistics()
     absent = (f"seed {seed} missing" for seed in absent_seeds(records, sweep.axes["seed"]))
     return replace(cell, missing=(*cell.missing, *absent))
 

@@ -1,7 +1,8 @@
 """References below the rows of a table: n-gram models, whose scores runs on text log next to their own."""
 
 from gyral.reports.catalogue import Row, Sweep
-from gyral.reports.tables.cells import SCALES, TableCell
+from gyral.reports.tables.cells import TableCell
+from gyral.runs.measures import MEASURES
 
 
 def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]:
@@ -9,13 +10,15 @@ def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]
 
     All runs of a table are on the same text, so the first run with the score stands for all of them.
     """
-    scale, digits = SCALES[sweep.measure]
+    measure = MEASURES[sweep.measure]
     references = []
     for order in sweep.ngrams:
         for record in (record for row in rows for record in row.records):
             value = (record.results or {}).get(_result_name(sweep, order))
             if value is not None:
-                cell = TableCell(f"{scale * value:.{digits}f}", runs=((record, scale * value),)).with_statistics()
+                cell = TableCell(
+                    f"{measure.scale * value:.{measure.digits}f}", runs=((record, measure.scale * value),)
+                ).with_statistics()
                 references.append((f"{order}-gram (Witten–Bell)", cell))
                 break
     return references

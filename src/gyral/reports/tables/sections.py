@@ -6,9 +6,10 @@ from pathlib import Path
 from gyral.reports import catalogue
 from gyral.reports.catalogue import Plan, Row, Sweep
 from gyral.reports.tables.cells import (
-    SCALES,
     Table,
+    TableCell,
     loss_ratio_cell,
+    mark_best_of_column,
     parameters_cell,
     result_cell,
     runs_cell,
@@ -19,9 +20,8 @@ from gyral.reports.tables.lines_table import averages_table, lines_table, mark_f
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
 from gyral.reports.tables.paper_table import paper_table
 from gyral.reports.tables.references import reference_footnotes
+from gyral.runs.measures import MEASURES, Measure, loss_unit
 from gyral.runs.records import RunRecord
-
-UNITS = {"accuracy": "accuracy\nin %", "bits": "bits per\nsymbol", "perplexity": "perplexity"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Section:
 
     Attributes:
         title: its title.
-        measure: one of `gyral.runs.records.MEASURES`, or "loss".
+        measure: one of `gyral.runs.measures.MEASURES`, or "loss".
         rows: the rows with their runs.
         labels: the name of each row.
         tables: its tables.
@@ -111,7 +111,7 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
 def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: Plan) -> Section:
     """Return the section of runs that belong to no sweep."""
     names = {name for row in rows for record in row.records for name in record.results or {}}
-    measured = [name for name in SCALES if f"test/{name}" in names]
+    measured = [measure for name, measure in MEASURES.items() if f"test/{name}" in names]
     stopped = [record for row in rows for record in row.records if not record.results]
     jobs = {*plan.jobs}
     again = (
@@ -120,25 +120,26 @@ def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: P
         if is_stopped(record)
     )
     commands = list(dict.fromkeys(again)) if directory else []
-    measure = next((name for name in ("bits", "accuracy", "perplexity") if name in measured), "loss")
-    table = _task_table(f"Runs on {task}", rows, measured)
+    measure = measured[0].name if measured else "loss"
+    table = _task_table(f"Runs on {task}", rows, measured, loss_unit(names))
     labels = [row.name for row in rows]
     return Section(table.title, measure, rows, labels, [table], stopped=stopped, commands=commands)
 
 
-def _task_table(title: str, rows: list[Row], measured: list[str]) -> Table:
+def _task_table(title: str, rows: list[Row], measured: list[Measure], unit: str) -> Table:
     """Return the loss and the measures of rows that are named after their overrides."""
     in_all = [override for override in rows[0].setting if all(override in row.setting for row in rows)]
     shared = [override for override in in_all if override not in rows[0].name.splitlines()]
-    body = []
+    body: list[tuple[str, tuple[TableCell, ...]]] = []
     for row in rows:
         done = sum(record.results is not None for record in row.records)
         count = runs_cell(row.records, f"{done} of {len(row.records)}", lambda record: None)
         cells = [count, result_cell(row.records, "test/loss", 4), loss_ratio_cell(row.records)]
-        for name in measured:
-            scale, digits = SCALES[name]
-            cells.append(result_cell(row.records, f"test/{name}", digits, scale))
+        for measure in measured:
+            cells.append(result_cell(row.records, f"test/{measure.name}", measure.digits, measure.scale))
         body.append((row.name, (*cells, parameters_cell(row.records))))
-    columns = (UNITS.get(name, name) for name in measured)
-    heads = ("row", "runs\ndone", "test loss\n(nats)", "loss /\nbaseline", *columns, "parameters")
+    titles = (measure.title for measure in measured)
+    heads = ("row", "runs\ndone", f"test loss\n({unit})", "loss /\nbaseline", *titles, "parameters")
+    for column, higher_is_better in enumerate((False, False, *(m.higher_is_better for m in measured)), start=1):
+        body = mark_best_of_column(body, column, higher_is_better)
     return Table(title, caption(shared), heads, body)

@@ -1,0 +1,110 @@
+"""Readable names of models and of the rows of a comparison. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from gyral.config.groups import choices, find_config
+from gyral.runs.directory import flatten
+from gyral.runs.records import cell_of, select
+
+SYMBOLS = {"lambd": "λ", "eta": "η"}  # options that are Greek letters in papers
+WORDS = {"lr": "learning rate"}
+# Overrides that select a job or its machine, and those of the model, which its name shows.
+NOT_NAMED = ("experiment", "sweep", "model", "task", "seed", "threads", "launcher", "logger", "callbacks", "paths")
+
+
+def model_name(config: Mapping[str, Any]) -> str:
+    """Return the name of a run's model: its cell, and the options of the cell that differ from conf/cell.
+
+    The name is "RUM λ = 1" for a RUM with `lambd=1`, and "GRU" for a GRU with the default options.
+
+    Args:
+        config: the configuration of the run as plain containers.
+    """
+    return _name(config, _changed_options(config))
+
+
+def row_names(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> list[str]:
+    """Return the names of rows that are shown together.
+
+    A name has the row's model as `model_name` gives it, or the name of the row in a paper. Rows with the same cell also
+    show the options of the model in which they differ, and all rows show the other overrides in which they differ.
+
+    Args:
+        rows: for each row the configuration of one of its runs, and its overrides by key.
+    """
+    settings = [_options(config) for config, _ in rows]
+    names = []
+    for index, (config, overrides) in enumerate(rows):
+        same = [settings[i] for i, (other, _) in enumerate(rows) if cell_of(dict(other)) == cell_of(dict(config))]
+        own = settings[index]
+        differing = [key for key in own if any(other.get(key, own) != own[key] for other in same)]
+        shown = {*_changed_options(config), *differing}
+        options = [key for key in _ordered(own) if key in shown]
+        given = [key for key in overrides if key.partition(".")[0] not in NOT_NAMED or key.startswith("task.")]
+        given = [key for key in given if any(others.get(key) != overrides[key] for _, others in rows)]
+        parts = [describe_option(key, overrides[key].partition("=")[2]) for key in sorted(given)]
+        names.append(", ".join((_name(config, options), *parts)))
+    return names
+
+
+def describe_option(key: str, value: Any) -> str:
+    """Return an option and its value as text: "λ = 1", "layer norm", "no update gate", "learning rate = 0.01"."""
+    option = key.rpartition(".")[2]
+    name = SYMBOLS.get(option) or WORDS.get(option) or option.replace("_", " ")
+    if value is None or value is False or value in ("null", "false"):
+        return f"no {name}"
+    if value is True or value == "true":
+        return name
+    return f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+
+
+def _name(config: Mapping[str, Any], options: Sequence[str]) -> str:
+    """Return the name of a model with the values of some of its options."""
+    published = select(config, "paper.row")
+    if published:
+        return str(published)
+    values = _options(config)
+    return " ".join(filter(None, (cell_of(dict(config)), ", ".join(describe_option(o, values[o]) for o in options))))
+
+
+def _options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the model by key, such as cell.lambd."""
+    values = flatten(config.get("model") or {})
+    return {key: value for key, value in values if not key.rpartition(".")[2].startswith("_")}
+
+
+def _ordered(options: Mapping[str, Any]) -> list[str]:
+    """Return the keys of options, Greek letters first, then those of the cell."""
+    cell = [key for key in options if key.startswith("cell.")]
+    return [
+        *sorted(cell, key=lambda key: key.rpartition(".")[2] not in SYMBOLS),
+        *(k for k in options if k not in cell),
+    ]
+
+
+def _changed_options(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys of the options of the cell that differ from its file in conf/cell."""
+    cell = select(config, "model.cell") or {}
+    defaults = _defaults().get(str(cell.get("_target_")), {})
+    return [f"cell.{key}" for key, value in defaults.items() if key in cell and cell[key] != value]
+
+
+@cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Return the options of each file in conf/cell by its `_target_`; the first file of a class has its defaults."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in choices("cell"):
+        node = yaml.safe_load(find_config("cell", name).read_text()) or {}
+        if "_target_" in node and "defaults" not in node:
+            options = {key: value for key, value in node.items() if not key.startswith("_") and not _is_open(value)}
+            found.setdefault(node["_target_"], options)
+    return found
+
+
+def _is_open(value: Any) -> bool:
+    """Return whether a value of a file is a section, an interpolation, or missing."""
+    return isinstance(value, dict) or (isinstance(value, str) and ("${" in value or value == "???"))
