@@ -125,6 +125,9 @@ def cell_page(name: str) -> str:
         description("cell", name) or description("model", name),
         f"```bash\ngyral train model={name} task=copy\n```",
     ]
+    if variants := variants_of(name):
+        listed = "\n".join(f"* `model={variant}`: {description('model', variant)}" for variant in variants)
+        parts.append(f"The same cell with other options:\n\n{listed}")
     if layer:
         parts.append(f"As a layer: `gyral.{layer}(input_size, hidden_size, …)`.")
     parts += [
@@ -141,6 +144,16 @@ def cell_page(name: str) -> str:
         results_table(name),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def variants_of(name: str) -> list[str]:
+    """Return the models that are a model with other options, or a variant of it with further ones."""
+    found: list[str] = []
+    for model in names("model"):
+        defaults = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text()).get("defaults", [])
+        if {name, *found} & {default for default in defaults if isinstance(default, str)}:
+            found.append(model)
+    return found
 
 
 def layer_name(cell_class: type) -> str | None:

@@ -1,7 +1,10 @@
 """Pages that MkDocs generates: a card per cell and task, the API reference, and copies of the repository's pages."""
 
+import ast
+import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     sections = {
         "Cells": ["cells/index.md", *(f"cells/{name}.md" for name in names("cell"))],
         "Tasks": ["tasks/index.md", *(f"tasks/{name}.md" for name in names("task"))],
-        "API reference": [f"reference/{name}.md" for name in SUBPACKAGES],
+        "API reference": ["reference/gyral.md", *(f"reference/{name}.md" for name in SUBPACKAGES)],
     }
     for entry in config.nav or []:
         for title in sections.keys() & entry.keys():
@@ -37,6 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {f"tasks/{name}.md": task_page(name) for name in names("task")}
     pages |= {"cells/index.md": index_page("Cells", "cell"), "tasks/index.md": index_page("Tasks", "task")}
     pages |= {f"reference/{name}.md": reference_page(name) for name in SUBPACKAGES}
+    pages["reference/gyral.md"] = public_page()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     for picture in (ROOT / "results").glob("*.png"):
@@ -68,6 +72,27 @@ def copied_pages() -> Iterator[tuple[str, str]]:
 
         text = (ROOT / source).read_text()
         yield page, re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
+
+
+def public_page() -> str:
+    """Return the page of the names that `gyral` itself has, with links to their documentation."""
+    import gyral
+
+    tree = ast.parse(Path(gyral.__file__).read_text())
+    imports = [
+        (node.module, alias) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    places = {alias.asname or alias.name: f"{module}.{alias.name}" for module, alias in imports}
+    functions = [name for name in gyral.__all__ if name.islower()]
+    rows = []
+    for name in [*functions, *(name for name in gyral.__all__ if name not in functions)]:
+        module, _, own = places[name].rpartition(".")
+        about = (inspect.getdoc(getattr(import_module(module), own)) or "").partition("\n\n")[0]
+        rows.append(f"| [`gyral.{name}`][{places[name]}] | {' '.join(about.replace('|', ' ').split())} |")
+    head = (
+        "# gyral\n\n[Use Gyral from Python](../how-to/python.md) shows the functions in use.\n\n| | |\n| --- | --- |\n"
+    )
+    return f"{head}{chr(10).join(rows)}\n\n::: {places['train']}\n    options: {{heading: gyral.train}}\n"
 
 
 def reference_page(subpackage: str) -> str:

@@ -23,10 +23,14 @@ from tests.helpers.written import TABLE1, write_run
         (["figure=target_kernel"], "run=<nothing>: figure=target_kernel needs a run directory"),
         (["figure=target_kernel", "run={}"], "run={}: must be a run directory, one that holds config.yaml"),
         (["run={}"], "run={}: needs figure=<name>, the figure to draw from the run"),
-        (["sweep={}", "save=table.pdf"], "save=table.pdf: must end in one of .html, .md, .tex, .csv"),
+        (["sweep={}", "save=table.doc"], "save=table.doc: must end in one of .html, .md, .tex, .csv, .pdf, .svg, .png"),
+        (["sweep={}", "columns=[]"], "columns=[]: must be heads of columns, such as [accuracy,parameters]"),
+        (["figure=derivatives", "columns=a"], "columns=a: is an option of tables, not of figures"),
+        (["sweep={}", "save=t.md", "width=page"], "width=page: needs save=<file> with a table (.tex) or a plot"),
+        (["sweep={}", "save=t.tex", "width=9"], "width=9: must be one of column, page"),
         (["sweep={}", "watch=2"], "watch=2: must be true or false"),
         (["sweep=wandb:gyral"], "sweep=wandb:gyral: must be wandb:<entity>/<project>"),
-        (["sweeps=1"], "sweeps: no such option; allowed: sweep, save, runs, watch, figure, run"),
+        (["sweeps=1"], "sweeps: no such option; did you mean sweep? allowed: sweep, save, "),
     ],
 )
 def test_bad_input_is_one_line(

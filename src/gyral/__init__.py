@@ -1,7 +1,7 @@
 """Gyral: recurrent memory cells and layers, experiments and their reports.
 
 The names of `__all__` are imported on first access, so that `from gyral import RUM` imports neither Hydra nor
-Lightning.
+Lightning, and `gyral.runs` and `gyral.compose` no torch.
 """
 
 from importlib import import_module
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from gyral.cells.rum import RUMCell
     from gyral.cells.urnn import URNNCell
     from gyral.cells.weinet import WeiNetCell
+    from gyral.config.composition import compose
     from gyral.nn.layers import EURNN, FSRNN, GORU, GRU, LSTM, ONLSTM, RNN, RUM, URNN, FastWeights, FullURNN, WeiNet
     from gyral.nn.recurrent import Recurrent
-    from gyral.training.build import load
+    from gyral.runs.table import list_runs as runs
+    from gyral.train import train_from_python as train
+    from gyral.training.build import build, load
 
 _MODULES = {
     "gyral.cells.base": ("RecurrentCell",),
@@ -41,6 +44,7 @@ _MODULES = {
     "gyral.cells.rum": ("RUMCell",),
     "gyral.cells.urnn": ("URNNCell",),
     "gyral.cells.weinet": ("WeiNetCell",),
+    "gyral.config.composition": ("compose",),
     "gyral.nn.layers": (
         "EURNN",
         "FSRNN",
@@ -56,8 +60,9 @@ _MODULES = {
         "WeiNet",
     ),
     "gyral.nn.recurrent": ("Recurrent",),
-    "gyral.training.build": ("load",),
+    "gyral.training.build": ("build", "load"),
 }
+_FUNCTIONS = ("runs", "train")  # modules that can be called: importing a submodule would replace a function by it
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "EURNN",
@@ -87,11 +92,17 @@ __all__ = [
     "URNNCell",
     "WeiNet",
     "WeiNetCell",
+    "build",
+    "compose",
     "load",
+    "runs",
+    "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _FUNCTIONS:
+        return import_module(f"gyral.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'gyral' has no attribute '{name}'")
     globals()[name] = value = getattr(import_module(_MODULE_OF[name]), name)

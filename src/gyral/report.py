@@ -14,17 +14,32 @@ from gyral.config.groups import choices
 from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError
 from gyral.reports import progress, sweep_report
+from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
+from gyral.reports.figures.options import Options
 from gyral.reports.render.files import SUFFIXES
+from gyral.reports.tables.columns import read_names
+
+PLOT_OPTIONS = ("plot", "x", "y", "log", "seeds")  # that need a file to draw
 
 
 def report(config: DictConfig) -> None:
-    """Print the report of a sweep and write it to files, or draw a figure."""
-    watch, with_runs = check_boolean("watch", config.watch), check_boolean("runs", config.runs)
+    """Print the report of a sweep and write it and its figures to files, or draw a figure of one run."""
+    watch, with_runs, everything = (check_boolean(name, config[name]) for name in ("watch", "runs", "all"))
     names = config.save if isinstance(config.save, ListConfig) else [config.save]
     saved = [Path(str(name)) for name in names if name]
     for path in saved:
-        if path.suffix not in SUFFIXES:
-            raise OptionError("save", path, f"must end in one of {', '.join(SUFFIXES)}")
+        if path.suffix not in (*SUFFIXES, *FIGURE_SUFFIXES):
+            raise OptionError("save", path, f"must end in one of {', '.join((*SUFFIXES, *FIGURE_SUFFIXES))}")
+    options = Options.check(*(config[name] for name in (*PLOT_OPTIONS, "width")))
+    unused = [name for name in PLOT_OPTIONS if config[name] is not None]
+    if unused and not any(path.suffix in FIGURE_SUFFIXES for path in saved):
+        reason = f"draws nothing without save=<file>, which ends in one of {', '.join(FIGURE_SUFFIXES)}"
+        raise OptionError(unused[0], config[unused[0]], reason)
+    columns = read_names(config.columns)
+    if columns and config.figure is not None:
+        raise OptionError("columns", config.columns, "is an option of tables, not of figures")
+    if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
+        raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
     if config.figure is not None:
         from gyral.reports.figures.drawing import draw
 
@@ -39,12 +54,12 @@ def report(config: DictConfig) -> None:
     else:
         if watch:
             progress.watch(str(config.sweep))
-        sweep_report.report_sweep(str(config.sweep), saved, with_runs)
+        sweep_report.report_sweep(str(config.sweep), saved, with_runs, options, columns, config.width, everything)
 
 
 def main() -> None:
     """Run `gyral report` on the command line's arguments."""
-    cli.main(report, "_report/report")
+    cli.main(report, "_report/report", literal=("sweep", "columns"))
 
 
 if __name__ == "__main__":

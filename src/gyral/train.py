@@ -3,15 +3,24 @@
 import logging
 import os
 import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gyral.config import command_line
-from gyral.config.overrides import program
+from gyral.config.composition import check_config
+from gyral.config.overrides import program, typed
+from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import Run, open_run, read_results, record_run
+from gyral.runs.job import job_from_python
 from gyral.runs.legacy import translate_override
-from gyral.runs.summary import print_results
+from gyral.runs.records import RunRecord, read_run
+from gyral.runs.summary import print_next_commands, print_results, relative_path
 
 log = logging.getLogger(__name__)
 
@@ -22,21 +31,34 @@ def train(config: DictConfig) -> float:
         from gyral.training import worker
 
         return worker.join(config)["monitor"]  # the first node writes the records
+    hydra = HydraConfig.get()
+    generates = False
     with open_run(config) as run:
         if run.results is None:
-            fit_and_record(run)
+            shows_progress = "progress_bar" in (run.config.callbacks or {})
+            with line.show("loading PyTorch") if shows_progress else nullcontext():
+                generates = fit_and_record(run)
         else:
             log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
-    print_results(run.directory, results)
+    if hydra.mode == RunMode.RUN:  # a sweep ends with the table of all its runs
+        print_results(run.directory, results)
+        given = None if config.resume else list(hydra.overrides.task)
+        print_next_commands(run.directory, run.config, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
 
 
-def fit_and_record(run: Run) -> None:
-    """Build a run, train it from the start or from its last checkpoint, and test it."""
-    from gyral.training import build, loggers, loop, loss_curve
+def fit_and_record(run: Run) -> bool:
+    """Build a run, train it from the start or from its last checkpoint, and test it.
+
+    Returns:
+        whether `gyral generate` can be used with the run alone, without further options.
+    """
+    from gyral import generation
+    from gyral.training import build, loggers, loop
     from gyral.training.ddp.peers import peer_processes
 
+    line.begin("loading data and model")
     trainer, task, resumed_at = build.build_run(run)  # validates every option before anything is written
     with record_run(run):
         with stop.on_signals(), loggers.open_loggers(run, resumed_at) as trainer.loggers:
@@ -44,16 +66,65 @@ def fit_and_record(run: Run) -> None:
                 with peer_processes(trainer, run):
                     results = loop.fit_and_test(trainer, task, run)
             except Interrupted:
-                log.info("Stopped. To resume: %s resume=%s", " ".join(program("train")), run.directory)
+                words = [*program("train"), f"resume={relative_path(run.directory)}"]
+                log.info("Stopped. To resume: %s", typed(words))
                 raise
-            loggers.log_results(trainer.loggers, results, loss_curve.plot_losses(run.directory))
+            picture = None
+            if results["steps"] > 1:  # one point is no curve
+                from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step
+
+                picture = loss_curve.plot_losses(run.directory)
+            loggers.log_results(trainer.loggers, results, picture)
         run.finish(results)
+    return generation.needs_no_options(task)
+
+
+def print_comparison(config: DictConfig) -> None:
+    """Print the comparison of the runs of a sweep that has ended, and the commands that show and save it."""
+    from gyral.reports import sweep_report
+
+    sweep_report.print_comparison(config.hydra.runtime.choices.sweep, Path(str(config.hydra.sweep.dir)))
+
+
+def train_from_python(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
+    """Train a configuration in a run directory, as the command `gyral train` does, and return the record of the run.
+
+    A run that is DONE is not trained again, and one that was stopped resumes. If cells or tasks are defined in modules
+    of the current directory, a folder conf/ with their options must be there, too.
+
+    Args:
+        config: the configuration, as `gyral.compose` returns it.
+        directory: the run directory. None: a new one, outputs/<task>/<model>/<time>.
+
+    Raises:
+        UserError: an option that is not allowed, or a directory that holds a run of another configuration.
+        KeyboardInterrupt: the run was stopped by Ctrl-C.
+    """
+    check_config(config)
+    with job_from_python(config, directory) as path:
+        try:
+            with open_run(config) as run:
+                if run.results is None:
+                    fit_and_record(run)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+    return read_run(path)
+
+
+class _CallableModule(ModuleType):
+    """The class of this module, so that `gyral.train` is both the module of the command and a function."""
+
+    def __call__(self, config: DictConfig, directory: str | Path | None = None) -> RunRecord:
+        return train_from_python(config, directory)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 
 def main() -> None:
     """Run `gyral train` with the arguments of the command line."""
     sys.argv[1:] = map(translate_override, sys.argv[1:])  # names of earlier versions
-    command_line.main(train, "train")
+    command_line.main(train, "train", after_sweep=print_comparison)
 
 
 if __name__ == "__main__":

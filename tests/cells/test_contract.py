@@ -1,8 +1,9 @@
 """The contract of `gyral.cells.base`, for every model in conf/model with a cell. A new file there is tested at once.
 
-Each cell runs with the options of its YAML, again with every option changed (`ALTERNATIVES`), and in the combinations
-of `COMBINATIONS`. A new cell needs no edit here unless it has an option whose other values cannot be derived from its
-type; the failure then names the option.
+Each cell runs with the options of its YAML, again with every option changed, and in the combinations of `COMBINATIONS`.
+The other values of an option are derived: flags are flipped, numbers changed, texts are the choices that the cell's
+`check_choice` allows. A new cell needs no edit here unless it has an option whose other values cannot be derived, or
+that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
 """
 
 import copy
@@ -10,16 +11,19 @@ import functools
 import importlib
 import inspect
 import io
+import itertools
 import pickle
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import hydra
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from torch import Tensor
 from torch.autograd import gradcheck
@@ -28,7 +32,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import gyral.cells
 from gyral.cells.base import RecurrentCell, State
-from gyral.config.groups import choices
+from gyral.config.groups import choices, find_config
+from gyral.core.errors import ChoiceError
 from gyral.nn.recurrent import Recurrent
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -37,50 +42,27 @@ INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
 SMALL = {"chunk_size": 2}
 
-# All values of an option that are tried, by its name, by model and name, or by name and default; each must have another
-# effect than the others. Needed for strings and null; flags are flipped and numbers raised without an entry.
-ALTERNATIVES: dict[str, list[Any]] = {
-    "activation": ["relu", "tanh", "sigmoid", "softsign"],
-    "capacity": [2, 3, "fft"],
-    "chunk_size": [3],
-    "eta": [None, 0.7, 1.5],
-    "external cell": ["torch.nn.GRUCell", "torch.nn.LSTMCell", "torch.nn.RNNCell"],
-    "fast_weights activation": ["relu", "tanh"],
-    "initialization=default": ["default", "authors"],
-    "initialization=torch": ["torch", "orthogonal", "joint_orthogonal", "glorot", "uniform"],
-    "initialization=two_block": ["two_block", "one_block"],
-    "lambd": [0.0, 1.0, 0.5, -0.3],
-    "nonlinearity": ["tanh", "relu"],
-    "options": [None, {"bias": False}],
-    "recurrent_dropout": [0.0, 0.3],
-    "slow_size": [None, 4],
-    "zoneout": [0.0, 0.3],
-    "zoneout_cell": [0.0, 0.3],
-}
+# Options that change no formula, only what is trained or the initial values, and need no runs of their own.
+OF_NO_FORMULA = ("initialization", "recurrent_scale")
 
-# Where the effect of an option shows, if not in the outputs of the same weights: in "gradient", "training" outputs or
-# the "initialization". Names that start with trainable_ show in the gradient without an entry.
-SHOWS_IN = {
-    "dropout": "training",
-    "initialization": "initialization",
-    "recurrent_dropout": "training",
-    "recurrent_scale": "initialization",
-    "zoneout": "training",
-    "zoneout_cell": "training",
-}
-
-# Other options without which an option has no effect, by its name; those that the cell does not have are left out.
-NEEDS: dict[str, dict[str, Any]] = {"layer_norm_eps": {"layer_norm": True}}
-
-# Options that interact, by model.
+# Options that interact, and values that cannot be derived, by model.
 COMBINATIONS: dict[str, list[dict[str, Any]]] = {
     "eurnn": [{"capacity": "fft", "is_complex": False, "zoneout": 0.2}],
-    "external": [{"cell": "torch.nn.LSTMCell", "options": {"bias": False}, "zoneout": 0.2}],
+    "external": [
+        {"cell": "torch.nn.LSTMCell", "options": {"bias": False}, "zoneout": 0.2},
+        {"cell": "torch.nn.RNNCell"},
+    ],
     "fast_weights": [{"inner_steps": 3, "decay": 0.5, "activation": "tanh"}],
+    "fs_eurnn": [{"slow.capacity": "fft"}],
+    "fs_goru": [{"slow.capacity": "fft"}],
     "fs_lstm": [{"slow_size": 3, "num_fast": 3, "dropout": 0.2, "fast.zoneout": 0.1, "fast.zoneout_cell": 0.3}],
+    "fs_rum": [{"slow.lambd": 1.0, "slow.eta": None}],
+    "goru": [{"capacity": "fft"}],
     "lstm": [{"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False}],
     "on_lstm": [{"chunk_size": 1, "layer_norm": True}, {"zoneout": 0.2, "layer_norm": True}],
     "rum": [
+        {"lambd": 1.0},
+        {"lambd": -0.3},
         {"lambd": 1.0, "eta": 1.0},
         {"lambd": 1.0, "layer_norm": True, "update_gate": False, "activation": "tanh"},
         {"lambd": 0.5, "eta": 0.3, "layer_norm": True, "zoneout": 0.2},
@@ -115,7 +97,15 @@ def model_config(model: str) -> dict[str, Any]:
     return OmegaConf.to_container(config)
 
 
-MODELS = [model for model in choices("model") if "cell" in model_config(model)]
+def parent_of(model: str) -> str | None:
+    """Return the model that a variant starts from, rum for `defaults: [rum, _self_]`, None if a model is no variant."""
+    named = OmegaConf.load(find_config("model", model)).get("defaults", [])
+    return next((name for name in named if name in choices("model")), None)
+
+
+WITH_CELL = [model for model in choices("model") if "cell" in model_config(model)]
+MODELS = [model for model in WITH_CELL if parent_of(model) is None]
+VARIANTS = [model for model in WITH_CELL if parent_of(model) is not None]
 
 
 def options(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -128,35 +118,64 @@ def options(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def alternatives(model: str, name: str, value: Any) -> list[Any]:
-    """Return other values of a model's option; none if they cannot be guessed."""
-    name = name.rpartition(".")[2]
-    for key in (f"{model} {name}", f"{name}={value}", name):
-        if key in ALTERNATIVES:
-            return [other for other in ALTERNATIVES[key] if other != value]
+    """Return other values of a model's option: the derived ones, and those in `COMBINATIONS`."""
+    derived = derived_alternatives(model, name, value)
+    named = [table[name] for table in COMBINATIONS.get(model, ()) if name in table]
+    return [*derived, *(v for i, v in enumerate(named) if v not in [value, *derived, *named[:i]])]
+
+
+def derived_alternatives(model: str, name: str, value: Any) -> list[Any]:
+    """Return other values of a model's option that follow from its value and its type hint."""
+    kinds = get_args(hint_of(model, name))
     if isinstance(value, bool):
         return [not value]
-    if isinstance(value, int):
-        return [value + 1]
-    if isinstance(value, float):
-        return [value - 0.25 if value >= 0.5 else value + 0.25]  # probabilities stay below 1
+    if isinstance(value, int | float):
+        step = 1 if isinstance(value, int) else -0.25 if value >= 0.5 else 0.25  # probabilities stay below 1
+        return [value + step, *([None] if NoneType in kinds else [])]
+    if value is None:
+        of_kind = {bool: [True, False], int: [HIDDEN_SIZE - 1], float: [0.7, 1.5]}
+        if set(kinds) & set(of_kind):
+            return next(of_kind[kind] for kind in of_kind if kind in kinds)
+    return [other for other in choices_of(model, name) if other != value]
+
+
+def hint_of(model: str, name: str) -> Any:
+    """Return the type hint of a model's option."""
+    place, _, own = name.rpartition(".")
+    section = OmegaConf.select(OmegaConf.create(model_config(model)["cell"]), place) if place else None
+    target = (section or model_config(model)["cell"])["_target_"]
+    return inspect.signature(hydra.utils.get_class(target), eval_str=True).parameters[own].annotation
+
+
+def choices_of(model: str, name: str) -> list[str]:
+    """Return the texts that an option may be: those of its type hint, or of the error of a wrong one; [] if any."""
+    for hint in (hint_of(model, name), *get_args(hint_of(model, name))):
+        if get_origin(hint) is Literal:
+            return list(get_args(hint))
+    try:
+        make_cell(Case(model, ((name, "no such choice"),)))
+    except ChoiceError as error:
+        return list(error.choices)
+    except (ValueError, InstantiationException) as error:
+        return list(error.__cause__.choices) if isinstance(error.__cause__, ChoiceError) else []
     return []
 
 
-def shows_in(name: str) -> str:
-    name = name.rpartition(".")[2]
-    return SHOWS_IN.get(name, "gradient" if name.startswith("trainable_") else "outputs")
-
-
 def overrides_for(model: str, name: str, value: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the overrides that set an option, and others that it needs to have an effect."""
-    place, _, own = name.rpartition(".")
-    present = dict(cell_options(model))
-    needed = {f"{place}.{other}".strip("."): wanted for other, wanted in NEEDS.get(own, {}).items()}
-    return (*((other, wanted) for other, wanted in needed.items() if other in present), (name, value))
+    """Return the overrides that set an option and the flag that its name begins with: layer_norm for layer_norm_eps."""
+    flags = [other for other, default in cell_options(model) if name.startswith(f"{other}_") and default is False]
+    return (*((flag, True) for flag in flags), (name, value))
 
 
+@functools.cache
 def cell_options(model: str) -> list[tuple[str, Any]]:
-    return list(options(model_config(model)["cell"]))
+    """Return the options of a model's cell at the sizes of these tests."""
+    return [(name, small(name, value)) for name, value in options(model_config(model)["cell"])]
+
+
+def small(name: str, value: Any, hidden_size: int = HIDDEN_SIZE) -> Any:
+    """Return the value of an option at the sizes of these tests."""
+    return hidden_size if name.endswith("hidden_size") else SMALL.get(name, value)
 
 
 def every_option() -> Iterator[tuple[str, str, Any]]:
@@ -172,22 +191,6 @@ def every_option() -> Iterator[tuple[str, str, Any]]:
                 yield model, name, value
 
 
-OPTIONS = list(every_option())
-DEFAULTS = [Case(model, ()) for model in MODELS]
-CHANGED = [
-    Case(model, overrides_for(model, name, other))
-    for model, name, value in OPTIONS
-    # sizes, frozen weights and initial values change no formula
-    if not name.endswith("_size") and shows_in(name) in ("outputs", "training")
-    for other in alternatives(model, name, value)
-]
-COMBINED = [Case(model, tuple(table.items())) for model in COMBINATIONS for table in COMBINATIONS[model]]
-CASES = DEFAULTS + CHANGED + COMBINED
-FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
-
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
-
-
 FACTORIES: dict[tuple[str, int], functools.partial] = {}
 
 
@@ -201,9 +204,9 @@ def cell_factory(case: Case, hidden_size: int = HIDDEN_SIZE) -> functools.partia
 
 def instantiate_cell(case: Case, hidden_size: int) -> functools.partial:
     config = OmegaConf.create(model_config(case.model)["cell"])
-    for name, _ in options(model_config(case.model)["cell"]):
-        if name.endswith("hidden_size") or name in SMALL:
-            OmegaConf.update(config, name, SMALL.get(name, hidden_size))
+    for name, value in options(model_config(case.model)["cell"]):
+        if small(name, value, hidden_size) != value:
+            OmegaConf.update(config, name, small(name, value, hidden_size))
     for name, value in case.overrides:
         OmegaConf.update(config, name, value)
     return hydra.utils.instantiate(config)
@@ -220,6 +223,21 @@ def make_model(case: Case, backend: str = "reference", dtype: torch.dtype = torc
 def backends(case: Case) -> list[str]:
     """Return the backends that the case has in float64, where comparisons can be tight."""
     return ["reference"] if make_cell(case).fused_unsupported_reason() else ["reference", "fused"]
+
+
+OPTIONS = list(every_option())
+DEFAULTS = [Case(model, ()) for model in MODELS]
+CHANGED = [
+    Case(model, overrides_for(model, name, other))
+    for model, name, value in OPTIONS
+    if not name.endswith("_size") and not name.rpartition(".")[2].startswith(("trainable_", *OF_NO_FORMULA))
+    for other in derived_alternatives(model, name, value)
+]
+COMBINED = [Case(model, tuple(table.items())) for model in COMBINATIONS for table in COMBINATIONS[model]]
+CASES = DEFAULTS + CHANGED + COMBINED
+FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -286,6 +304,19 @@ def test_every_yaml_instantiates(model: str) -> None:
     assert isinstance(factory(INPUT_SIZE), RecurrentCell)
 
 
+@pytest.mark.parametrize("model", VARIANTS)
+def test_a_variant_changes_options_of_its_parent_that_are_tested_there(model: str) -> None:
+    parent = parent_of(model)
+    assert parent is not None
+    own, others = model_config(model), model_config(parent)
+    assert own["cell"].keys() == others["cell"].keys()
+    changed = [(name, value) for name, value in options(own["cell"]) if value != others["cell"][name]]
+    assert changed, "the variant is the parent under another name"
+    assert own | {"cell": others["cell"] | dict(changed)} == own
+    assert all(alternatives(parent, name, others["cell"][name]) for name, _ in changed)
+    assert isinstance(hydra.utils.instantiate(own["cell"])(INPUT_SIZE), RecurrentCell)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_the_yaml_names_every_option_with_its_default(model: str) -> None:
     assert_names_every_option(model_config(model)["cell"], {"input_size"})
@@ -326,36 +357,45 @@ def observe(cell: RecurrentCell, kind: str) -> list[Tensor]:
     return [outputs]
 
 
+def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
+    """Return whether two cells differ: in outputs, in training or gradients with equal weights, or in initial values.
+
+    Initial values are compared if both cells have the same parameters: others may be drawn in another order.
+    """
+    cells = []
+    for one in overrides:
+        torch.manual_seed(0)
+        cells.append(make_cell(Case(model, one)))
+    initial = [{key: tensor.clone() for key, tensor in cell.state_dict().items()} for cell in cells]
+    shapes = [{key: tensor.shape for key, tensor in weights.items()} for weights in initial]
+    # the first cell's weights wherever they fit, lest different random draws pass for an effect of the option
+    fitting = {key: tensor for key, tensor in initial[0].items() if shapes[1].get(key) == tensor.shape}
+    cells[1].load_state_dict(initial[1] | fitting)
+    for kind in ("outputs", "training", "gradient"):
+        one, other = (observe(cell, kind) for cell in cells)
+        if len(one) != len(other) or any(differs(a, b) for a, b in zip(one, other, strict=True)):
+            return True
+    return shapes[0] == shapes[1] and any(differs(initial[0][key], initial[1][key]) for key in shapes[0])
+
+
 @pytest.mark.parametrize(("model", "name", "value"), OPTIONS, ids=[f"{model} {name}" for model, name, _ in OPTIONS])
 def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
     others = alternatives(model, name, value)
-    if not others:
-        pytest.fail(
-            f"conf/model/{model}.yaml: what other values can {name}={value!r} take? "
-            f"Add '{name.rpartition('.')[2]}' to ALTERNATIVES in {Path(__file__).name}."
+    where = f"COMBINATIONS['{model}'] in {Path(__file__).name}"
+    assert others, (
+        f"conf/model/{model}.yaml: no other value of {name}={value!r} is known. Check texts with check_choice of "
+        f"gyral.core.checks, or add another value to {where}."
+    )
+    among = [table for table in COMBINATIONS.get(model, ()) if name in table]
+    contexts = [(), *(tuple((key, given) for key, given in table.items() if key != name) for table in among)]
+    for one, other in itertools.combinations([value, *others], 2):
+        assert any(
+            shows(model, *((*context, *overrides_for(model, name, candidate)) for candidate in (one, other)))
+            for context in contexts
+        ), (
+            f"conf/model/{model}.yaml: {name}={one} and {name}={other} are the same in outputs, gradients and initial "
+            f"values. If the option needs another one, add both to {where}."
         )
-    kind = shows_in(name)
-    seen = []
-    weights: dict[str, Tensor] = {}
-    for candidate in [value, *others]:
-        overrides = () if name.endswith("_size") and candidate == value else overrides_for(model, name, candidate)
-        torch.manual_seed(0)
-        cell = make_cell(Case(model, overrides))
-        if kind == "initialization":
-            seen.append(list(cell.state_dict().values()))
-            continue
-        # the first cell's weights wherever they fit, lest different random draws pass for an effect of the option
-        own = cell.state_dict()
-        weights = weights or {key: tensor.clone() for key, tensor in own.items()}
-        fitting = {key: weights[key] for key in own if key in weights and weights[key].shape == own[key].shape}
-        cell.load_state_dict(own | fitting)
-        seen.append(observe(cell, kind))
-    for first, one in enumerate(seen):
-        for second, other in enumerate(seen[:first]):
-            candidates = [value, *others]
-            assert len(one) != len(other) or any(differs(a, b) for a, b in zip(one, other, strict=True)), (
-                f"{name}={candidates[first]} and {name}={candidates[second]} have the same {kind}"
-            )
 
 
 # ---------------------------------------------------------------- states and single steps

@@ -7,8 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, invoke, spawn
+from gyral.config import mistakes
+from gyral.runs.records import select
+from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
 
 CHEAP = (*SMALL_RECALL, "model=rnn")
 
@@ -64,6 +67,75 @@ def test_unknown_choices_are_refused_with_those_there_are(group: str) -> None:
     assert invoke(f"{group}=nothing").error == f"{group}=nothing: must be one of {', '.join(choices(group))}"
 
 
+@pytest.mark.parametrize(
+    ("word", "suggested"),
+    [
+        ("sede=3", "seed"),
+        ("lr=0.1", "optimizer.lr"),
+        ("batch_size=3", "task.batch_size"),
+        ("task.batchsize=3", "task.batch_size"),
+        ("model.hidden_size=3", "model.cell.hidden_size"),
+        ("trainer.deterministic=true", "deterministic"),
+        ("+lr=0.1", "optimizer.lr"),
+        ("model=RUM", "rum"),
+        ("optimizer=Adam", "adam"),
+    ],
+)
+def test_the_nearest_name_is_suggested(
+    word: str, suggested: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"did you mean {suggested}?" in invoke(word).error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("ckpt_path=x", "ckpt_path=x: write resume=<run directory> to resume a run, weights="),
+        ("data=x", "data=x: a task makes its own data; write task=<name>"),
+        ("trainer.max_epochs=3", "trainer.max_epochs=3: training is counted in steps; write trainer.max_steps="),
+        ("+trainer.max_epochs=3", "trainer.max_epochs=3: training is counted in steps; write trainer.max_steps="),
+        ("hydra/launcher=joblib -m", "hydra/launcher=joblib: write launcher=<name>: local, joblib, slurm, ray"),
+        ("hydra/sweeper=optuna", "hydra/sweeper=optuna: write -m for all combinations of values, sweep=tune for"),
+        ("--seed 1", "--seed: no such flag; options have no dashes: seed=<value>"),
+        ("seed=1,2", "seed=1,2: several values need -m, as in: gyral train -m model=rum,lstm"),
+        ("+trainer.enable_progress_bar=false", "trainer.enable_progress_bar=false: write ~callbacks.progress_bar"),
+        ("logger=wandb +logger.wandb.x=3", "logger.wandb.x=3: no such option; allowed: run, project, entity,"),
+    ],
+)
+def test_words_of_other_frameworks_are_answered_by_those_to_write(
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(*words.split()).error.startswith(message)
+    assert not list(tmp_path.iterdir())
+
+
+def test_keys_of_other_frameworks_that_are_answered_do_not_exist_here() -> None:
+    config = OmegaConf.to_container(compose_config("callbacks=cosines", "logger=wandb"))
+    assert not {key for key in mistakes.TRAIN if select(config, key) is not None} - {"trainer", "logger"}
+
+
+def test_a_plus_before_an_experiment_and_the_flag_after_words_are_accepted(tmp_path: Path) -> None:
+    outcome = invoke("+experiment=rum_paper/fig4/lstm", "--cfg", "job")
+    assert outcome.status == 0, outcome.err
+    assert "recalled: 10" in outcome.out
+    words = ["seed=1", "-m", "trainer.max_steps=1", "trainer.log_every_n_steps=1", f"hydra.sweep.dir={tmp_path}"]
+    outcome = invoke(*(word for word in CHEAP if "max_steps" not in word and "log_every" not in word), *words)
+    assert outcome.status == 0, outcome.err
+    assert len(list(tmp_path.rglob("DONE"))) == 1
+    assert not list(tmp_path.rglob("loss.png"))  # there is no curve through one point
+
+
+@pytest.mark.parametrize(("entry", "option"), [("evaluate", "run"), ("train", "resume"), ("train", "weights")])
+def test_paths_need_no_quotes_for_hydra(entry: str, option: str, tmp_path: Path) -> None:
+    path = tmp_path / "it's a=1,b=2 [x]"
+    small = CHEAP if option == "weights" else ()
+    error = invoke(*small, f"{option}={path}", entry=entry).error
+    assert error.startswith(f"{'run' if option == 'weights' else option}={path}: ")
+
+
 def test_unknown_experiments_are_refused() -> None:
     assert invoke("experiment=rum_paper/fig4/gru_1000").error.startswith("experiment=rum_paper/fig4/gru_1000: ")
 
@@ -74,7 +146,7 @@ def test_unknown_experiments_are_refused() -> None:
         ("model.cell.hiden_size=3", "model.cell.hiden_size", ["hidden_size", "lambd"]),
         ("model.layers=3", "model.layers", ["num_layers", "cell"]),
         ("task.length=30", "task.length", ["delay", "recalled"]),
-        ("optimizer.momentun=0.5", "optimizer.momentun", ["momentum", "lr"]),
+        ("optimizer.epps=0.5", "optimizer.epps", ["eps", "lr"]),
         ("trainer.steps=3", "trainer.steps", ["max_steps"]),
         ("sede=3", "sede", ["seed", "task", "model"]),
     ],
@@ -139,7 +211,7 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
         ("evaluate", ["run={}"], "run={}: must be a run directory, one that holds config.yaml"),
         ("evaluate", [], "run=<nothing>: must be a run directory"),
         ("evaluate", ["run={}", "split=all"], "split=all: must be one of train, val, test"),
-        ("evaluate", ["run={}", "runs=3"], "runs: no such option; allowed: run, split, checkpoint"),
+        ("evaluate", ["run={}", "runs=3"], "runs: no such option; did you mean run? allowed: run, split, checkpoint"),
     ],
 )
 def test_missing_runs_are_refused(entry: str, arguments: list[str], expected: str, tmp_path: Path) -> None:
@@ -188,7 +260,7 @@ def test_a_run_directory_holds_what_it_takes_to_run_again(tmp_path: Path) -> Non
         "memoryless baseline",
         "baseline beaten",
         "parameters",
-        "seconds a step",
+        "seconds per step",
     ):
         assert line in outcome.out
     assert "Traceback" not in outcome.err

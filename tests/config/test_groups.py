@@ -24,7 +24,7 @@ def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
 def test_private_files_are_no_choices_and_folders_of_choices_are_one_line() -> None:
     assert not [name for name in choices("model") if name.startswith("_")]
     lines = list_choices("experiment").splitlines()
-    assert all(line.startswith("experiment: rum_paper/") and line.endswith("}") for line in lines)
+    assert all(line.startswith("experiment: ") and line.endswith("}") for line in lines)
     listed = [
         f"{folder}{name}" for folder, names in (line[12:-1].split("{") for line in lines) for name in names.split(",")
     ]
@@ -60,6 +60,7 @@ def project(tmp_path: Path) -> Path:
         "conf/model/mine.yaml": MODEL,
         "my_task.py": TASK,
         "conf/task/mine.yaml": "defaults: [copy, _self_]\n_target_: my_task.MyTask\n",
+        "conf/model/my_rum.yaml": "defaults: [rum, _self_]\ncell: {eta: 0.5}\n",
         "conf/train.yaml": "never: read\n",
     }
     for name, text in files.items():
@@ -74,6 +75,12 @@ def test_the_users_folder_adds_choices(project: Path, monkeypatch: pytest.Monkey
     assert {"mine", "rum"} < set(choices("model"))
     assert find_config("task", "mine") == project / "conf" / "task" / "mine.yaml"
     assert find_config("task", "copy").parts[-3:] == ("conf", "task", "copy.yaml")
+
+
+def test_a_model_of_the_user_may_be_a_variant_of_another(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    printed = OmegaConf.create(invoke("model=my_rum", "--cfg", "job", "--package", "model").out)
+    assert printed == OmegaConf.merge(compose_config("model=rum").model, {"cell": {"eta": 0.5}})
 
 
 def test_a_cell_and_a_task_of_the_user_train(project: Path) -> None:

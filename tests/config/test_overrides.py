@@ -6,7 +6,7 @@ import sys
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from gyral.config.overrides import plain, program, typed
+from gyral.config.overrides import defer_options, plain, program, typed, undefer_option
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,25 @@ def test_commands_are_printed_as_the_user_started_gyral(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [started, "model=rum"])
     assert typed(program("report")) == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "deferred"),
+    [
+        (["-m", "model=gru,lstm", "model.cell.bias=false", "seed=1"], ["model.cell.bias"]),
+        (["-m", "task=copy", "model=gru,lstm", "task.delay=3", "model.cell.hidden_size=4,8"], []),
+        (["-m", "experiment=a,b", "task.length=30", "trainer.max_steps=2"], ["task.length", "trainer.max_steps"]),
+        (
+            ["-m", "model=gru,lstm", "model.cell.options={a: 1, b: [2, 3]}", "model.x='a,b'"],
+            ["model.cell.options", "model.x"],
+        ),
+        (["-m", "model=gru,lstm", "+model.y=1", "~model.z", "model.cell.hidden_size=range(1,3)"], []),
+    ],
+)
+def test_options_of_what_a_sweep_varies_are_left_to_its_jobs(arguments: list[str], deferred: list[str]) -> None:
+    words = defer_options(arguments)
+    assert [word.partition("=")[0] for word in words if "=choice(" in word] == deferred
+    assert [undefer_option(word) for word in words] == arguments
+    for word in words:
+        if word != "-m":
+            OverridesParser.create().parse_override(word)

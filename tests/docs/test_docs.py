@@ -84,7 +84,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def commands_of(block: Block) -> list[str]:
-    return [line for line in block.text.splitlines() if line.strip()]
+    return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def first_values(word: str) -> str:
@@ -114,6 +114,8 @@ def shortened(words: list[str], config: Any) -> list[str]:
         f"{key}={value}"
         for key, value in {**SHORT, **own}.items()
         if OmegaConf.select(config, key, default=missing) is not missing
+        # one-hot or real inputs, which are small as they are, stay without an embedding
+        and not (key == "model.embedding_size" and config.model.embedding_size is None)
     ]
     tune = ["hydra.sweeper.n_trials=1", "optimizer.lr=0.001,0.002"] if "sweep=tune" in overrides else []
     return [*switches, *overrides, *ALWAYS, *settings, *tune]

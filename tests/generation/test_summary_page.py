@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gyral.generation.summary_page import Shown, measure, write_page
+from gyral.generation.summary_page import Shown, measure, strengths, write_page
 
 SHOWN = Shown(
     place="a.jsonl:1",
@@ -29,12 +29,12 @@ def spans(text: str, part: str) -> list[tuple[str, str]]:
 def test_words_are_coloured_by_attention_and_by_what_was_copied(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", [SHOWN], "Summaries")
     text = (tmp_path / "page.html").read_text()
-    # the sums over steps 1.0, 0.2, 1.5, 1.3, of the largest
-    assert spans(text, "article") == [("0.67", "the"), ("0.13", "&lt;b&gt;"), ("1.00", "cat"), ("0.87", "sat")]
+    # the means over steps are 0.25, 0.05, 0.375, 0.325, and uniform attention is 0.25
+    assert spans(text, "article") == [("0.00", "the"), ("0.00", "&lt;b&gt;"), ("0.29", "cat"), ("0.19", "sat")]
     assert spans(text, "summary") == [("1.00", "the"), ("0.50", "cat"), ("0.00", "&amp;"), ("0.25", "cat")]
     [steps] = re.findall(r'data-steps="(.*?)"', text)
     numbers = np.frombuffer(base64.b64decode(steps), dtype=np.uint8).reshape(4, 4)
-    assert numbers.tolist() == np.round(255 * SHOWN.attention / 0.9).astype(int).tolist()
+    assert numbers.tolist() == np.round(255 * strengths(SHOWN.attention)).astype(int).tolist()
 
 
 def test_a_summary_is_measured() -> None:
@@ -55,3 +55,9 @@ def test_what_is_empty_is_shown(tmp_path: Path) -> None:
     assert "<title>&lt;Summaries&gt;</title>" in text
     write_page(tmp_path / "page.html", [], "none")
     assert "<section" not in (tmp_path / "page.html").read_text()
+
+
+def test_uniform_attention_has_no_color_and_all_of_it_the_full_one() -> None:
+    attention = np.array([[0.25, 0.25, 0.25, 0.25], [0, 0, 1, 0], [0.5, 0.5, 0, 0]])
+    assert strengths(attention) == pytest.approx(np.array([[0, 0, 0, 0], [0, 0, 1, 0], [0.5, 0.5, 0, 0]]))
+    assert strengths(np.ones((2, 1))).tolist() == [[1], [1]]

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from gyral import dashboard, evaluate, generate, report, train
 from gyral.config.groups import choices as choices
-from gyral.core.errors import OptionError
+from gyral.core.errors import UserError
 from gyral.data.summaries.corpus import SummaryCorpus
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text
@@ -131,11 +131,14 @@ def build_task(*overrides: str, **options: Any) -> Any:
 
 
 def build_or_skip(config: DictConfig) -> Any:
-    """Return the task of a configuration; skip the test, with the message, where its corpus is not there."""
+    """Return the task of a configuration; skip the test, with the message, where its corpus or a package is absent."""
     try:
         return build.build_task(config)
-    except OptionError as error:
-        absent = r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it|cnn_dailymail/\S+: no such file"
+    except UserError as error:
+        absent = (
+            r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it|cnn_dailymail/\S+: no such file|"
+            r"needs the package \w+: pip install"
+        )
         if re.search(absent, str(error)):
             pytest.skip(str(error).replace(".of.", "."))
         raise

@@ -100,5 +100,10 @@ def report_of(directory: Path) -> tuple[dict[str, list[str]], str]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Keep the figures that are drawn from now on."""
     figures: list[Any] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+
+    def savefig(figure: Figure, path: Path, **_: Any) -> None:
+        figures.append(figure)
+        Path(path).touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
     return figures

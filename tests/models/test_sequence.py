@@ -53,6 +53,26 @@ def test_one_hot_is_a_column_of_the_input_weights() -> None:
     assert model(tokens)[0].dtype == torch.float64
 
 
+def test_real_inputs_enter_the_recurrent_stack_as_they_are() -> None:
+    model = SequenceModel(gru, None, OUT, input_size=3, num_layers=2).double()
+    inputs = torch.randn(BATCH, STEPS, 3)  # in single precision, as data is
+    lengths = torch.tensor([2, STEPS, 5, 1])
+    outputs, _ = model.recurrent(inputs.double().transpose(0, 1), lengths=lengths)
+    torch.testing.assert_close(model(inputs, lengths=lengths)[0], model.head(outputs).transpose(0, 1), rtol=0, atol=0)
+    one_hot = SequenceModel(gru, V, OUT).double()
+    real = SequenceModel(gru, None, OUT, input_size=V).double()
+    real.load_state_dict(one_hot.state_dict())
+    tokens = torch.randint(V, (BATCH, STEPS))
+    torch.testing.assert_close(real(F.one_hot(tokens, V))[0], one_hot(tokens)[0], rtol=0, atol=1e-14)
+
+
+def test_a_model_reads_either_tokens_or_real_vectors() -> None:
+    with pytest.raises(OptionError, match=r"^vocabulary_size=11: must be null: the inputs are real vectors"):
+        SequenceModel(gru, V, OUT, input_size=3)
+    with pytest.raises(OptionError, match=r"^vocabulary_size=None: must be an integer ≥ 1$"):
+        SequenceModel(gru, None, OUT)
+
+
 def test_an_embedding_that_is_the_identity_is_one_hot() -> None:
     one_hot = SequenceModel(gru, V, OUT).double()
     embedded = SequenceModel(gru, V, OUT, embedding_size=V).double()

@@ -29,10 +29,20 @@ def spec_of(model: Any) -> dict[str, Any]:
 
 def test_the_workspace_groups_curves_by_cell_and_task_and_shows_the_system() -> None:
     spec = spec_of(wandb_dashboards.make_workspace("entity", "gyral")._to_model())
+    section = spec["spec"]["section"]
+    assert section["settings"]["xAxis"] == "steps"
+    assert [group["name"] for group in section["runSets"][0]["grouping"]] == [
+        "group",
+        "task_name.value",
+        "model_name.value",
+    ]
     panels = {
         section["name"]: [panel["config"] for panel in section["panels"]]
         for section in spec["spec"]["section"]["panelBankConfig"]["sections"]
     }
+    own = panels["Learning curves by sweep, task and model"]
+    assert not any("groupBy" in panel for panel in own), "these follow the list of runs"
+    assert {"train/learning_rate", "train/gradient_norm"} < {panel["metrics"][0] for panel in own}
     assert {panel["groupBy"] for panel in panels["Learning curves by cell"]} == {"cell_name.value"}
     assert {panel["groupBy"] for panel in panels["Learning curves by task"]} == {"task_name.value"}
     assert ["val/accuracy"] in [panel["metrics"] for panel in panels["Learning curves by cell"]]
@@ -63,7 +73,7 @@ def test_every_table_has_a_report_of_its_own_runs(name: str, tmp_path: Path, mon
     [
         ([], "project=gyral: needs a key of Weights & Biases: set WANDB_API_KEY, or run `wandb login`"),
         (["sweep=nothing"], "sweep=nothing: must be one of "),
-        (["projects=x"], "projects: no such option; allowed: sweep, project, entity"),
+        (["projects=x"], "projects: no such option; did you mean project? allowed: sweep, project, entity"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], expected: str) -> None:

@@ -10,20 +10,22 @@ from gyral.reports import wandb_runs
 from gyral.reports.tables.sections import make_sections
 from tests.helpers.running import invoke
 
-STEP = "trainer/global_step"
+INDEX = "trainer/global_step"  # the x axis of earlier versions
 
 
-def run(state: str = "finished", *, seed: int = 1, results: bool = True, **config: Any) -> Any:
-    """Return a run as the API of Weights & Biases gives it."""
+def run(
+    state: str = "finished", *, seed: int = 1, results: bool = True, resumed_at: int = 0, **config: Any
+) -> SimpleNamespace:
+    """Return a run as the API of Weights & Biases gives it; an earlier version logged it until `resumed_at`."""
     summary = {
-        STEP: 39,
+        "steps": 40,
         "train/loss": 0.5,
         "train/baseline": 0.8,
-        "val/loss": 0.4,
+        "val/loss": {"min": 0.4},
         "loss": {"_type": "images/separated"},
     }
     if results:
-        summary |= {"test/loss": 0.2, "test/accuracy": 0.25, "test/baseline": 0.8, "parameters": 12_000, "steps": 40}
+        summary |= {"test/loss": 0.2, "test/accuracy": 0.25, "test/baseline": 0.8, "parameters": 12_000}
     overrides = ["experiment=rum_paper/table1/gru", f"seed={seed}"]
     recorded = {
         "overrides": overrides,
@@ -32,14 +34,19 @@ def run(state: str = "finished", *, seed: int = 1, results: bool = True, **confi
         "changed": True,
         "directory": "outputs/x",
     }
-    curve = [{STEP: step, "train/loss": 1 / (step + 1), "val/loss": "NaN"} for step in (4, 9, 39)]
+    if resumed_at:
+        summary[INDEX] = resumed_at - 1
+    curve = [
+        {**({INDEX: step - 1} if step <= resumed_at else {"steps": step}), "train/loss": 1 / step, "val/loss": "NaN"}
+        for step in (5, 10, 40)
+    ]
     return SimpleNamespace(
         url=f"https://wandb.example/runs/{seed}",
         id=f"id{seed}",
         state=state,
         config={"seed": seed, "task": {"length": 30}, "run": recorded, **config},
         summary=summary,
-        history=lambda samples, keys, pandas: [{key: row[key] for key in keys} for row in curve],
+        history=lambda samples, keys, pandas: [{key: row[key] for key in keys} for row in curve if {*keys} <= {*row}],
     )
 
 
@@ -73,6 +80,17 @@ def test_runs_have_results_curves_and_provenance(project: list[Any]) -> None:
     assert (cell.text, cell.missing) == ("25.0", ("seed 2 FAILED", "seed 3 running at step 40"))
     # started here, they would be other runs
     assert not any("hydra.sweep.dir" in command or "resume" in command for command in section.commands)
+
+
+@pytest.mark.parametrize("resumed_at", [10, 40], ids=["resumed with this version", "whole run"])
+def test_runs_of_earlier_versions_have_steps_and_curves(project: list[Any], resumed_at: int) -> None:
+    project += [run(resumed_at=resumed_at), run("running", seed=2, results=False, resumed_at=resumed_at)]
+    if resumed_at == 40:
+        del project[1].summary["steps"]
+    records, told = wandb_runs.read("me/gyral")
+    assert not told
+    assert [record.steps for record in records] == [40, 40]
+    assert [record.curves["train/loss"].steps for record in records] == 2 * [[5, 10, 40]]
 
 
 def test_runs_of_others_are_told(project: list[Any]) -> None:

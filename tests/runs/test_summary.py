@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""What the terminal shows at the end of a run."""
 
 import math
 import re
@@ -6,18 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from gyral.runs.summary import print_results
+from gyral.runs.summary import print_next_commands, print_results
 from tests.helpers.written import RESULTS
+
+CONFIG = {"model": {"cell": {}}}
 
 
 def test_results_table_says_whether_the_baseline_was_beaten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    print_results(tmp_path, RESULTS)
+    long = tmp_path / "seed=1,task.length=30,task.test_size=16,task.train_size=128,trainer.val_check_interval=2"
+    print_results(long, RESULTS)
     printed = capsys.readouterr().out
-    for words in ("0.02", "87.50%", "50.00%", "0.04", "yes, by a factor of 2", "13,710", "0.0123"):
+    for words in ("0.02", "87.5 %", "50.0 %", "(nats)", "0.04", "yes, by a factor of 2", "13,710", "0.0123"):
         assert words in printed
-    assert str(tmp_path) in re.sub(r"[│\s]", "", printed)
+    assert f"\nrun directory: {long}\n" in printed
     print_results(tmp_path, {**RESULTS, "test/loss": 0.05})
     assert re.search(r"baseline beaten +│ no", capsys.readouterr().out)
+
+
+def test_the_loss_of_regression_has_its_own_unit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_results(tmp_path, {**RESULTS, "test/mse": 0.02, "test/mae": 0.1, "test/r2": 0.9})
+    printed = capsys.readouterr().out
+    assert "test loss (mean squared error)" in printed
+    assert "memoryless baseline (mean squared error)" in printed
+    assert "nats" not in printed
+    assert printed.count("mean squared error") == 2
+    assert re.search(r"test mean absolute error +│ 0\.1000", printed)
 
 
 @pytest.mark.parametrize("changes", [{"test/loss": 0.0}, {"test/loss": math.nan}, {"seconds_a_step": math.nan}])
@@ -26,3 +39,25 @@ def test_results_table_copes_with_corner_values(
 ) -> None:
     print_results(tmp_path, {**RESULTS, **changes})
     assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "comparison"),
+    [
+        (["model=rum", "task=copy"], "rum", "train -m model=rum,lstm task=copy seed=1,2,3"),
+        (["task=copy", "seed=4"], "lstm", "train -m model=lstm,gru task=copy seed=1,2,3"),
+        (["model=rum", "model.cell.lambd=1"], "rum", "train -m model=rum model.cell.lambd=1 seed=1,2,3"),
+        (["experiment=rum_paper/fig4/lstm"], "lstm", "train -m experiment=rum_paper/fig4/lstm seed=1,2,3"),
+        ([], "rum", "train -m model=rum,lstm seed=1,2,3"),
+        (None, "rum", None),  # a run that was resumed
+    ],
+)
+def test_next_commands_can_be_pasted(
+    given: list[str] | None, model: str, comparison: str | None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    directory = tmp_path / "a run" / "seed=1,x=2"
+    print_next_commands(directory, CONFIG, given, model, generates=True)
+    commands = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
+    assert commands[0].endswith(f"evaluate 'run={directory}' split=val")
+    assert commands[1].endswith(f"generate 'run={directory}'")
+    assert commands[2:] == [] if comparison is None else commands[2].endswith(comparison)

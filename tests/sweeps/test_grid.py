@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from gyral.reports import catalogue as sweeps
 from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
+from tests.helpers.wandb_log import of_type, read_records
 
 SHORT = (
     *(item for item in SMALL if not item.startswith(("trainer.", "task."))),
@@ -45,6 +47,11 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
     assert sum(line.startswith("error: model.cell.hidden_size=1: ") for line in errors) == 2, "one line a failing job"
     assert "Traceback" not in outcome.err
+    assert outcome.out.startswith(f"6 jobs in {tmp_path}, all with logger=none threads=1")
+    assert "\nJob 2 of 6: model=gru task=recall\n" in outcome.out
+    assert outcome.out.count("\nDONE ") == 4
+    assert outcome.out.count("\nFAILED ") == 2
+    assert outcome.out.index("Runs on copy") < outcome.out.index("Runs on recall"), "the comparison, in spite of them"
     expected = {f"{task}/{model}": "DONE" for task in ("copy", "recall") for model in ("gru", "rnn")}
     assert markers(tmp_path) == expected
     assert not list(tmp_path.rglob("rum")), "a wrong option leaves no run directory"
@@ -54,14 +61,21 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     assert len(times) == 8
     outcome = invoke(*command)
     assert outcome.status == 1
-    assert outcome.err.count("is DONE and is not trained again") == 4
+    assert outcome.out.count("was DONE") == 4
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")} == times
     assert markers(tmp_path) == expected
 
 
 def test_a_sweep_in_which_all_succeed_ends_with_zero_and_deterministic_directories(tmp_path: Path) -> None:
     command = ["-m", *SHORT, "model=rnn", "task=copy", "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
-    assert invoke(*command).status == 0
+    outcome = invoke(*command)
+    assert outcome.status == 0
+    assert outcome.out.count("seconds a step") == 0, "the jobs print no tables of their own"
+    report, again, save = outcome.out.rpartition("\nTo show this again: ")
+    shown = shlex.split(f"{again}{save}".splitlines()[1].partition(": ")[2])
+    assert shown[:3] == ["python", "-m", "src.report"]
+    assert report.endswith(invoke(*shown[3:], entry="report").out.rstrip("\n"))
+    assert "'save=[comparison.pdf,comparison.tex]'" in save
     directories = {path.parent for path in tmp_path.rglob("DONE")}
     assert len(directories) == 2
     assert sorted(directory.name.partition("seed=")[2][:1] for directory in directories) == ["1", "2"]
@@ -75,7 +89,7 @@ def test_a_sweep_in_which_all_succeed_ends_with_zero_and_deterministic_directori
         path.unlink()
     outcome = invoke(*command)
     assert outcome.status == 0, outcome.err
-    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert outcome.out.count("was DONE") == 1
     assert {path.parent for path in tmp_path.rglob("DONE")} == directories
     assert load_last(one)["global_step"] == 4
 
@@ -87,7 +101,7 @@ def test_the_order_of_overrides_does_not_change_the_directories(tmp_path: Path) 
     assert len(directories) == 2
     outcome = invoke("-m", *reversed(axes), "model=rnn", *reversed(SHORT), f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 0, outcome.err
-    assert outcome.err.count("is DONE and is not trained again") == 2
+    assert outcome.out.count("was DONE") == 2
     assert {path.parent for path in tmp_path.rglob("DONE")} == directories
 
 
@@ -99,6 +113,31 @@ def test_many_and_long_overrides_still_give_each_job_a_directory(tmp_path: Path)
     names = [path.parent.name for path in tmp_path.rglob("DONE")]
     assert len(set(names)) == 2
     assert all(len(name.encode()) <= 255 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["model=rum,lstm", "model.cell.lambd=1", "seed=1,2"],
+            "model.cell.lambd=1: model=lstm has no such option (job 3 of 4); it has hidden_size, bias, layer_norm,"
+            " layer_norm_eps, zoneout, zoneout_cell, recurrent_dropout, initialization."
+            " Write model=rum_associative,lstm instead",
+        ),
+        (
+            ["task=recall,copy", "task.length=6", "model=rnn"],
+            "task.length=6: task=copy has no such option (job 2 of 2); it has delay, symbols, recalled, batch_size,"
+            " train_size, val_size, test_size, data_seed, monitor, mode. Write task=my_recall,copy instead with a file"
+            " conf/task/my_recall.yaml of `defaults: [recall, _self_]` and `length: 6`",
+        ),
+    ],
+)
+def test_an_option_that_not_all_models_have_is_refused_before_any_job_starts(
+    arguments: list[str], expected: str, tmp_path: Path
+) -> None:
+    outcome = invoke("-m", *arguments, f"hydra.sweep.dir={tmp_path}")
+    assert outcome.error == expected
+    assert (outcome.out, list(tmp_path.iterdir())) == ("", [])
 
 
 NAMED = ("sweep=rum_paper_table1", "experiment=rum_paper/table1/gru,rum_paper/table1/rnn", "seed=1", *SHORT)
@@ -118,7 +157,7 @@ def test_a_sweep_by_name_is_narrowed_and_shortened_from_the_command_line(
     first.unlink()
     outcome = invoke("-m", *command)  # the same, said explicitly
     assert outcome.status == 0, outcome.err
-    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert outcome.out.count("was DONE") == 1
     assert outcome.err.count("Resuming from") == 1
     assert {path.parent for path in tmp_path.rglob("DONE")} == directories
 
@@ -167,9 +206,12 @@ def assert_offline_wandb_runs(directories: list[Path]) -> None:
         (run,) = directory.glob("wandb/offline-run-*")
         ids.append(run.name.rpartition("-")[2])
         assert json.loads((directory / "provenance.json").read_text())["id"] == ids[-1]
-        (log,) = run.glob("*.wandb")
-        # what dashboards and reports know a run by
-        assert all(name in log.read_bytes() for name in (b"cell_name", b"experiment_name", b"git_commit", b"overrides"))
+        records = read_records(run)
+        printed = "".join(output["line"] for output in of_type(records, "output_raw") if "line" in output)
+        assert run.name in printed, "it has the console output of its own job"
+        assert printed.count("wandb sync") == 1
+        assert {record["run_group"] for record in of_type(records, "run")} == {"sweep"}
+        assert of_type(records, "exit")[0].get("exit_code", 0) == 0
     assert len(set(ids)) == len(directories)
 
 

@@ -95,7 +95,7 @@ def test_what_fails_or_is_lost_is_listed_with_its_reason_and_the_others_are_done
     assert len(here) == handed + 3, "what is DONE goes nowhere"
     outcome = invoke("-m", "launcher=local", *command, "model.cell.hidden_size=4", f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 0, "nor is it of another launcher's making"
-    assert outcome.err.count("is DONE and is not trained again") == 1
+    assert outcome.out.count("was DONE") == 1
     assert logging.root.manager.disable == 0
 
 

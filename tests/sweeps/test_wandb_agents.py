@@ -64,7 +64,7 @@ def test_what_an_agent_runs_composes(path: Path, monkeypatch: pytest.MonkeyPatch
         assert config.hydra.run.dir.endswith(f"{path.stem}/abc123")
         assert config.hydra.mode is None, "an agent's runs are no sweeps of their own"
         assert definition["metric"] == {"name": config.task.monitor, "goal": goals[config.task.mode]}
-        assert next(iter(config.logger)) == "wandb"
+        assert config.logger.wandb.group == path.stem
         parsed = OverridesParser.create().parse_overrides(overrides)
         assert not any(override.is_sweep_override() for override in parsed)
 

@@ -41,7 +41,7 @@ def test_layout(delay: int, symbols: int, recalled: int) -> None:
 
 
 def test_papers_sizes() -> None:
-    built = build_task("task=copy", "model=gru", delay=500, train_size=128)
+    built = build_task("task=copy", "model=gru", delay=500, recalled=10, train_size=128)
     assert (built.data.length, built.data.marker) == (520, 9)
     assert (built.model.vocabulary_size, built.model.head.out_features) == (10, 9)
 
@@ -68,7 +68,7 @@ def test_making_a_batch_takes_a_sliver_of_a_step() -> None:
 
 
 def test_long_delays_are_left_out_of_the_picture() -> None:
-    built = build_task("task=copy", "model=gru", delay=500, train_size=128)
+    built = build_task("task=copy", "model=gru", delay=500, recalled=10, train_size=128)
     batch = built.data.assemble(built.data.rows("val")[:1])
     lines = built.render(batch, batch.targets).splitlines()
     assert all(len(line) < 120 for line in lines)

@@ -529,7 +529,7 @@ def test_training_on_the_sum_scales_the_gradient_by_the_window_and_no_metric(tmp
     for loss in ("mean", "sum"):
         torch.manual_seed(2)
         task = build_task(*small_text(tmp_path), "model=gru", f"task.loss={loss}")
-        trainer = SimpleNamespace(log_every_n_steps=100, global_step=0)
+        trainer = SimpleNamespace(log_every_n_steps=100, global_step=0, accumulate_grad_batches=1)
         task.trainer = trainer
         returned = task.training_step(streamed(task, 1)[0], 0)
         gradients = torch.autograd.grad(returned, list(task.parameters()), materialize_grads=True)

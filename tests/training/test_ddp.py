@@ -283,5 +283,5 @@ def test_every_row_is_taken_once(rows: int, sizes: list[int]) -> None:
     batch = Batch(*(torch.arange(rows).view(-1, 1) + offset for offset in (0, 10, 20)))
     parts = [local_rows(batch, rank, 3) for rank in range(3)]
     assert [len(part.inputs) for part in parts] == sizes
-    for whole, *leaves in zip(batch, *parts, strict=True):
+    for whole, *leaves in zip(batch[:3], *(part[:3] for part in parts), strict=True):
         assert torch.equal(torch.cat(leaves), whole)

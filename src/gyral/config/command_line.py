@@ -12,6 +12,7 @@ from string import Template
 from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,17 +20,24 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, NO_GROUPS, choices, groups, list_choices, user_config_path
-from gyral.config.overrides import program, quote
+from gyral.config.mistakes import arrange_words, check_additions, check_words
+from gyral.config.overrides import defer_options, program, quote
 from gyral.core.errors import JobError
 from gyral.core.signals import Interrupted
 
 COMMANDS = ("train", "evaluate", "generate", "report", "fetch", "dashboard")
+PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 logging.captureWarnings(True)
 
 
-def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: tuple[str, ...] = ()) -> None:
+def main(
+    task_function: Callable[[DictConfig], Any],
+    config_name: str,
+    literal: tuple[str, ...] = (),
+    after_sweep: Callable[[DictConfig], None] | None = None,
+) -> None:
     """Compose the configuration from the command line and call the function with it, once or for each job of a sweep.
 
     If anything fails, the process ends with status 1 and one line on standard error; HYDRA_FULL_ERROR=1 also shows the
@@ -38,16 +46,20 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
     Args:
         task_function: the function to call.
         config_name: name of the primary file in conf/, with its folder if its groups are not in conf/ itself.
-        literal: options whose values are literal text, not in Hydra's grammar.
+        literal: options besides `PATHS` whose values are literal text, not in Hydra's grammar.
+        after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
     """
-    sys.argv[1:] = [quote(word) if word.partition("=")[0] in literal else word for word in sys.argv[1:]]
     file = Path(CONFIG_PATH, config_name)
+    words = arrange_words(sys.argv[1:], file)
+    sys.argv[1:] = [quote(word) if _is_literal(word, literal, words) else word for word in words]
     names_sweep = (file.parent / "sweep").is_dir() and any(word.startswith("sweep=") for word in sys.argv)
     if names_sweep and not any(word.startswith("-") for word in sys.argv):
         sys.argv.append("-m")  # the sweep's file sets it, but Hydra ignores that if composition fails
+    if {"-m", "--multirun"} & set(sys.argv):
+        sys.argv[1:] = defer_options(sys.argv[1:])
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
-    _add_user_modules()
+    add_user_modules()
 
     @functools.wraps(task_function)
     def job(config: DictConfig) -> Any:
@@ -61,10 +73,14 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
             print(f"error: {describe(error)}", file=sys.stderr)
             raise JobError(f"{HydraConfig.get().runtime.output_dir}: {describe(error)}") from None
 
+    vars(job)["after_sweep"] = after_sweep  # Hydra passes the sweeper nothing else than the function
     try:
         if {"--help", "-h"} & set(sys.argv):
             print(help_text(file, [word for word in sys.argv[1:] if not word.startswith("-")]))
             return
+        check_words(sys.argv[1:], config_name)
+        check_additions(sys.argv[1:], file)
+        _compose_once()
         run = hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)
         if {"--shell-completion", "-sc"} & set(sys.argv):
             print(complete(run, config_name))
@@ -78,6 +94,22 @@ def main(task_function: Callable[[DictConfig], Any], config_name: str, literal: 
         if wants_traceback:
             raise
         fail(describe(error))
+
+
+def _is_literal(word: str, literal: tuple[str, ...], words: list[str]) -> bool:
+    """Return whether the value of a word is literal text. In a sweep, that of a path is if the path exists."""
+    key, _, value = word.partition("=")
+    sweeps = bool({"-m", "--multirun"} & set(words))
+    return key in literal or (key in PATHS and value != "null" and (not sweeps or Path(value).exists()))
+
+
+def _compose_once() -> None:
+    """Keep Hydra from composing the configuration twice, which takes 0.3 s: the first time it only reads `hydra.mode`.
+
+    Without the mode of the configuration, as here, -m determines it.
+    """
+    if not any(word.startswith("hydra.mode=") for word in sys.argv):
+        Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 def fail(message: str) -> NoReturn:
@@ -119,7 +151,7 @@ def complete(run: Callable[[], None], config_name: str) -> str:
     )
 
 
-def _add_user_modules() -> None:
+def add_user_modules() -> None:
     """Make modules in the current directory importable, here and in child processes, if it has a folder conf/."""
     if user_config_path() is None:
         return

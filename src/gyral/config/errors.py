@@ -1,10 +1,13 @@
 """Errors as one line of text for the user."""
 
+from pathlib import Path
+
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.groups import choices
+from gyral.config.mistakes import suggest, suggest_choice
 from gyral.core.errors import SweepError, UserError
 
 
@@ -31,14 +34,18 @@ def describe(error: BaseException) -> str:
 def _describe_composition(causes: list[BaseException]) -> str:
     for cause in causes:
         if isinstance(cause, OverrideParseException):
+            if Path(str(cause.override)).is_dir():
+                return f"{cause.override}: write run={cause.override}"
             return f"{cause.override}: cannot be parsed; write key=value, or key=a,b without empty items for a sweep"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
             names = choices(group)
             if names:
-                return f"{group}={name}: must be one of {', '.join(names)}"
+                return f"{group}={name}: {suggest_choice(name, names)}must be one of {', '.join(names)}"
         node = getattr(cause, "parent_node", None)
         if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
             allowed = ", ".join(str(key) for key in node if key != "hydra" and not str(key).startswith("_"))
-            return f"{cause.full_key}: no such option; allowed: {allowed}"
+            root = node._get_root()
+            hint = suggest(str(cause.full_key), root if isinstance(root, DictConfig) else node)
+            return f"{cause.full_key}: no such option{hint or ';'} allowed: {allowed or 'none'}"
     return " ".join(str(causes[0]).split())

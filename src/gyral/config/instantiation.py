@@ -1,6 +1,7 @@
 """Objects from configuration sections. Every error about an option names the option by its whole key."""
 
 import math
+import re
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any
@@ -129,7 +130,7 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
     try:
         adapter.validate_python(value, strict=isinstance(value, bool | str))
     except ValidationError as error:
-        reason = error.errors()[0]["msg"].replace("Input should be", "must be")
+        reason = re.sub(r"^(Input|String) should|^Value error, must", "must", error.errors()[0]["msg"])
         raise LocatedError(option, value, reason) from None
 
 

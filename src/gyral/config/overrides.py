@@ -5,7 +5,9 @@ import shlex
 import sys
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
 
 
 def quote(override: str) -> str:
@@ -18,6 +20,39 @@ def quote(override: str) -> str:
         return override
     escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation
     return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
+
+
+def defer_options(arguments: list[str]) -> list[str]:
+    """Return the arguments of a sweep in which options of the groups that it varies are themselves axes, of one value.
+
+    Hydra composes the configuration of a sweep without its axes, so with the default of each group that is varied, and
+    refuses `-m model=gru,lstm model.cell.bias=false` because the default model has no such option. Axes are checked
+    with each job.
+    """
+    pattern = re.compile(r"(?![+~-])([\w.]+)=(?!choice\()(.+)", re.DOTALL)
+    words = {argument: match.groups() for argument in arguments if (match := pattern.fullmatch(argument))}
+    varied = {key for key, value in words.values() if "," in value and "." not in key}
+    deferred = {
+        argument: f"{key}=choice({value})"
+        for argument, (key, value) in words.items()
+        if key.partition(".")[0] in varied or ("experiment" in varied and not key.startswith("hydra."))
+        if "." in key and not _is_sweep(argument)
+    }
+    return [deferred.get(argument, argument) for argument in arguments]
+
+
+def undefer_option(argument: str) -> str:
+    """Return the option key=value of an axis key=choice(value) of one value; return any other argument as it is."""
+    match = re.fullmatch(r"([\w.]+)=choice\((.+)\)", argument, re.DOTALL)
+    option = match and f"{match[1]}={match[2]}"
+    return argument if option is None or _is_sweep(option) else option
+
+
+def _is_sweep(override: str) -> bool:
+    try:
+        return OverridesParser.create().parse_override(override).is_sweep_override()
+    except HydraException:  # it is reported when Hydra parses it
+        return True
 
 
 def plain(override: str) -> str:

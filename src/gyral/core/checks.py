@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gyral.core.errors import OptionError
+from gyral.core.errors import ChoiceError, OptionError
 
 
 def check_integer(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
@@ -47,7 +47,7 @@ def check_boolean(name: str, value: Any) -> bool:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return `value` if it is one of `choices`, else raise `OptionError`."""
+    """Return `value` if it is one of `choices`, else raise `ChoiceError`."""
     if value not in choices:
-        raise OptionError(name, value, f"must be one of {', '.join(choices)}")
+        raise ChoiceError(name, value, choices)
     return str(value)

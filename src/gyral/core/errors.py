@@ -1,5 +1,6 @@
 """Errors that are reported to the user in one line, without a traceback."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,6 +25,22 @@ class OptionError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.option, self.value, self.reason)  # an exception is pickled with its message alone
+
+
+class ChoiceError(OptionError):
+    """The value of an option is not one of its choices.
+
+    Args:
+        option, value: see `OptionError`.
+        choices: the values that are allowed.
+    """
+
+    def __init__(self, option: str, value: Any, choices: Sequence[str]) -> None:
+        self.choices = tuple(choices)
+        super().__init__(option, value, f"must be one of {', '.join(choices)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.option, self.value, self.choices)
 
 
 class JobError(Exception):

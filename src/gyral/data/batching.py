@@ -3,7 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, repeat
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -19,17 +19,21 @@ IGNORED = -100  # target without loss, the default `ignore_index` of torch.nn.fu
 
 
 class Batch(NamedTuple):
-    """A batch of token sequences. All fields are (B, T).
+    """A batch of B sequences of T steps, with a target per step or one per sequence.
 
     Attributes:
-        inputs: integers.
-        targets: integers; `IGNORED` for steps without loss.
-        answers: True for steps that count in the accuracy.
+        inputs: tokens, integers (B, T), or (B, T, W) with up to W tokens per step, padded with 0; or real vectors
+            (B, T, X).
+        targets: classes, integers (B, T) or (B,), `IGNORED` where there is no target; or real vectors (B, T, Y) or
+            (B, Y), NaN where there is no target.
+        answers: True for targets that count in the accuracy, in the shape of the targets; None: all targets.
+        lengths: (B,) integers in [1, T], number of steps of each sequence before its padding; None: T for all.
     """
 
     inputs: Tensor
     targets: Tensor
-    answers: Tensor
+    answers: Tensor | None = None
+    lengths: Tensor | None = None
 
 
 BatchType = TypeVar("BatchType", covariant=True)
@@ -146,9 +150,10 @@ class ShuffledBatches(Stream[Batch]):
                 current_pass, order = this_pass, torch.randperm(len(self.rows), generator=generator)
             count = min(BLOCK, batches_per_pass - index, self.length - self.position)
             block = self.assemble(self.rows[order[index * self.batch_size : (index + count) * self.batch_size]])
-            for parts in zip(*(tensor.split(self.batch_size) for tensor in block), strict=True):
+            parts = [repeat(None) if field is None else field.split(self.batch_size) for field in block]
+            for _, *fields in zip(range(count), *parts, strict=False):  # not strict: `repeat` has no end
                 self.position += 1
-                yield Batch(*parts)
+                yield Batch(*fields)
 
 
 class Examples(Protocol[BatchType]):
@@ -167,14 +172,19 @@ class Examples(Protocol[BatchType]):
 class SortedBatches(Generic[BatchType]):
     """One pass over all examples, sorted by length (stable); the last batch may be smaller.
 
+    Args:
+        examples: the examples.
+        batch_size: examples per batch.
+        longest_first: whether the first batch has the longest examples, rather than the shortest.
+
     Attributes:
         order: (n,) indices of the examples in the order of the pass.
     """
 
-    def __init__(self, examples: Examples[BatchType], batch_size: int) -> None:
+    def __init__(self, examples: Examples[BatchType], batch_size: int, *, longest_first: bool = False) -> None:
         self.examples = examples
         self.batch_size = check_integer("batch_size", batch_size)
-        self.order = np.argsort(examples.lengths, kind="stable")
+        self.order = np.argsort(-examples.lengths if longest_first else examples.lengths, kind="stable")
 
     def __len__(self) -> int:
         return -(-len(self.order) // self.batch_size)

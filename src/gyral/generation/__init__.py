@@ -29,6 +29,12 @@ def generators_of(task: SequenceTask) -> list[Generator]:
     return own + task.generators()
 
 
+def needs_no_options(task: SequenceTask) -> bool:
+    """Return whether one of the functions of a task has no required option."""
+    defaults = [[option.default for option in signature(one).parameters.values()] for one in generators_of(task)]
+    return any(Parameter.empty not in of_one for of_one in defaults)
+
+
 def choose(generators: list[Generator], given: Mapping[str, Any], task: str) -> Generator:
     """Return the first function that accepts all given options and whose required options are all given.
 

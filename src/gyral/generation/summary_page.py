@@ -57,10 +57,9 @@ def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:
 
 
 def _section(shown: Shown) -> str:
-    # The word with the most attention has the full color.
-    total = shown.attention.sum(axis=0) if len(shown.attention) else np.zeros(len(shown.article))
-    steps = np.round(255 * shown.attention / max(float(shown.attention.max(initial=0)), 1e-9)).astype(np.uint8)
-    words = zip(shown.article, total / max(float(total.max(initial=0)), 1e-9), strict=True)
+    mean = shown.attention.mean(axis=0) if len(shown.attention) else np.zeros(len(shown.article))
+    steps = np.round(255 * strengths(shown.attention)).astype(np.uint8)
+    words = zip(shown.article, strengths(mean).tolist(), strict=True)
     article = " ".join(_word(word, strength) for word, strength in words)
     copied = iter(shown.copied.tolist())
     summary = "".join(
@@ -77,6 +76,18 @@ def _section(shown: Shown) -> str:
         reference=f"<h3>Reference</h3>{reference}" if reference else "",
         steps=base64.b64encode(steps.tobytes()).decode(),
     )
+
+
+def strengths(attention: np.ndarray) -> np.ndarray:
+    """Return the strengths of color in [0, 1] for attention (…, S) to the S words of an article.
+
+    The strength is 1 + log(attention) / log(S), at least 0: it is 0 up to the share 1/S that every word has if the
+    attention is uniform, and 1 for a word with all of the attention.
+    """
+    words = attention.shape[-1]
+    if words < 2:
+        return np.clip(attention, 0, 1)
+    return np.clip(1 + np.log(np.maximum(attention, 1 / words)) / np.log(words), 0, 1)
 
 
 def measure(shown: Shown) -> dict[str, float]:
@@ -118,8 +129,9 @@ HEAD = Template("""\
 <h1>$title</h1>
 <p class="faint key"><span style="background: rgb(var(--copy) / 0.8)">copied</span> a word of a summary: the fraction of
 its probability that is due to copying from the article;
-<span style="background: rgb(var(--look) / 0.8)">attention</span> a word of an article: the attention to it, summed
-over the summary. Point at a word of a summary, or move to it with the tab key, to see the attention when it was
+<span style="background: rgb(var(--look) / 0.8)">attention</span> a word of an article: the mean
+attention to it, on a logarithmic scale from the share that every word has if the attention is uniform (no color) to all
+of it. Point at a word of a summary, or move to it with the tab key, to see the attention when it was
 written.</p>
 </header>
 <main>

@@ -9,7 +9,7 @@ from gyral.ops.rotation import rotate
 
 
 class ReadoutFactory(Protocol):
-    """Makes a readout from the output size and the input size of the recurrent stack, and the number of classes."""
+    """Makes a readout from the output and input size of the recurrent stack, and the size of what it predicts."""
 
     def __call__(self, width: int, input_size: int, output_size: int) -> nn.Module: ...
 
@@ -20,7 +20,7 @@ class LastStep(nn.Module):
     Args:
         width: H, size of the outputs.
         input_size: X, size of the inputs, which this readout does not use.
-        output_size: number of classes.
+        output_size: number of classes, or size of the predicted real vectors.
     """
 
     def __init__(self, width: int, input_size: int, output_size: int) -> None:
@@ -28,7 +28,7 @@ class LastStep(nn.Module):
         self.dense = nn.Linear(width, output_size)
 
     def forward(self, outputs: Tensor, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits (B, output_size).
+        """Return predictions (B, output_size), such as logits.
 
         Args:
             outputs: (T, B, H) outputs of the recurrent stack.
@@ -50,7 +50,7 @@ class Attention(nn.Module):
     Args:
         width: H, size of the outputs.
         input_size: X, size of the inputs.
-        output_size: number of classes.
+        output_size: number of classes, or size of the predicted real vectors.
     """
 
     def __init__(self, width: int, input_size: int, output_size: int) -> None:
@@ -58,7 +58,7 @@ class Attention(nn.Module):
         self.dense = nn.Linear(2 * width, output_size)
 
     def forward(self, outputs: Tensor, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits (B, output_size). See `LastStep.forward` for the arguments."""
+        """Return predictions (B, output_size), such as logits. See `LastStep.forward` for the arguments."""
         context = torch.einsum("tb,tbh->bh", self.weights(outputs, lengths), outputs)
         query = self.transform_query(last_of(outputs, lengths), last_of(inputs, lengths), context)
         return self.dense(torch.cat([context, query], dim=-1))

@@ -1,4 +1,4 @@
-"""A model of token sequences with one prediction per step, or one per sequence."""
+"""A model of sequences of tokens or real vectors with one prediction per step, or one per sequence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +20,20 @@ from gyral.ops.dropout import dropout_mask
 
 
 class SequenceModel(nn.Module):
-    """Tokens → one-hot vectors or embeddings → recurrent stack → linear head, or the readout of a task.
+    """Inputs → recurrent stack → linear head, or the readout of a task.
+
+    Tokens enter the recurrent stack as one-hot vectors or embeddings, real inputs as they are.
 
     Args:
         cell: makes a cell from its input size.
-        vocabulary_size: number of input tokens.
-        output_size: number of predicted classes, per step or as the readout defines.
-        readout: makes the module that computes logits from outputs, from the sizes of outputs and inputs and
-            `output_size`. It is called like `gyral.models.attention.LastStep`. None: a linear head at each step.
-        embedding_size: size of a trained embedding; None: one-hot inputs.
+        vocabulary_size: number of input tokens; None: real inputs.
+        output_size: number of outputs, such as logits of classes, per step or as the readout defines.
+        input_size: X, size of real inputs; None: tokens.
+        readout: makes the module that computes the final outputs from those of the recurrent stack, from the sizes of
+            outputs and inputs and `output_size`. It is called like `gyral.models.attention.LastStep`. None: a linear
+            head at each step.
+        embedding_size: size of a trained embedding; None: one-hot inputs. This option and the next three are for
+            tokens.
         tied: whether the head shares its weights with the embedding (Press and Wolf 2017).
         pooling: how the vectors of a step with several tokens are combined, "mean" or "sum".
         embedding_dropout: probability, in [0, 1), that the vector of a token is zero at all of its positions in a
@@ -44,15 +49,17 @@ class SequenceModel(nn.Module):
             of the head and a task's readout as torch draws them.
 
     Raises:
-        OptionError: an argument is out of bounds, or `tied` is not possible with the sizes or the readout.
+        OptionError: an argument is out of bounds, `tied` is not possible with the sizes or the readout, or an option
+            for tokens is set for real inputs.
     """
 
     def __init__(
         self,
         cell: Callable[[int], RecurrentCell],
-        vocabulary_size: int,
+        vocabulary_size: int | None,
         output_size: int,
         *,
+        input_size: int | None = None,
         readout: ReadoutFactory | None = None,
         embedding_size: int | None = None,
         tied: bool = False,
@@ -69,11 +76,17 @@ class SequenceModel(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size)
+        if input_size is None:
+            self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size)
+        else:
+            check_integer("input_size", input_size)
+            _refuse_token_options(vocabulary_size, embedding_size, tied, embedding_dropout)
+        self.input_size = input_size
         check_integer("output_size", output_size)
         self.embedding: nn.Embedding | None = None
         if embedding_size is not None:
-            self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))
+            self.embedding = nn.Embedding(self.vocabulary_size, check_integer("embedding_size", embedding_size))
+        width = input_size or embedding_size or self.vocabulary_size  # of what enters the recurrent stack
         self.pooling = check_choice("pooling", pooling, ("mean", "sum"))
         self.embedding_dropout = check_real("embedding_dropout", embedding_dropout, minimum=0, below=1)
         check_real("input_dropout", input_dropout, minimum=0, below=1)
@@ -81,7 +94,7 @@ class SequenceModel(nn.Module):
         self.input_dropout = SequenceDropout(input_dropout, locked_dropout)
         self.recurrent = Recurrent(
             cell,
-            embedding_size or vocabulary_size,
+            width,
             num_layers,
             bidirectional,
             dropout,
@@ -90,9 +103,9 @@ class SequenceModel(nn.Module):
             weight_drop=weight_drop,
         )
         self.output_dropout = SequenceDropout(output_dropout, locked_dropout)
-        width = self.recurrent.output_size
-        self.head = nn.Linear(width, output_size) if readout is None else None
-        self.readout = None if readout is None else readout(width, embedding_size or vocabulary_size, output_size)
+        hidden = self.recurrent.output_size
+        self.head = nn.Linear(hidden, output_size) if readout is None else None
+        self.readout = None if readout is None else readout(hidden, width, output_size)
         if check_boolean("tied", tied):
             self._tie()
         if check_choice("initialization", initialization, ("default", "orthogonal")) == "orthogonal":
@@ -115,45 +128,63 @@ class SequenceModel(nn.Module):
         # With the usual N(0, 1) of an embedding, logits would have a standard deviation of √width.
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
-    def forward(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Return logits, (B, T, output_size) or those of the readout, and the state after the last step.
+    def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Return the outputs, (B, T, output_size) or those of the readout, and the state after the last step.
 
         Args:
-            tokens: (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0.
+            inputs: tokens, (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0; or real (B, T, X).
             state, lengths: see `gyral.nn.recurrent.Recurrent.forward`.
         """
-        outputs, inputs, state = self.run(tokens, state, lengths)
-        outputs = self.output_dropout(outputs)
+        hidden, vectors, state = self.run(inputs, state, lengths)
+        hidden = self.output_dropout(hidden)
         if self.head is not None:
-            return self.head(outputs).transpose(0, 1), state
+            return self.head(hidden).transpose(0, 1), state
         assert self.readout is not None
-        return self.readout(outputs, inputs, lengths), state
+        return self.readout(hidden, vectors, lengths), state
 
-    def run(self, tokens: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:
+    def run(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:
         """Return the outputs (T, B, H), the inputs (T, B, X) and the last state of the recurrent stack."""
-        inputs = self.input_dropout(self._vectors(tokens.transpose(0, 1)))
-        outputs, state = self.recurrent(inputs, state, lengths)
-        return outputs, inputs, state
+        vectors = self.input_dropout(self._vectors(inputs.transpose(0, 1)))
+        outputs, state = self.recurrent(vectors, state, lengths)
+        return outputs, vectors, state
 
-    def _vectors(self, tokens: Tensor) -> Tensor:
-        """Return the vectors (T, B, X) of tokens (T, B), or of tokens (T, B, W), pooled over W."""
+    def _vectors(self, inputs: Tensor) -> Tensor:
+        """Return the vectors (T, B, X) of tokens (T, B), or of tokens (T, B, W), pooled over W; or real inputs."""
+        if self.input_size is not None:
+            return inputs.to(next(self.parameters()).dtype)
         dropping = self.training and self.embedding_dropout > 0
         weight = next(self.parameters()) if self.embedding is None else self.embedding.weight
         kept = dropout_mask(weight.new_empty(self.vocabulary_size, 1), self.embedding_dropout) if dropping else None
-        if tokens.dim() == 2:
+        if inputs.dim() == 2:
             if self.embedding is None:
-                vectors = F.one_hot(tokens, self.vocabulary_size).to(weight.dtype)
+                vectors = F.one_hot(inputs, self.vocabulary_size).to(weight.dtype)
             else:
-                vectors = self.embedding(tokens)
-            return vectors if kept is None else vectors * kept[tokens]
+                vectors = self.embedding(inputs)
+            return vectors if kept is None else vectors * kept[inputs]
         if self.embedding is None:
             weight = torch.eye(self.vocabulary_size, dtype=weight.dtype, device=weight.device)
         if kept is not None:
             weight = weight * kept
-        pooled = F.embedding_bag(tokens.flatten(0, 1), weight, mode=self.pooling, padding_idx=PADDING_ID)
-        return pooled.view(*tokens.shape[:2], -1)
+        pooled = F.embedding_bag(inputs.flatten(0, 1), weight, mode=self.pooling, padding_idx=PADDING_ID)
+        return pooled.view(*inputs.shape[:2], -1)
 
     @torch.no_grad()
     def state_size(self) -> int:
         """Return the number of recurrent state values that are carried from step to step for one sequence."""
         return sum(leaf.numel() for leaf in tree_leaves(self.recurrent.init_state(1)))
+
+
+def _refuse_token_options(
+    vocabulary_size: int | None, embedding_size: int | None, tied: bool, embedding_dropout: float
+) -> None:
+    """Raise `OptionError` if an option for tokens is set for a model of real inputs."""
+    options = (
+        ("vocabulary_size", vocabulary_size, None),
+        ("embedding_size", embedding_size, None),
+        ("tied", tied, False),
+        ("embedding_dropout", embedding_dropout, 0),
+    )
+    for option, value, required in options:
+        if value != required:
+            shown = "null" if required is None else str(required).lower()
+            raise OptionError(option, value, f"must be {shown}: the inputs are real vectors, not tokens")

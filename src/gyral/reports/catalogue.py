@@ -2,7 +2,9 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, find_config
-from gyral.config.overrides import program, typed
+from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.runs.legacy import translate_override
 from gyral.runs.measures import MEASURES
+from gyral.runs.names import row_names
 from gyral.runs.records import RunRecord, read_yaml, select
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
@@ -32,6 +35,7 @@ NOT_SETTINGS = (
     "paths.data_dir",
     "callbacks.progress_bar",
 )
+NOT_JOBS = ("launcher", "logger", "paths.data_dir")  # as hydra.job.config.override_dirname in conf/train.yaml
 
 
 @dataclass(frozen=True)
@@ -165,29 +169,39 @@ class Plan:
     """The jobs of the multirun that was last started in a directory.
 
     Attributes:
-        jobs: the overrides of each job.
+        jobs: the overrides of each job, in the order of the command line, see `job_of`.
         command: the command that starts the multirun and continues it.
     """
 
     jobs: tuple[frozenset[str], ...] = ()
     command: str = ""
 
+    @property
+    def unnamed(self) -> frozenset[frozenset[str]]:
+        """The jobs that are not rows of named sweeps."""
+        rows = {f"experiment={experiment}" for sweep in named() for experiment in sweep.papers}
+        return frozenset(job for job in self.jobs if not rows & job)
+
 
 def planned(directory: Path) -> Plan:
-    """Return the plan of a directory, without the rows of named sweeps, which have their own list of jobs."""
+    """Return the plan of a directory; it is empty for a named sweep, which has its own list of jobs."""
     try:
         hydra = read_yaml(directory / "multirun.yaml")["hydra"]
         given, own, sweeper = hydra["overrides"]["task"], hydra["overrides"]["hydra"], hydra["sweeper"]
         if not sweeper["_target_"].endswith((".BasicSweeper", ".Grid")) or sweeper["params"]:
             return Plan()
-        given = [translate_override(str(override)) for override in given]
+        given = [translate_override(undefer_option(str(override))) for override in given]
         axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, HydraException):
         return Plan()
-    rows = {f"experiment={experiment}" for sweep in named() for experiment in sweep.papers}
-    jobs = tuple(job for values in itertools.product(*axes) if not rows & (job := frozenset(values)))
     ours = [override for override in own if not override.startswith("hydra.mode=")]
-    return Plan(jobs, typed([*program("train"), "-m", *given, *ours]))
+    jobs = dict.fromkeys(job_of(values) for values in itertools.product(*axes))
+    return Plan(tuple(jobs), typed([*program("train"), "-m", *given, *ours]))
+
+
+def job_of(overrides: Iterable[str]) -> frozenset[str]:
+    """Return the overrides that determine a job, without those that choose where it runs and what it logs to."""
+    return frozenset(override for override in overrides if override.partition("=")[0] not in NOT_JOBS)
 
 
 def _key(override: str) -> str:
@@ -228,25 +242,54 @@ def rows_of(sweep: Sweep, records: list[RunRecord]) -> list[Row]:
     return rows
 
 
-def rows_of_tasks(records: list[RunRecord]) -> dict[str, list[Row]]:
+def rows_of_tasks(records: list[RunRecord], plan: Plan) -> dict[str, list[Row]]:
     """Sort runs that belong to no sweep by task, and within a task into rows that differ only in the seed.
 
-    The name of a row is its model and those overrides that not all runs of its task have.
+    Tasks and rows are in the order of the plan, and others follow by name.
     """
+    places = {job: place for place, job in enumerate(plan.jobs)}
     tasks: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
-    for record in records:
-        name = record.overrides.get("experiment") or record.overrides.get("model") or f"model={record.cell}"
-        given = [
-            override
-            for key, override in sorted(record.overrides.items())
-            if key not in (*NOT_SETTINGS, "model", "task")
-        ]
-        tasks.setdefault(record.task, {}).setdefault((name, *given), []).append(record)
+    for record in sorted(records, key=lambda record: places.get(job_of(record.overrides.values()), math.inf)):
+        own = (override for key, override in record.overrides.items() if key not in (*NOT_SETTINGS, "model", "task"))
+        model = record.overrides.get("experiment") or record.overrides.get("model") or f"model={record.cell}"
+        tasks.setdefault(record.task, {}).setdefault((model, *sorted(own)), []).append(record)
     rows = {}
-    for task, settings in sorted(tasks.items()):
-        common = set.intersection(*map(set, settings))
-        rows[task] = [
-            Row("", setting, {"row": "\n".join((setting[0], *(s for s in setting[1:] if s not in common)))}, mine)
-            for setting, mine in sorted(settings.items())
-        ]
+    for task, settings in tasks.items() if places else sorted(tasks.items()):
+        in_order = settings if places else sorted(settings, key=lambda setting: [*map(_natural, setting)])
+        unnamed = [Row("", setting, {}, settings[setting]) for setting in in_order]
+        names = name_rows(unnamed)
+        rows[task] = [replace(row, paper={"row": name}) for row, name in zip(unnamed, names, strict=True)]
     return rows
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts delay=20 before delay=100."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def name_rows(rows: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
+    """Return readable names of rows of one task; rows that would have the same name also show their overrides.
+
+    Args:
+        rows: the rows, with at least one run each.
+        without: keys of options that the names leave out.
+    """
+    firsts = [row.records[0] for row in rows]
+    given = [{key: value for key, value in record.overrides.items() if key not in without} for record in firsts]
+    names = row_names([(record.config, overrides) for record, overrides in zip(firsts, given, strict=True)])
+    for index, row in enumerate(rows):
+        if "model" not in firsts[index].config:  # of Weights & Biases, which may lack it
+            names[index] = row.setting[0].partition("=")[2] + names[index].removeprefix(firsts[index].cell)
+    for name in {name for name in names if names.count(name) > 1}:
+        same = [index for index, other in enumerate(names) if other == name]
+        for index in same:
+            own = [o for o in rows[index].setting if any(o not in rows[other].setting for other in same)]
+            names[index] = ", ".join((name, *(o for o in own if o.partition("=")[0] not in without)))
+    return names
+
+
+def differing_task_options(rows: Sequence[Row]) -> list[str]:
+    """Return the keys of the task's options that overrides set and that do not have the same value in all rows."""
+    firsts = [row.records[0] for row in rows]
+    keys = sorted({key for record in firsts for key in record.overrides if key.startswith("task.")})
+    return [key for key in keys if any(select(r.config, key) != select(firsts[0].config, key) for r in firsts)]

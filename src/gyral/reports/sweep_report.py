@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from gyral.config.overrides import plain, program, typed
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
+from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
+from gyral.reports.figures.options import Options
 from gyral.reports.render import files, terminal
+from gyral.reports.tables.columns import choose_columns
 from gyral.reports.tables.sections import Section, make_sections
 from gyral.runs import records
 from gyral.runs.records import RunRecord
@@ -13,12 +17,15 @@ from gyral.runs.records import RunRecord
 WANDB_PREFIX = "wandb:"
 
 
-def collect(where: str, known: dict[str, RunRecord] | None = None) -> tuple[list[Section], list[str], Path | None]:
+def collect(
+    where: str, known: dict[str, RunRecord] | None = None, everything: bool = False
+) -> tuple[list[Section], list[str], Path | None]:
     """Collect the runs of a sweep.
 
     Args:
         where: a name in conf/sweep, a directory, or wandb:<entity>/<project>.
         known: runs that were read before, by place.
+        everything: whether to show all runs of a directory; otherwise those of the sweep that was last started in it.
 
     Returns:
         The sections of the report, a line for each run that cannot be read, and the directory of the runs, None for
@@ -27,7 +34,7 @@ def collect(where: str, known: dict[str, RunRecord] | None = None) -> tuple[list
     Raises:
         OptionError: The place does not exist or contains no run.
     """
-    directory = None
+    directory, others = None, 0
     if where.startswith(WANDB_PREFIX):
         from gyral.reports import wandb_runs
 
@@ -35,41 +42,99 @@ def collect(where: str, known: dict[str, RunRecord] | None = None) -> tuple[list
     else:
         directory = catalogue.find(where)
         found, notes = records.read(directory, known)
+        if not everything:
+            jobs = {*catalogue.planned(directory).jobs}
+            mine = [record for record in found if catalogue.job_of(record.overrides.values()) in jobs]
+            others = len(found) - len(mine) if mine else 0
+            found = mine or found
     if not found:
         broken = f"; {len(notes)} cannot be read, the first is {notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
     only = where if where in {sweep.name for sweep in catalogue.named()} else None
-    return make_sections(found, directory, only), notes, directory
+    sections = make_sections(found, directory, only)
+    if others:
+        counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
+        sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
+    return sections, notes, directory
 
 
-def report_sweep(where: str, saved: Sequence[Path] = (), with_runs: bool = False) -> None:
+def print_comparison(name: str | None, directory: Path) -> None:
+    """Print the tables of a sweep that has ended, without its missing runs, and the commands that show and save it.
+
+    Args:
+        name: its name in conf/sweep, or None.
+        directory: its directory.
+    """
+    is_named = name is not None and directory == catalogue.DIRECTORY / name
+    where = str(name) if is_named else str(directory)
+    try:
+        sections, _, _ = collect(where)
+    except OptionError:  # no job has written a run directory; the sweep lists the reasons
+        return
+    console = terminal.make_console()
+    terminal.print_lines(console, [""])
+    for section in sections:
+        for table in section.tables:
+            console.print(terminal.terminal_table(table))
+        terminal.print_lines(console, section.footnotes)
+    show = [*program("report"), plain(f"sweep={where}")]
+    stem = where if is_named else "comparison"
+    terminal.print_lines(
+        console,
+        [
+            f"To show this again: {typed(show)}",
+            f"To save figure and LaTeX table: {typed([*show, f'save=[{stem}.pdf,{stem}.tex]'])}",
+        ],
+    )
+
+
+def report_sweep(
+    where: str,
+    saved: Sequence[Path] = (),
+    with_runs: bool = False,
+    options: Options | None = None,
+    columns: Sequence[str] = (),
+    width: str | None = None,
+    everything: bool = False,
+) -> None:
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
     Args:
         where: a name in conf/sweep, a directory, or wandb:<entity>/<project>.
-        saved: files to write, each with one of `render.files.SUFFIXES`.
+        saved: files to write, each with one of `render.files.SUFFIXES` or `figures.options.SUFFIXES`.
         with_runs: whether to list the runs behind the numbers.
+        options: what the saved figures show, None for the defaults.
+        columns: heads of the columns that the tables have, none for all of them.
+        width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
+        everything: see `collect`.
 
     Raises:
-        OptionError: The place does not exist or contains no run.
+        OptionError: The place does not exist or contains no run, or not what the options ask for.
         OSError: A file cannot be written.
     """
-    sections, notes, directory = collect(where)
+    sections, notes, directory = collect(where, everything=everything)
+    shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
-    for section in sections:
+    for section in shown:
         terminal.print_section(console, section, with_runs)
         if section.sweep and section.sweep.layout == "curves" and directory:
-            terminal.print_lines(console, [_draw(section, directory)])
+            terminal.print_lines(console, _draw(section, directory))
     terminal.print_lines(console, notes)
-    for path in saved:
-        files.write(path, where, sections, notes, with_runs)
+    figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
+    for path in figures:
+        from gyral.reports.figures.plots import plot
+
+        terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, sections, options or Options())}"])
+    for path in (path for path in saved if path not in figures):
+        files.write(path, where, shown, notes, with_runs, width)
         terminal.print_lines(console, [f"Wrote {path}"])
 
 
-def _draw(section: Section, directory: Path) -> str:
+def _draw(section: Section, directory: Path) -> list[str]:
     from gyral.reports.figures.loss_curves import draw_loss_curves
 
     try:
-        return f"Drew {draw_loss_curves(section, directory)}"
+        path = draw_loss_curves(section, directory)
     except OSError as error:
-        return f"Cannot draw {error.filename}: {error.strerror}"
+        return [f"Cannot draw {error.filename}: {error.strerror}"]
+    return [f"Drew {path}"] if path else []

@@ -8,9 +8,10 @@ from gyral.reports import catalogue
 from gyral.reports.catalogue import DIRECTORY, Sweep
 from gyral.reports.render import markdown
 from gyral.reports.tables.sections import make_sections
-from gyral.reports.wandb_runs import STEP, require_key
+from gyral.reports.wandb_runs import require_key
 from gyral.runs import records
 from gyral.runs.measures import MEASURES
+from gyral.runs.wandb_key import STEPS
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -21,6 +22,7 @@ SYSTEM = (  # metrics of the machine and of the speed of training
     *("system/gpu.0.gpu", "system/gpu.0.memoryAllocated", "system/gpu.0.powerWatts"),
     *("train/seconds_a_step", "train/tokens_a_second", "train/peak_memory_mb"),
 )
+OPTIMIZATION = ("train/gradient_norm", "train/learning_rate")
 GRID_WIDTH, PANEL_HEIGHT, PANELS_PER_ROW = 24, 8, 3
 
 
@@ -68,12 +70,16 @@ def make_workspace(entity: str, project: str) -> "Workspace":
         project=project,
         name="Recurrent memory",
         sections=[
+            section("Learning curves by sweep, task and model", [_curves(name) for name in (*metrics, *OPTIMIZATION)]),
             section("Learning curves by cell", [_curves(name, "cell_name") for name in metrics]),
             section("Learning curves by task", [_curves(name, "task_name") for name in metrics]),
             section("Parameters against score", [_score_by_parameters(name) for name in ("loss", *MEASURES)]),
             section("System", [wr.LinePlot(title=name, y=[name]) for name in SYSTEM], is_open=False),
         ],
-        settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
+        settings=ws.WorkspaceSettings(x_axis=STEPS, max_runs=100),
+        runset_settings=ws.RunsetSettings(
+            groupby=[ws.Metric("Group"), ws.Config("task_name"), ws.Config("model_name")]
+        ),
     )
 
 
@@ -97,6 +103,7 @@ def make_report(entity: str, project: str, sweep: Sweep) -> "Report":
     scores = [bars, _score_by_parameters(sweep.measure), wr.RunComparer(diff_only="split")]
     names = dict.fromkeys(("train/loss", "val/loss", f"val/{sweep.measure}"))
     curves = [_curves(name, group) for name in names for group in ("experiment_name", "cell_name", "task_name")]
+    curves += [_curves(name, "experiment_name") for name in OPTIMIZATION]
     system = [wr.LinePlot(title=name, y=[name]) for name in SYSTEM]
     return wr.Report(
         entity=entity,
@@ -122,16 +129,21 @@ def _markdown_table(sweep: Sweep) -> str:
     return markdown.render(make_sections(found, directory, sweep.name), (), with_runs=bool(found))
 
 
-def _curves(metric: str, group: str) -> Any:
-    """Return a panel of a metric during training, with the mean and the range of the runs in each group."""
+def _curves(metric: str, group: str | None = None) -> Any:
+    """Return a panel of a metric during training, with the mean and the range of the runs in each group.
+
+    Args:
+        metric: the metric.
+        group: key of W&B's configuration by which runs are grouped. None: as in the list of runs.
+    """
     import wandb_workspaces.reports.v2 as wr
 
     return wr.LinePlot(
         title=metric,
-        x=STEP,
+        x=STEPS,
         y=[metric],
-        log_y=metric.endswith("loss"),
-        groupby=wr.Config(group),
+        log_y=metric.endswith(("loss", "norm")),
+        groupby=wr.Config(group) if group else None,
         groupby_aggfunc="mean",
         groupby_rangefunc="minmax",
         max_runs_to_show=100,

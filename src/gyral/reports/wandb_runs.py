@@ -5,9 +5,9 @@ from typing import Any
 
 from gyral.core.errors import OptionError, UserError
 from gyral.runs.records import CURVES, POINTS, RESULTS, Curve, Provenance, RunRecord, by_key, thin
-from gyral.runs.wandb_key import has_wandb_key
+from gyral.runs.wandb_key import STEPS, has_wandb_key
 
-STEP = "trainer/global_step"  # the metric that Lightning's WandbLogger logs as the x axis
+INDEX = "trainer/global_step"  # the x axis of earlier versions: index of the last optimizer step
 FAILED, RUNNING = ("failed", "crashed"), ("running", "pending")
 
 
@@ -53,6 +53,8 @@ def _read_record(run: Any) -> RunRecord:
     if not isinstance(origin, dict) or "overrides" not in origin or config.get("seed") is None:
         raise UserError("it was not logged by this framework, or by an older version of it")
     summary = {str(name): number for name, value in dict(run.summary).items() if (number := _number(value)) is not None}
+    if STEPS not in summary:
+        summary[STEPS] = summary.get(INDEX, -1) + 1
     is_done = all(name in summary for name in RESULTS)  # they are logged at the end of a run
     has_failed = not is_done and run.state in FAILED
     return RunRecord(
@@ -62,20 +64,25 @@ def _read_record(run: Any) -> RunRecord:
         results=summary if is_done else None,
         reason=f"{run.state}; see {origin.get('directory')} for the reason" if has_failed else None,
         running=run.state in RUNNING,
-        steps=int(summary["steps"] if is_done else summary.get(STEP, -1) + 1),
-        curves=_read_curves(run, [name for name in CURVES if name in summary]),
+        steps=int(summary[STEPS]),
+        curves=_read_curves(run),
         baseline=summary.get("train/baseline"),
         provenance=Provenance.of({**origin, "id": run.id}, bool(origin.get("changed"))),
     )
 
 
-def _read_curves(run: Any, names: list[str]) -> dict[str, Curve]:
+def _read_curves(run: Any) -> dict[str, Curve]:
+    summary = dict(run.summary)
+    axes = [(axis, before) for axis, before in ((INDEX, 1), (STEPS, 0)) if axis in summary]
     curves = {}
-    for name in names:
-        rows = run.history(samples=POINTS, keys=[name, STEP], pandas=False)
-        points = [(int(row[STEP]) + 1, number) for row in rows if (number := _number(row[name])) is not None]
+    for name in [name for name in CURVES if name in summary]:
+        points: dict[int, float] = {}
+        for axis, before in axes:  # both, if a run was resumed with a newer version
+            for row in run.history(samples=POINTS, keys=[name, axis], pandas=False):
+                if (number := _number(row[name])) is not None:
+                    points[int(row[axis]) + before] = number
         if points:
-            curves[name] = thin([step for step, _ in points], [value for _, value in points])
+            curves[name] = thin(list(points), list(points.values()))
     return curves
 
 

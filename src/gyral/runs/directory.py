@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 PROCESS_OPTIONS = ("trainer.strategy", "trainer.devices", "trainer.num_nodes")
 NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report", "task.ngrams", *PROCESS_OPTIONS)
 DATA_DIR = "data_dir"  # the location of corpora does not change the results either, in any section
+SWEEPS = "outputs/sweep"  # where the directories of sweeps are by default
+NOT_IN_SWEEP_NAME = ("hydra", "launcher=", "logger", "paths.")  # the beginnings of overrides
 CONFIG = "config.yaml"
 DONE, FAILED = "DONE", "FAILED"
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
@@ -51,14 +54,14 @@ class Run:
     is_new: bool = False
 
     @property
-    def name(self) -> str:
-        """The run's name in dashboards: the last three parts of its directory."""
-        return "/".join(self.directory.resolve().parts[-3:])
-
-    @property
     def identity(self) -> str:
         """The run's id in Weights & Biases, derived from its directory when it first started."""
         return str(read_provenance(self.directory)["id"])
+
+    @property
+    def sweep(self) -> str | None:
+        """The name of the sweep that the run is a job of, see `sweep_name`, or None."""
+        return read_provenance(self.directory).get("sweep")
 
     def finish(self, results: dict[str, Any]) -> None:
         """Mark the run as DONE, with its final metrics."""
@@ -128,7 +131,7 @@ def record_run(run: Run) -> Iterator[None]:
     """
     if run.is_new:
         (run.directory / OVERRIDES).write_text(OmegaConf.to_yaml(HydraConfig.get().overrides.task))
-        write_provenance(run.directory)
+        write_provenance(run.directory, sweep_name())
         write_atomically(run.directory / CONFIG, OmegaConf.to_yaml(run.config))
     (run.directory / FAILED).unlink(missing_ok=True)
     _open_log(run.directory / LOG)
@@ -194,6 +197,25 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
         log.info("%s%s", start, code)
     return run
+
+
+def sweep_name() -> str | None:
+    """Return the name of the sweep that this process runs a job of, or None if the job is not part of a sweep.
+
+    It is the name of the sweep's directory, without outputs/sweep. Sweeps without a directory of their own share
+    outputs/sweep; each is named by the overrides of its command, those with several values first.
+    """
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.MULTIRUN:
+        return None
+    directory, home = Path(hydra.sweep.dir).resolve(), Path(SWEEPS).resolve()
+    if directory == home:
+        words = [word for word in sys.argv[1:] if not word.startswith(("-", "~", *NOT_IN_SWEEP_NAME))]
+        return " ".join(sorted(words, key=lambda word: (word.startswith(("threads", "trainer.")), "," not in word)))
+    for above in (home, Path.cwd()):
+        if directory.is_relative_to(above):
+            return directory.relative_to(above).as_posix()
+    return directory.name
 
 
 def identity_of(config: DictConfig) -> dict[str, Any]:

@@ -12,6 +12,12 @@ def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
     return read_curves(directory, (name,))[0][name]
 
 
+def logged_metrics(directory: Path) -> list[str]:
+    """Return the names of the metrics in metrics.csv."""
+    with (directory / METRICS).open(newline="") as file:
+        return [name for name in next(csv.reader(file), []) if name != "step"]
+
+
 def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[int], list[float]]], bool]:
     """Return steps and values of each metric, as `read_metrics` does, and whether the file's last line is cut off.
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -19,12 +20,18 @@ from gyral.core.files import write_atomically
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"
 
 
-def write_provenance(directory: Path) -> None:
-    """Write provenance.json and, if the code has uncommitted changes, git.diff to a run directory."""
+def write_provenance(directory: Path, sweep: str | None = None) -> None:
+    """Write provenance.json and, if the code has uncommitted changes, git.diff to a run directory.
+
+    Args:
+        directory: the run directory.
+        sweep: name of the sweep that the run is a job of.
+    """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     location = f"{socket.gethostname()}:{directory.resolve()}"
     provenance = {
-        "id": hashlib.sha256(location.encode()).hexdigest()[:12],
+        "id": _id_from_agent() or hashlib.sha256(location.encode()).hexdigest()[:12],
+        "sweep": sweep,
         "started": started,
         "command": [sys.executable, *sys.argv],
         "git_commit": git_commit(),
@@ -34,13 +41,18 @@ def write_provenance(directory: Path) -> None:
         "cores": os.cpu_count(),
         "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
         "python": platform.python_version(),
-        "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
+        "packages": installed_packages(),
     }
     difference = _output("git", "diff", "HEAD")
     (directory / DIFF).unlink(missing_ok=True)  # of an earlier start in this directory that wrote no checkpoint
     if difference:
         (directory / DIFF).write_text(difference + "\n")
     write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")
+
+
+def _id_from_agent() -> str | None:
+    """Return the id that an agent of Weights & Biases has chosen for the run that it starts, or None without one."""
+    return os.environ.get("WANDB_RUN_ID") if os.environ.get("WANDB_SWEEP_ID") else None
 
 
 def read_provenance(directory: Path) -> dict[str, Any]:
@@ -71,6 +83,14 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor()
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the versions of all installed packages by name."""
+    # with `item.metadata` and `item.version` this takes 0.3 s for 170 packages, because they parse whole files as mail
+    headers = [item.read_text("METADATA") or item.read_text("PKG-INFO") or "" for item in metadata.distributions()]
+    pairs = [[re.search(rf"^{field}: *(.+)$", text, re.MULTILINE) for field in ("Name", "Version")] for text in headers]
+    return {name[1]: version[1] for name, version in pairs if name and version}
 
 
 def _output(*command: str) -> str | None:

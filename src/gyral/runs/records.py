@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gyral.config.overrides import program, typed
+from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.errors import UserError
-from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS
+from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, flatten
 from gyral.runs.legacy import translate_config, translate_override
 from gyral.runs.measures import MEASURES
-from gyral.runs.metrics_file import read_curves
+from gyral.runs.metrics_file import logged_metrics, read_curves, read_metrics
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
 
 RESULTS = ("test/loss", "test/baseline", "parameters", "steps")  # that a report needs; scores depend on the task
@@ -70,7 +70,7 @@ class Provenance:
         command = [str(word) for word in recorded.get("command") or ()]
         if len(command) > 1 and command[1].endswith(("src/train.py", "gyral/train.py")):
             command[:2] = program("train", script=command[1])
-        command = [translate_override(word) for word in command]
+        command = [translate_override(undefer_option(word)) for word in command]
         texts = {name: str(recorded.get(name) or "") for name in ("started", "host")}
         commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
         return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **texts)
@@ -81,9 +81,9 @@ class Provenance:
         return (self.commit[:10] or "no commit") + (" + uncommitted changes" if self.changed else "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunRecord:
-    """One run, as reports show it.
+    """One run, as reports show it. It stands for its directory wherever a path is expected, as in `gyral.load(run)`.
 
     Attributes:
         place: the run directory, or the run's address in Weights & Biases.
@@ -108,6 +108,41 @@ class RunRecord:
     curves: dict[str, Curve] = field(default_factory=dict)
     baseline: float | None = None
     provenance: Provenance = Provenance()
+
+    def __repr__(self) -> str:
+        metrics = {name: value for name, value in self.metrics.items() if name.startswith("test/")}
+        shown = "".join(f", {name} = {value:.4g}" for name, value in metrics.items())
+        return f"<run {self.place}: {self.cell} on {self.task}, {self.state}{shown}>"
+
+    def __fspath__(self) -> str:
+        return self.place
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return Path(self.place)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the configuration by their keys on the command line, such as model.cell.hidden_size."""
+        return dict(flatten(self.config))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The final metrics by name, such as test/accuracy; empty if the run is not DONE."""
+        return self.results or {}
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """Return steps and values of a logged metric, such as train/loss or val/accuracy.
+
+        Raises:
+            UserError: the metric was not logged.
+        """
+        path = self.directory / METRICS
+        logged = logged_metrics(self.directory) if path.is_file() else []
+        if name not in logged:
+            raise UserError(f"{path}: has no metric {name}; it has {', '.join(logged) or 'none yet'}")
+        return read_metrics(self.directory, name)
 
     @property
     def experiment(self) -> str | None:
@@ -161,6 +196,15 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         records.append(record)
         notes += [f"{path}: {note}" for note in own_notes]
     return records, notes
+
+
+def read_run(directory: Path) -> RunRecord:
+    """Return the record of the run in a directory.
+
+    Raises:
+        UserError: the directory holds no run, or one that is unreadable.
+    """
+    return _read_record(directory, locked_inodes())[0]
 
 
 def run_directories(directory: Path) -> Iterator[Path]:

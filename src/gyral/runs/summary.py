@@ -1,26 +1,22 @@
-"""Tables of final metrics in the terminal. Imports no torch."""
+"""What the terminal shows at the end of a run: the final metrics, and the commands that come next. Imports no torch."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-# Metrics of tasks besides the loss: name, label, format.
-METRICS = (
-    ("bits", "test bits per symbol", ".4f"),
-    ("perplexity", "test perplexity", ".2f"),
-    ("accuracy", "test accuracy", ".2%"),
-    ("rouge1", "ROUGE-1", ".2f"),
-    ("rouge2", "ROUGE-2", ".2f"),
-    ("rougeL", "ROUGE-L", ".2f"),
-    ("majority", "most frequent answer", ".2%"),
-    ("sequence_accuracy", "sequences all right", ".2%"),
-)
+from gyral.config.overrides import program, typed
+from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
+
+COMPARED = ("lstm", "gru")  # the models with which a run is compared; the first that is not its own
+SEEDS = "seed=1,2,3"
 
 
 def print_results(directory: Path, results: dict[str, float]) -> None:
-    """Print the table at the end of a run.
+    """Print the table at the end of a run, and the run directory in a line of its own.
 
     Args:
         directory: the run directory.
@@ -28,26 +24,66 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
     """
     loss, baseline = results["test/loss"], results["test/baseline"]
     factor = baseline / loss if loss > 0 else math.inf
-    metrics = {
-        label: format(results[f"test/{name}"], form) for name, label, form in METRICS if f"test/{name}" in results
+    unit = loss_unit(results)
+    measures = {**MEASURES, **FURTHER_MEASURES}
+    printed = {measure.label: (measure, measure.value(results)) for measure in measures.values()}
+    scores = {
+        f"test {label}": f"{value:.{measure.digits}f} {measure.unit}".rstrip()
+        for label, (measure, value) in printed.items()
+        if value is not None and label != unit  # the loss of regression is its mean squared error
     }
-    here = Path.cwd()
     rows = {
-        "test loss (nats)": f"{loss:.4g}",
-        **metrics,
-        "memoryless baseline (nats)": f"{baseline:.4g}",
+        f"test loss ({unit})": f"{loss:.4g}",
+        **scores,
+        f"memoryless baseline ({unit})": f"{baseline:.4g}",
         "baseline beaten": f"yes, by a factor of {factor:.4g}" if factor > 1 else "no",
         **({"data": "GENERATED stories"} if results.get("test/generated") else {}),
         "parameters": f"{results['parameters']:,.0f}",
-        "seconds a step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
-        "run directory": str(directory.relative_to(here) if directory.is_relative_to(here) else directory),
+        "seconds per step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
     }
     _print_table(rows)
+    print(f"run directory: {relative_path(directory)}")
+
+
+def print_next_commands(
+    directory: Path, config: Mapping[str, Any], overrides: Sequence[str] | None, model: str, generates: bool
+) -> None:
+    """Print the commands with which a user may continue after a run.
+
+    Args:
+        directory: the run directory.
+        config: the configuration of the run.
+        overrides: the overrides of the command that started it. None for a run that was resumed.
+        model: the choice of the group `model`.
+        generates: whether `gyral generate` needs nothing but the run.
+    """
+    run = f"run={relative_path(directory)}"
+    commands = {"evaluate it on the validation split": [*program("evaluate"), run, "split=val"]}
+    if generates:
+        commands["generate text with it"] = [*program("generate"), run]
+    if overrides is not None:
+        given = [override for override in overrides if not override.startswith(("seed=", "model="))]
+        if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
+            given = [override for override in overrides if not override.startswith("seed=")]  # they fit this model only
+        elif "cell" in config["model"]:
+            other = next(name for name in COMPARED if name != model)
+            given.insert(0, f"model={model},{other}")
+        commands["compare over three seeds"] = [*program("train"), "-m", *given, SEEDS]
+    print("\nNext:")
+    for purpose, words in commands.items():
+        print(f"  {purpose}:\n    {typed(words)}")
+
+
+def relative_path(directory: Path) -> Path:
+    """Return a path relative to the working directory if it is inside."""
+    here = Path.cwd()
+    return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
 def print_metrics(title: str, metrics: dict[str, float]) -> None:
     """Print metrics with eight significant digits, so that two evaluations can be compared."""
-    _print_table({"checkpoint": title, **{name: f"{value:.8g}" for name, value in metrics.items()}})
+    print(title)
+    _print_table({name: f"{value:.8g}" for name, value in metrics.items()})
 
 
 def _print_table(rows: dict[str, str]) -> None:

@@ -1,8 +1,10 @@
-"""Finds the key of a Weights & Biases server without asking the user for it."""
+"""Weights & Biases for training and reports: the x axis of all metrics, and the key of a server."""
 
 import netrc
 import os
 from urllib.parse import urlsplit
+
+STEPS = "steps"  # the metric that is the x axis: number of optimizer steps taken
 
 
 def has_wandb_key(server: str) -> bool:

@@ -1,8 +1,8 @@
 """Sweepers: the base class, and Grid, which runs every combination of values. Imports no torch."""
 
-import logging
+import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,18 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
+from hydra.errors import ConfigCompositionException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config.errors import describe
+from gyral.config.groups import choices, find_config
+from gyral.config.overrides import undefer_option
 from gyral.core.errors import JobError, OptionError, SweepError
+from gyral.runs.directory import DONE, flatten, read_results
+from gyral.runs.measures import main_measure
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
-
-log = logging.getLogger(__name__)
 
 
 class BaseSweeper(Sweeper):
@@ -30,6 +34,7 @@ class BaseSweeper(Sweeper):
     hydra_context: HydraContext
     config: DictConfig
     launcher: SweepLauncher
+    after_sweep: Callable[[DictConfig], None] | None
 
     def __init__(self, params: dict[str, Any] | None = None) -> None:
         self.params = params or {}
@@ -40,41 +45,63 @@ class BaseSweeper(Sweeper):
         if not isinstance(launcher, SweepLauncher):
             raise OptionError("hydra/launcher", type(launcher).__name__, "must be one of the choices of launcher")
         self.launcher = launcher
+        self.after_sweep = getattr(task_function, "after_sweep", None)  # see `gyral.config.command_line.main`
         self.directory = Path(str(config.hydra.sweep.dir))
 
     def overrides(self, arguments: list[str]) -> dict[str, Override]:
         """Return the overrides of all jobs by key; the command line replaces `params`."""
-        words = [f"{key}={value}" for key, value in self.params.items()] + arguments
+        words = [f"{key}={value}" for key, value in self.params.items()] + [*map(undefer_option, arguments)]
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}
 
     def run_jobs(
-        self, jobs: Iterable[tuple[int, Sequence[str]]], total: int, raises: bool = True
+        self, jobs: Iterable[tuple[int, Sequence[str]]], total: int, shared: Collection[str] = (), raises: bool = True
     ) -> Iterator[FinishedJob]:
-        """Run jobs; report and yield the outcome of each, and finally list the failures.
+        """Run jobs; print a line when each has ended, and one when it starts in this process; yield the outcomes.
+
+        When all jobs have ended, call `conclude`, and list the failures.
+
+        Args:
+            jobs: the number and the overrides of each job.
+            total: the number of jobs.
+            shared: overrides that all jobs have, which the lines leave out.
+            raises: whether failed jobs are an error.
 
         Raises:
             SweepError: some jobs failed, and `raises` is True.
         """
-        failures: list[BaseException] = []
-        for count, finished in enumerate(self.launcher.run(jobs), 1):
+        parallel = self.launcher.in_other_processes
+
+        def announced() -> Iterator[tuple[int, Sequence[str]]]:
+            for place, (number, overrides) in enumerate(jobs, 1):
+                if not parallel:
+                    own = [override for override in overrides if override not in shared]
+                    print(f"Job {place} of {total}:", *(own or overrides), flush=True)
+                yield number, overrides
+
+        failures: list[str] = []
+        raised: BaseException | None = None
+        for count, finished in enumerate(self.launcher.run(announced()), 1):
             if finished.error:
-                failures.append(finished.error)
-            if self.launcher.in_other_processes:
-                outcome = "FAILED" if finished.error else "was DONE" if finished.was_done else "DONE"
-                value = (
-                    f": {finished.job.config.task.monitor} {finished.value:.6g}" if finished.value is not None else ""
-                )
-                log.info("%d of %d %s %s%s", count, total, outcome, finished.job.name, value)
+                failures.append(describe_failure(finished))
+            if parallel:
+                print(f"{count} of {total} {describe_outcome(finished)}", flush=True)
+            else:  # the reason of a failure was printed by the job
+                print(f"FAILED {finished.job.name}" if finished.error else describe_outcome(finished), flush=True)
             yield finished
-        for failure in failures:
-            if not isinstance(failure, JobError):  # HYDRA_FULL_ERROR=1 asks for the traceback
-                raise failure
+            if finished.error and not isinstance(finished.error, JobError):
+                raised = raised or finished.error
+        if raised is not None:  # HYDRA_FULL_ERROR=1 asks for the traceback
+            raise raised
+        self.conclude()
         if failures:
             print("\nFailed:", *failures, sep="\n  ", file=sys.stderr)
         if failures and raises:
             failed = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
             raise SweepError(f"{failed} of {total} failed, see above; the same command retries all that are not DONE")
+
+    def conclude(self) -> None:
+        """Print the end of the sweep; called when all jobs have ended, before failed ones are listed."""
 
 
 class Grid(BaseSweeper):
@@ -86,15 +113,89 @@ class Grid(BaseSweeper):
         ]
         jobs = list(product(*axes))
         validated: set[str] = set()
-        for job in jobs:  # an unknown choice or key is reported before the first job starts
+        for number, job in enumerate(jobs, 1):  # an unknown choice or key is reported before the first job starts
             if not validated.issuperset(job):
                 validated.update(job)
-                self.validate_batch_is_legal([job])
+                try:
+                    self.validate_batch_is_legal([job])
+                except ConfigCompositionException as error:
+                    raise explain_refusal(error, number, job, axes) from error
         self.directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, self.directory / "multirun.yaml")
-        log.info("%d jobs in %s", len(jobs), self.directory)
-        for _ in self.run_jobs(enumerate(jobs), len(jobs)):
+        shared = [axis[0] for axis in axes if len(axis) == 1]
+        counted = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+        print(f"{counted} in {self.directory}", f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
+        for _ in self.run_jobs(enumerate(jobs), len(jobs), shared):
             pass
+
+    def conclude(self) -> None:
+        if self.after_sweep is not None:
+            self.after_sweep(self.config)
+
+
+def describe_outcome(finished: FinishedJob) -> str:
+    """Return how a job ended, in one line: its run directory with its metrics, or the reason of the failure."""
+    if finished.error:
+        return f"FAILED {describe_failure(finished)}"
+    state = "was DONE" if finished.was_done else "DONE"
+    scores = []
+    if (finished.job.directory / DONE).is_file():
+        results = read_results(finished.job.directory)
+        measure = main_measure(results)
+        value = measure.value(results)
+        scores.append(
+            "" if value is None else f"test {measure.label} {value:.{measure.digits}f} {measure.unit}".strip()
+        )
+    if finished.value is not None:
+        scores.append(f"{finished.job.config.task.monitor} {finished.value:.6g}")
+    return f"{state} {finished.job.name}: {', '.join(scores)}".removesuffix(": ")
+
+
+def describe_failure(finished: FinishedJob) -> str:
+    """Return the run directory of a failed job and the reason of the failure."""
+    return f"{finished.job.name}: {str(finished.error).removeprefix(f'{finished.job.directory}: ')}"
+
+
+def explain_refusal(error: Exception, number: int, job: Sequence[str], axes: Sequence[Sequence[str]]) -> Exception:
+    """Return the error of a job that cannot be composed; if its model lacks an option of another, with what to write.
+
+    Args:
+        error: the error of the composition.
+        number: number of the job, from 1.
+        job: its overrides.
+        axes: the values of each axis of the sweep.
+    """
+    total, words = math.prod(map(len, axes)), [override.partition("=") for override in job]
+    message = describe(error)
+    for (group, _, choice), axis in zip(words, axes, strict=True):
+        others = [value.partition("=")[2] for value in axis if value != f"{group}={choice}"]
+        for key, _, value in words:
+            if not others or not key.startswith(f"{group}.") or not message.startswith(f"{key}: "):
+                continue
+            other, option = others[0], key.removeprefix(f"{group}.")
+            own = variant_of(group, other, option, value)
+            if own is None:
+                *sections, name = option.split(".")
+                node = "".join(f"{section}: {{" for section in sections) + f"{name}: {value}" + "}" * len(sections)
+                own = f"my_{other}"
+                file = f" with a file conf/{group}/{own}.yaml of `defaults: [{other}, _self_]` and `{node}`"
+            else:
+                file = ""
+            allowed = message.partition("allowed: ")[2]
+            reason = f"{group}={choice} has no such option (job {number} of {total}); it has {allowed}"
+            return OptionError(key, value, f"{reason}. Write {group}={own},{choice} instead{file}")
+    return error
+
+
+def variant_of(group: str, choice: str, option: str, value: str) -> str | None:
+    """Return the choice of a group that is another choice with this value of an option alone, or None."""
+    for name in choices(group):
+        node = OmegaConf.load(find_config(group, name))
+        assert isinstance(node, DictConfig)
+        named, changes = node.pop("defaults", []), dict(flatten(OmegaConf.to_container(node)))
+        if choice in named and list(changes) == [option] and str(changes[option]) in (value, f"{value}.0"):
+            return name
+    return None
 
 
 def values_of(override: Override) -> list[str]:

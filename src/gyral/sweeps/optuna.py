@@ -165,7 +165,7 @@ class Tune(BaseSweeper):
                 running[trial.number] = trial
                 yield trial.number, [*fixed, *overrides_of(trial.params)]
 
-        for finished in self.run_jobs(jobs(), total, raises=False):
+        for finished in self.run_jobs(jobs(), total, fixed, raises=False):
             report_end(study, finished)
 
     def summarize(self, study: Any, fixed: list[str], config: DictConfig) -> float:

@@ -95,11 +95,12 @@ def _parameter(override: str) -> dict[str, Any]:
 
 def _text(name: str, source: str, title: str, method: dict[str, Any], parameters: dict[str, Any]) -> str:
     directory = f"hydra.run.dir=outputs/sweep/{name}/${{oc.env:WANDB_RUN_ID}}"  # where reports look
+    group = f"logger.wandb.group={name}"
     definition = {
         "name": name,
         "project": "gyral",
         "program": "src/train.py",
-        "command": ["${env}", "${interpreter}", "-m", "src.train", "${args_no_hyphens}", directory],
+        "command": ["${env}", "${interpreter}", "-m", "src.train", "${args_no_hyphens}", group, directory],
         **method,
         "parameters": parameters,
     }

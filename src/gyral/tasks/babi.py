@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import Metrics
+from gyral.tasks.metrics import AccuracyMetrics
 
 log = logging.getLogger(__name__)
 READOUTS: dict[bool | str, ReadoutFactory] = {False: LastStep, True: Attention, "rotational": RotationalAttention}
@@ -86,7 +85,7 @@ class BabiData(SplitData):
         return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
 
 
-class QuestionMetrics(Metrics):
+class QuestionMetrics(AccuracyMetrics):
     """Loss over the questions whose answer is a class, and accuracy over all questions.
 
     `majority` is the accuracy of a predictor that always returns the most frequent answer of the task in training. If
@@ -96,7 +95,7 @@ class QuestionMetrics(Metrics):
         babi: the questions.
     """
 
-    names: tuple[str, ...] = (*Metrics.names, "majority")
+    names: tuple[str, ...] = (*AccuracyMetrics.names, "majority")
 
     def __init__(self, babi: Babi) -> None:
         super().__init__(len(babi.classes))
@@ -183,8 +182,9 @@ class BabiTask(SequenceTask[BabiData]):
             -(-len(data.encoded("train")) // batch_size),
         )
         super().__init__(
-            partial(model, readout=READOUTS[attention]),
+            model,
             data,
+            readout=READOUTS[attention],
             vocabulary_size=len(found.vocabulary),
             output_size=len(found.classes),
             baseline=frequency_loss(found),
@@ -199,10 +199,6 @@ class BabiTask(SequenceTask[BabiData]):
             "generated": float(found.name == babi.GENERATED),
             "stand_ins": float(len(found.stand_ins)),
         }
-
-    def forward(self, batch: QuestionBatch) -> Tensor:
-        """Return the logits (B, classes)."""
-        return self.model(batch.inputs, lengths=batch.lengths)[0]
 
     def targets(self, batch: QuestionBatch) -> Tensor:
         return batch.answers

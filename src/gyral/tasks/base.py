@@ -7,23 +7,25 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
-from gyral.data.batching import IGNORED
 from gyral.models.attention import ReadoutFactory
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import Metrics, SequenceMetrics
+from gyral.tasks.metrics import Metrics
+from gyral.tasks.objective import Classification, Objective
 from gyral.tasks.optimization import Optimization, OptimizerFactory, SchedulerFactory
 
 
 class ModelFactory(Protocol):
-    """Makes a model from the sizes of a task and, if the task needs one, a readout."""
+    """Makes a model from the sizes of a task and, if the task needs one, a readout.
+
+    For real inputs, `vocabulary_size` is None and `input_size` is their size.
+    """
 
     def __call__(
-        self, *, vocabulary_size: int, output_size: int, readout: ReadoutFactory | None = None
+        self, *, vocabulary_size: int | None, output_size: int, input_size: int = ..., readout: ReadoutFactory = ...
     ) -> nn.Module: ...
 
 
@@ -31,19 +33,26 @@ Data = TypeVar("Data", bound=SplitData)
 
 
 class SequenceTask(LightningModule, ABC, Generic[Data]):
-    """A task on token sequences that predicts one class at each step.
+    """A task on sequences of tokens or real vectors that predicts classes or real values, per step or per sequence.
+
+    The sizes say which: a task has either `vocabulary_size` or `input_size`, and either `output_size` or `objective`.
 
     Args:
         model: makes the model from the sizes of the task.
-        data: the data module of the task.
-        vocabulary_size, output_size: number of input tokens and of predicted classes.
-        baseline: loss of the best predictor without memory, in nats.
+        data: the data module of the task. Its batches have the fields of `gyral.data.batching.Batch`.
+        baseline: loss of the best predictor without memory, in the unit of the loss.
+        vocabulary_size: number of input tokens.
+        input_size: X, size of real inputs.
+        output_size: number of classes; the objective is `Classification(output_size)`.
+        objective: what the model predicts. `Regression(Y)` for targets of Y real values.
+        readout: makes the module that predicts once per sequence, such as `gyral.models.attention.LastStep`. None: one
+            prediction per step.
         optimizer: makes an optimizer from parameters. None: the task cannot be trained.
         scheduler: makes a learning-rate schedule from the optimizer. None: the learning rate is constant.
             `gyral.tasks.optimization` says when the schedule steps.
         monitor, mode: the metric that decides which checkpoint is the best, and "min" or "max".
         overfit: whether training repeats the first batch. A model that works brings the loss of that batch near zero.
-        metrics: the metrics of the task. None: `SequenceMetrics`.
+        metrics: the metrics of the task. None: those of the objective.
 
     Attributes:
         causal: whether later inputs contain the targets, so that the model must not read ahead.
@@ -62,9 +71,12 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         model: ModelFactory,
         data: Data,
         *,
-        vocabulary_size: int,
-        output_size: int,
         baseline: float,
+        vocabulary_size: int | None = None,
+        input_size: int | None = None,
+        output_size: int | None = None,
+        objective: Objective | None = None,
+        readout: ReadoutFactory | None = None,
         optimizer: OptimizerFactory | None = None,
         scheduler: SchedulerFactory | None = None,
         monitor: str = "val/loss",
@@ -73,11 +85,21 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__()
+        if (vocabulary_size is None) == (input_size is None):
+            raise TypeError("a task has either vocabulary_size, for tokens, or input_size, for real inputs")
+        if objective is None and output_size is not None:
+            self.objective: Objective = Classification(output_size)
+        elif objective is not None and output_size is None:
+            self.objective = objective
+        else:
+            raise TypeError("a task has either output_size, for classes, or an objective")
         self.data = data
         self.data.overfit = check_boolean("overfit", overfit)
         self.baseline = baseline
-        self.model: Any = model(vocabulary_size=vocabulary_size, output_size=output_size)
-        self.metrics = SequenceMetrics(output_size) if metrics is None else metrics
+        further = {"input_size": input_size, "readout": readout}
+        given: dict[str, Any] = {name: value for name, value in further.items() if value is not None}
+        self.model: Any = model(vocabulary_size=vocabulary_size, output_size=self.objective.output_size, **given)
+        self.metrics = self.objective.metrics(per_step=readout is None) if metrics is None else metrics
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
         self.train_loss: float | None = None
@@ -102,7 +124,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
 
         Args:
             batch: the batch that has the example.
-            predicted: (B, T) predicted classes.
+            predicted: predictions in the form of the targets.
             row: row of the example in the batch.
         """
 
@@ -117,24 +139,25 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         return []
 
     def forward(self, batch: Any) -> Tensor:
-        """Return the logits (B, T, classes)."""
-        return self.model(batch.inputs)[0]
+        """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
+        return self.model(batch.inputs, lengths=batch.lengths)[0]
 
     def predict(self, batch: Any) -> Tensor:
-        """Return the most likely classes (B, T), for `render`."""
-        return self(batch).argmax(dim=-1)
+        """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values."""
+        return self.objective.predict(self(batch))
 
     def targets(self, batch: Any) -> Tensor:
-        """Return the target classes (B, …), `IGNORED` at positions without a target."""
+        """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""
         return batch.targets
 
     def tokens(self, batch: Any) -> int:
-        """Return the number of input tokens of a batch, padding included."""
-        return batch.inputs.numel()
+        """Return the number of input tokens of a batch, or of steps with real inputs, padding included."""
+        inputs = batch.inputs
+        return inputs.shape[:2].numel() if inputs.is_floating_point() else inputs.numel()
 
-    def loss(self, logits: Tensor, batch: Any) -> Tensor:
-        """Return the mean cross-entropy over all positions that have a target, in nats."""
-        return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
+    def loss(self, outputs: Tensor, batch: Any) -> Tensor:
+        """Return the mean loss over all targets: the cross-entropy in nats, or the mean squared error."""
+        return self.objective.loss(outputs, self.targets(batch))
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Return the rows of a batch that this process computes. Every process loads whole batches."""
@@ -142,16 +165,17 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
             return batch
         own = local_rows(batch, rank(), world_size())
         # With this weight, the mean of the gradients over processes is the gradient of the mean over all targets.
-        own_count, count = ((self.targets(rows) != IGNORED).sum() for rows in (own, batch))
+        own_count, count = (self.objective.has_target(self.targets(rows)).sum() for rows in (own, batch))
         self._weight = world_size() * (own_count / count).item()
         return own
 
     def training_step(self, batch: Any, index: int) -> Tensor:
-        logits = self(batch)
+        outputs = self(batch)
         # The mean over no targets is NaN.
-        loss = self.loss(logits, batch) * self._weight if self._weight else 0 * logits.sum()
+        loss = self.loss(outputs, batch) * self._weight if self._weight else 0 * outputs.sum()
         self._losses.append(loss.detach())
-        if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+        updates = (index + 1) % self.trainer.accumulate_grad_batches == 0
+        if updates and (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
             # Not self.log: Lightning would convert the tensor to a number at every step, for the progress bar.
             self.train_loss = torch.tensor(self._unlogged_losses()).mean().item()
             self._losses.clear()
@@ -181,9 +205,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
     def _evaluate(self, batch: Any) -> None:
         if not len(self.targets(batch)):  # The batch has fewer rows than there are processes.
             return
-        logits = self(batch)
+        outputs = self(batch)
         if self._weight:
-            self.metrics.update(logits, batch, self.loss(logits, batch))
+            self.metrics.update(outputs, batch, self.loss(outputs, batch))
 
     def on_validation_epoch_end(self) -> None:
         values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
@@ -194,7 +218,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
 
     def on_test_epoch_end(self) -> None:
         values = {f"test/{name}": value for name, value in self.test_results().items()}
-        self.log_dict(values, logger=False)  # for trainer.callback_metrics
+        # For trainer.callback_metrics, and without loggers for what trainer.test prints and returns. Loggers get the
+        # metrics from `log_row`, because Lightning's own step differs in a run that was trained already.
+        self.log_dict(values, logger=False if self.trainer.loggers else None)
         self.log_row(values, self.global_step)
 
     def test_results(self) -> dict[str, float]:

@@ -9,7 +9,7 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import Batch, Batches, RepeatedBatches, ShuffledBatches, Stream, mix_seed
 from gyral.data.splits import SPLITS
 
@@ -34,6 +34,8 @@ class SplitData(LightningDataModule, ABC):
     def steps(self) -> int:
         """Return the number of batches that the trainer's steps use."""
         assert self.trainer is not None, "the length of the training stream is the trainer's max_steps"
+        if self.trainer.max_steps < 0:
+            raise UserError("Trainer(max_steps=-1): must be set; training reads one stream of batches without epochs")
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
 
     def train_dataloader(self) -> Stream[Any]:
@@ -47,7 +49,41 @@ class SplitData(LightningDataModule, ABC):
         return self.loader("test")
 
 
-class GeneratedData(SplitData):
+class RowData(SplitData):
+    """Rows of equal shape that are kept in memory in compact form and are made into batches when they are read.
+
+    Args:
+        batch_size: sequences per batch.
+        data_seed: seed of the order of the training batches.
+
+    Raises:
+        OptionError: the batch size is below 1, the seed is below 0, or one has the wrong type.
+    """
+
+    def __init__(self, *, batch_size: int, data_seed: int) -> None:
+        super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+
+    @abstractmethod
+    def rows(self, split: str) -> Tensor:
+        """Return the compact rows (n, …) of a split."""
+
+    @abstractmethod
+    def assemble(self, rows: Tensor) -> Batch:
+        """Make a batch from compact rows."""
+
+    def loader(self, split: str) -> Batches:
+        """Return the rows of a split in order, for evaluation."""
+        return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
+
+    def stream(self) -> ShuffledBatches:
+        """Return the training stream, which reads the rows in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=self.steps())
+
+
+class GeneratedData(RowData):
     """Training, validation and test rows that are drawn once from a seed and kept in memory in compact form.
 
     Each split has its own random stream, derived from the seed and the name of the split.
@@ -63,8 +99,7 @@ class GeneratedData(SplitData):
     """
 
     def __init__(self, *, batch_size: int, train_size: int, val_size: int, test_size: int, data_seed: int) -> None:
-        super().__init__()
-        self.batch_size = check_integer("batch_size", batch_size)
+        super().__init__(batch_size=batch_size, data_seed=data_seed)
         self.sizes = {
             "train": check_integer("train_size", train_size),
             "val": check_integer("val_size", val_size),
@@ -72,16 +107,11 @@ class GeneratedData(SplitData):
         }
         if train_size < batch_size:
             raise OptionError("batch_size", batch_size, f"must be at most train_size, {train_size}")
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
         self._rows: dict[str, Tensor] = {}
 
     @abstractmethod
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """Draw `size` examples as compact rows (size, …)."""
-
-    @abstractmethod
-    def assemble(self, rows: Tensor) -> Batch:
-        """Make a batch from rows that `draw` returned."""
 
     def rows(self, split: str) -> Tensor:
         """Return the rows of a split; the first call draws them."""
@@ -89,12 +119,3 @@ class GeneratedData(SplitData):
             generator = torch.Generator().manual_seed(mix_seed(self.data_seed, split))
             self._rows[split] = self.draw(self.sizes[split], generator)
         return self._rows[split]
-
-    def loader(self, split: str) -> Batches:
-        """Return the rows of a split in order, for evaluation."""
-        return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
-
-    def stream(self) -> ShuffledBatches:
-        """Return the training stream, which reads the rows in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return ShuffledBatches(self.rows("train"), self.batch_size, self.assemble, seed=seed, length=self.steps())

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import MeanMetric
 
 from gyral.core.checks import check_integer, check_real
@@ -92,8 +92,7 @@ class SummaryMetrics(Metrics):
     names = ("loss", "nll", "coverage")
 
     def __init__(self) -> None:
-        nn.Module.__init__(self)
-        self.loss = MeanMetric()
+        super().__init__()
         self.nll = MeanMetric()
         self.coverage = MeanMetric()
 

@@ -34,8 +34,9 @@ from gyral.data.text.ngrams import evaluate_once
 from gyral.data.text.windows import Window, Windows
 from gyral.nn.recurrent import detach
 from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import Metrics
+from gyral.tasks.metrics import AccuracyMetrics
 
 log = logging.getLogger(__name__)
 LINE_WIDTH = 60  # columns of a rendered example
@@ -62,14 +63,14 @@ class PositionLoss(Metric):
         return self.total / self.count
 
 
-class TextMetrics(Metrics):
+class TextMetrics(AccuracyMetrics):
     """Loss and accuracy over all targets; bits per symbol and perplexity, which follow from the loss.
 
     Attributes:
         position_loss: loss at each position of a window. Read it before `compute`, which resets it.
     """
 
-    names = (*Metrics.names, "bits", "perplexity")
+    names = (*AccuracyMetrics.names, "bits", "perplexity")
 
     def __init__(self, classes: int, window: int) -> None:
         super().__init__(classes)
@@ -232,10 +233,5 @@ class TextTask(SequenceTask[TextData]):
 
 
 def unigram_loss(corpus: Corpus) -> float:
-    """Return the cross-entropy, in nats per symbol, of the test split under the frequencies of the training split.
-
-    Counts start at 1 (add-one smoothing), so that no symbol has probability 0.
-    """
-    size = len(corpus.vocabulary)
-    counts = np.bincount(corpus.splits["train"], minlength=size) + 1
-    return float(-np.log(counts / counts.sum())[corpus.splits["test"][1:]].mean())
+    """Return the loss on the test split, in nats per symbol, of the symbol frequencies of the training split."""
+    return frequency_loss(corpus.splits["train"], corpus.splits["test"][1:], len(corpus.vocabulary))

@@ -1,15 +1,18 @@
 """Builds the objects of a run from its configuration. The only place where sizes flow from task to model."""
 
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.utils import get_object
 from omegaconf import DictConfig, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
 
-from gyral.config.instantiation import check_section, make
+from gyral.config.composition import check_config
+from gyral.config.instantiation import LocatedError, check_section, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask
@@ -36,6 +39,8 @@ def configure_process(config: DictConfig) -> None:
     retain_freed_memory()
     if config.threads is not None:
         torch.set_num_threads(check_integer("threads", config.threads))
+    # Gradients that vanish over time become subnormal numbers, with which arithmetic is many times slower.
+    torch.set_flush_denormal(True)
     torch.use_deterministic_algorithms(check_boolean("deterministic", config.deterministic))
     seed_everything(config.seed, workers=True, verbose=False)
     compat.silence_lightning()
@@ -76,17 +81,30 @@ def build_task(config: DictConfig) -> SequenceTask:
         scheduler(trial)
 
     def build_model(**sizes: Any) -> Any:
-        return make(config, "model", **sizes)
+        try:
+            return make(config, "model", **sizes)
+        except OptionError:
+            raise
+        except UserError:
+            _check_model_type(config, get_object(config.model._target_))  # it may not take the sizes of this task
+            raise
 
     task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
-    if not isinstance(task.model, task.model_type):
-        reason = f"must be a {task.model_type.__name__} for {type(task).__name__}"
-        raise OptionError("model._target_", config.model._target_, reason)
+    _check_model_type(config, type(task.model))
     if task.causal and config.model.get("bidirectional"):
         raise OptionError(
             "model.bidirectional", "true", "must be false: this task predicts the next steps of its input"
         )
     return task
+
+
+def _check_model_type(config: DictConfig, model: Any) -> None:
+    """Raise `OptionError` if a class of models is not of the type that the task requires."""
+    task = get_object(config.task._target_)
+    required = getattr(task, "model_type", torch.nn.Module)
+    if isinstance(model, type) and not issubclass(model, required):
+        reason = f"must be a {required.__name__} for {task.__name__}"
+        raise LocatedError("model._target_", config.model._target_, reason)
 
 
 def build_trainer(
@@ -147,11 +165,34 @@ def single_process(config: DictConfig) -> DictConfig:
     return config
 
 
-def load(directory: str | Path, checkpoint: str = "best") -> SequenceTask:
-    """Return the trained task of a run directory in eval mode, on the device that the run's trainer uses.
+def build(config: DictConfig) -> SequenceTask:
+    """Return a configuration's task with its data, its model and its optimizer, ready for a trainer of Lightning.
+
+    `task.model` is the model and `task.data` the data module: `Trainer(max_steps=300).fit(task, task.data)` trains. The
+    random generators are seeded with `config.seed`, so that the weights are those with which `gyral train` starts.
 
     Args:
-        directory: the run directory.
+        config: the configuration, as `gyral.compose` returns it.
+
+    Raises:
+        UserError: an option that is unknown, of the wrong type or not allowed.
+    """
+    check_config(config)
+    configure_process(config)
+    task = build_task(config)
+    if config.weights is not None:
+        load_weights(task, Path(config.weights))
+    return task
+
+
+def load(directory: str | PathLike[str], checkpoint: str = "best") -> SequenceTask:
+    """Return the trained task of a run in eval mode, on the device that the run's trainer uses.
+
+    `task.model(inputs)` are the predictions for own inputs, and `task.predict(batch)` those for a batch of
+    `task.data.loader("test")`, which `task.render` draws.
+
+    Args:
+        directory: the run directory, or the run's record from `gyral.runs`.
         checkpoint: "best" or "last".
 
     Raises:

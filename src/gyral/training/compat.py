@@ -1,4 +1,4 @@
-"""Changes to the private behaviour of Lightning and torch, and suppressed warnings, with their upstream issues.
+"""Changes to the private behaviour of Lightning, torch and wandb, and suppressed warnings, with their upstream issues.
 
 Two more private methods are overridden where their class is subclassed: `DDPStrategy._configure_launcher` in
 ddp/strategy.py (Lightning's launcher repeats the command line, which in a sweep runs the whole sweep: Lightning #2727,
@@ -46,6 +46,16 @@ def disable_signal_handlers(trainer: Trainer) -> None:
     operation, which blocks all of them (Lightning #20806).
     """
     trainer._signal_connector.register_signal_handlers = lambda: None
+
+
+def skip_wandb_launch() -> None:
+    """Keep `wandb.init` from importing the client of W&B Launch, which takes 0.4 s, to look for inputs of a launch job.
+
+    Only programs that call `wandb.sdk.launch.manage_config_file` or `manage_wandb_config` have such inputs.
+    """
+    from wandb.sdk.wandb_run import Run
+
+    Run._detect_and_apply_job_inputs = lambda self: None  # type: ignore[method-assign]
 
 
 def sync_module_states(module: torch.nn.Module) -> None:

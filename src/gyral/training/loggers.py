@@ -2,25 +2,48 @@
 
 import csv
 import logging
+import math
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from omegaconf import OmegaConf
+from pydantic import AfterValidator, StringConstraints
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import make
+from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
-from gyral.runs.provenance import origin_of
+from gyral.runs.names import describe_option, model_name
+from gyral.runs.provenance import origin_of, read_provenance
 from gyral.runs.records import by_key, cell_of, task_of
-from gyral.runs.wandb_key import has_wandb_key
+from gyral.runs.wandb_key import STEPS, has_wandb_key
+from gyral.training import compat
 
 log = logging.getLogger(__name__)
+
+
+def _check_project(name: str) -> str:
+    if set(name) & set("/\\#?%:"):
+        raise ValueError("must not contain / \\ # ? % :")
+    return name
+
+
+STOPPED = 255  # the exit code by which Weights & Biases knows a run that its user stopped
+# of Weights & Biases
+LONGEST_NAME, LONGEST_TAG = 128, 64
+Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
+Project = Annotated[Text, AfterValidator(_check_project)]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TAG)]
+# options besides those of the cell that the name of a run shows if they are on the command line
+SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
 
 
 class MetricsFile(Logger):
@@ -32,19 +55,25 @@ class MetricsFile(Logger):
     Args:
         path: path of the file.
         resumed_at: number of optimizer steps of the checkpoint from which the run resumes; 0 starts a new file.
+
+    Attributes:
+        logged: for each metric, the last step at which an earlier start of the resumed run has logged it.
     """
 
     def __init__(self, path: Path, resumed_at: int = 0) -> None:
         super().__init__()
         self.path = path
         self.columns = ["step"]
+        self.logged: dict[str, int] = {}
         rows: list[dict[str, Any]] = []
         if resumed_at > 0 and path.is_file():
             with path.open(newline="") as file:
                 reader = csv.DictReader(file)
                 # a line that a crash has truncated lacks columns; it is from after the checkpoint
-                rows = [row for row in reader if None not in row.values() and int(row["step"]) < resumed_at]
+                whole = [row for row in reader if None not in row.values()]
                 self.columns = list(reader.fieldnames or self.columns)
+            self.logged = {name: int(row["step"]) for row in whole for name, value in row.items() if value}
+            rows = [row for row in whole if int(row["step"]) < resumed_at]
         self._rows = rows
         self._rewrite()
 
@@ -91,7 +120,14 @@ def tensorboard_logger(run: Run) -> Logger:
     return TensorBoardLogger(str(run.directory), name="tensorboard", version="")
 
 
-def wandb_logger(run: Run, project: str, **options: Any) -> Logger:
+def wandb_logger(
+    run: Run,
+    project: Project,
+    entity: Text | None = None,
+    group: Text | None = None,
+    tags: list[Tag] | Tag | None = None,
+    notes: str | None = None,
+) -> Logger:
     """Return the Weights & Biases logger of a run: online with a key, offline without one. It never asks for a key.
 
     If W&B cannot be reached within 30 seconds, the run is logged offline.
@@ -99,24 +135,40 @@ def wandb_logger(run: Run, project: str, **options: Any) -> Logger:
     Args:
         run: the run. W&B writes to the folder wandb/ of its directory, and its identity is the id in W&B.
         project: the W&B project.
-        **options: further arguments of `wandb.init`: entity, group, tags, notes, …
+        entity: the user or team that the project belongs to. None: the default of the key.
+        group: the W&B group. None: the run's sweep.
+        tags: tags besides those of the cell, the task and the experiment.
+        notes: a description of the run.
     """
     import wandb
 
+    compat.skip_wandb_launch()
+    options: dict[str, Any] = {
+        "silent": True,
+        "init_timeout": 30,
+        "console": "wrap",
+        "git_root": str(Path(__file__).parent),
+        "save_code": True,  # without it, W&B does not save the difference to the commit
+        "x_save_requirements": False,  # takes 0.3 s; `_save_packages` writes the same
+        "x_transaction_log_flush_interval": 1.0,  # seconds; a run that is killed loses what is not written
+    }
+    options = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
+
     def start(mode: Any) -> Any:
-        settings = wandb.Settings(
-            mode=mode, silent=True, console="off", init_timeout=30, disable_git=True, disable_code=True
-        )
         return wandb.init(
             dir=str(run.directory),
             id=run.identity,
-            name=run.name,
+            name=display_name(run),
             project=project,
-            resume="allow",
-            settings=settings,
-            **options,
+            entity=entity,
+            group=group or os.environ.get("WANDB_RUN_GROUP") or (run.sweep or "")[:LONGEST_NAME] or None,
+            job_type=identity["task_name"],
+            notes=notes,
+            resume="allow" if run.checkpoint else None,  # None replaces a run that was stopped before a checkpoint
+            settings=wandb.Settings(mode=mode, **options),
         )
 
+    identity = _identity(run)
     mode = os.environ.get("WANDB_MODE", "online")
     if mode == "online" and not has_wandb_key(wandb.setup().settings.base_url):
         mode = "offline"  # wandb would ask for a key
@@ -125,10 +177,59 @@ def wandb_logger(run: Run, project: str, **options: Any) -> Logger:
     except wandb.errors.Error as error:
         log.warning("Weights & Biases cannot be reached (%s): this run is logged offline", str(error).splitlines()[0])
         experiment = start("offline")
-    experiment.config.update(_identity(run), allow_val_change=True)
+    experiment.config.update(identity, allow_val_change=True)
+    given = [tags] if isinstance(tags, str) else tags or ()
+    own = [identity[f"{name}_name"][:LONGEST_TAG] for name in ("cell", "task", "experiment")]
+    # added, because those that are given to wandb.init replace the tags that users have added to a resumed run
+    experiment.tags = tuple(dict.fromkeys(tag for tag in (*(experiment.tags or ()), *own, *given) if tag))
+    _define_metrics(experiment, run)
+    _save_packages(experiment, run)
     if experiment.settings.mode == "offline":
-        log.info("W&B is offline; to upload this run: wandb sync %s", experiment.settings.sync_dir)
-    return WandbLogger(experiment=experiment, save_dir=str(run.directory))
+        log.info("W&B is offline; to upload this run: wandb sync %s", shlex.quote(str(experiment.settings.sync_dir)))
+    return RunLogger(experiment=experiment, save_dir=str(run.directory))
+
+
+class RunLogger(WandbLogger):
+    """Lightning's logger of Weights & Biases with the number of optimizer steps, `steps`, as the x axis."""
+
+    _logged: Mapping[str, int] = MappingProxyType({})
+
+    def resume(self, logged: Mapping[str, int]) -> None:
+        """Do not log again what an earlier start of the run has logged: steps would decrease.
+
+        A resumed run repeats the steps after its last checkpoint, with the same metrics.
+
+        Args:
+            logged: for each metric, the last step at which it was logged.
+        """
+        received = self.experiment.summary.get(STEPS, math.inf)  # what the server has received; unknown offline
+        self._logged = {name: min(step, received - 1) for name, step in logged.items()}
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        if step is None:
+            self.experiment.log(dict(metrics))
+            return
+        last = max(self._logged.values(), default=-1)  # of metrics that are not in metrics.csv, such as examples
+        new = {name: value for name, value in metrics.items() if step > self._logged.get(name, last)}
+        new.pop("epoch", None)
+        if new:
+            # The step of a metric is the index of the last optimizer step; that of the final test is their number.
+            steps = step if all(name.startswith("test/") for name in new) else step + 1
+            self.experiment.log({**new, STEPS: steps})
+
+
+def display_name(run: Run) -> str:
+    """Return the name of a run in dashboards, such as "RUM λ = 1 · recall · seed 2 · length = 50"."""
+    config: Any = OmegaConf.to_container(run.config)
+    options = [override.lstrip("+").partition("=") for override in origin_of(run.directory)["overrides"]]
+    shown = [
+        describe_option(key, value)
+        for key, _, value in options
+        if key.startswith(SHOWN_OPTIONS) and not key.startswith("model.cell.")
+    ]
+    parts = [model_name(config), task_of(config), f"seed {config['seed']}", *([", ".join(shown)] if shown else [])]
+    return " · ".join(parts)[:LONGEST_NAME]
 
 
 def _identity(run: Run) -> dict[str, Any]:
@@ -138,9 +239,28 @@ def _identity(run: Run) -> dict[str, Any]:
     return {
         "run": origin,
         "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],
+        "model_name": model_name(config),
         "cell_name": cell_of(config),
         "task_name": task_of(config),
     }
+
+
+def _define_metrics(experiment: Any, run: Run) -> None:
+    """Declare the x axis of all metrics, and that the summary has the best value of the monitored metric."""
+    experiment.define_metric(STEPS, hidden=True)
+    experiment.define_metric("*", step_metric=STEPS, step_sync=True)
+    if run.config.task.get("monitor"):
+        experiment.define_metric(run.config.task.monitor, step_metric=STEPS, summary=run.config.task.mode)
+
+
+def _save_packages(experiment: Any, run: Run) -> None:
+    """Save the versions of the installed packages as requirements.txt."""
+    packages = read_provenance(run.directory)["packages"]
+    path = Path(experiment.dir, "requirements.txt")
+    if not path.parent.is_dir():  # WANDB_MODE=disabled
+        return
+    path.write_text("".join(f"{name}=={version}\n" for name, version in sorted(packages.items())))
+    experiment.save(str(path), base_path=experiment.dir, policy="now")
 
 
 @contextmanager
@@ -151,26 +271,34 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
         run: the run that is logged.
         resumed_at: number of optimizer steps of the checkpoint from which the run resumes, 0 for a new run.
     """
+    exit_code = 1
     try:
+        file = MetricsFile(run.directory / METRICS, resumed_at)
         configured = [make(run.config, f"logger.{name}", run=run) for name in run.config.logger or {}]
         for logger in configured:
+            if isinstance(logger, RunLogger):
+                logger.resume(file.logged)
             logger.log_hyperparams(OmegaConf.to_container(run.config))
-        yield [MetricsFile(run.directory / METRICS, resumed_at), *configured]
+        yield [file, *configured]
+        exit_code = 0
+    except Interrupted:
+        exit_code = STOPPED
+        raise
     finally:
-        _close_wandb()
+        _close_wandb(exit_code)
 
 
-def _close_wandb() -> None:
+def _close_wandb(exit_code: int) -> None:
     """End the process's W&B run, if there is one: the next job of a sweep must not log to it."""
     if "wandb" in sys.modules:
-        sys.modules["wandb"].finish()
+        sys.modules["wandb"].finish(exit_code=exit_code)
 
 
-def log_results(loggers: list[Any], results: dict[str, Any], picture: Path) -> None:
-    """Log the final metrics to the summary of Weights & Biases, and a picture to loggers that support images."""
+def log_results(loggers: list[Any], results: dict[str, Any], picture: Path | None) -> None:
+    """Log the final metrics to the summary of Weights & Biases, and a picture, if any, to loggers of images."""
     for logger in loggers:
         summary = getattr(logger.experiment, "summary", None)
         if summary is not None:
             summary.update({name: value for name, value in results.items() if value is not None})
-        if hasattr(logger, "log_image"):
+        if picture is not None and hasattr(logger, "log_image"):
             logger.log_image(picture.stem, [str(picture)])

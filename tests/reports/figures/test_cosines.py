@@ -17,7 +17,7 @@ def test_cosines_are_drawn_as_they_were_recorded(run: Run) -> None:
     assert steps == [8, 16, 24]
     mesh = figure.axes[0].collections[0]
     assert np.array_equal(mesh.get_array(), shares.T)
-    assert np.array_equal(mesh.get_coordinates()[0, :, 0], [0, 8, 16, 24])
+    assert np.array_equal(mesh.get_coordinates()[0, :, 0], [4, 12, 20, 28]), "half way to the other validations"
     for axes, row, step in zip(figure.axes[2:], shares, steps, strict=True):
         assert axes.get_title() == f"step {step}"
         assert [bar.get_height() for bar in axes.patches] == row.tolist()
@@ -29,8 +29,8 @@ def test_one_validation_is_enough_to_draw(run: Run, tmp_path: Path) -> None:
         lines = (run.directory / name).read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(lines[:2] if name == "cosines.csv" else lines))
     figure = cosines(load_run(tmp_path))
-    assert len(figure.axes) == 3  # heat map, colour bar, one histogram
-    assert np.ptp(figure.axes[0].collections[0].get_coordinates()[0, :, 0]) == 8
+    [histogram] = figure.axes  # a heat map would show one recording at steps without one
+    assert histogram.get_title() == "step 8"
 
 
 def test_a_run_that_recorded_no_cosines_is_told_how_to(run: Run, tmp_path: Path) -> None:

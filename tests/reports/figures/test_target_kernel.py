@@ -27,10 +27,7 @@ def test_the_target_kernel_is_that_of_the_best_checkpoint(directory: Path, run: 
     assert low == -high == -kernel.abs().max()
     # the colour map is symmetric about white: colder below zero, warmer above
     assert to_hex(picture.cmap(picture.norm(0.0))) == "#f7f6f6"
-    assert figure.get_suptitle().replace("\n", " ") == (
-        "RecallTask, SequenceModel(cell=RUMCell(hidden_size=8, lambd=1, zoneout=0.2))"
-        " kernel of the memory target, $W_{hh}^τ$, at step 8"
-    )
+    assert figure.get_suptitle() == ("RUM λ = 1, zoneout = 0.2 on recall\nmemory target's kernel $W_{hh}^τ$, step 8")
 
 
 def test_every_cell_of_a_deep_model_has_its_target_kernel(tmp_path: Path) -> None:

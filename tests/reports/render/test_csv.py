@@ -13,6 +13,7 @@ def test_csv_leads_from_every_number_to_its_runs(sections: list[Section], runs: 
     lines = list(csv.DictReader(csv_format.render(sections).splitlines()))
     first = [line for line in lines if (line["row"], line["column"]) == ("GRU", "length=30")]
     assert [line["seed"] for line in first] == ["1", "2"]
+    assert {line["setting"] for line in first} == {"experiment=rum_paper/table1/gru"}
     for line, accuracy in zip(first, (20.0, 23.0), strict=True):
         assert float(line["value"]) == pytest.approx(accuracy)
         assert float(line["mean"]) == pytest.approx(21.5)

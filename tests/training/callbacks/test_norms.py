@@ -128,7 +128,7 @@ def test_the_figure_has_two_curves_and_a_panel_a_cell(directory: Path, tmp_path:
         assert axes.lines[0].get_xdata().tolist() == steps
         assert axes.lines[0].get_ydata().tolist() == values
     [panel] = figure.axes[2:]
-    assert [line.get_label() for line in panel.lines] == ["after 8", "after 16", "after 24"]
+    assert [line.get_label() for line in panel.lines] == ["after step 8", "after step 16", "after step 24"]
     with (directory / Norms.FILE).open(newline="") as file:
         _, first, *_ = csv.reader(file)
     assert panel.lines[0].get_ydata().tolist() == list(map(float, first[1:]))

@@ -1,54 +1,92 @@
-"""How often the progress bar is redrawn, and what it shows."""
+"""The progress of training: the line in a terminal, and a message per validation elsewhere."""
 
+import contextlib
 import csv
+import io
+import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pytorch_lightning.callbacks import TQDMProgressBar
 
+from gyral.core import progress
 from gyral.core.errors import OptionError
-from gyral.training.callbacks import (
-    ProgressBar,
-)
-from tests.helpers.running import (
-    SMALL_RECALL,
-    invoke,
-)
+from gyral.training.callbacks import ProgressBar
+from tests.helpers.running import SMALL_RECALL, invoke
+
+WITH_BAR = (*(word for word in SMALL_RECALL if word != "~callbacks.progress_bar"), "model=gru", "trainer.max_steps=4")
 
 
-def drawn_steps(monkeypatch: pytest.MonkeyPatch, step_seconds: float, **options: Any) -> list[int]:
-    """Return after which of ten steps of so many seconds the bar is drawn."""
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def updated_steps(monkeypatch: pytest.MonkeyPatch, step_seconds: float, **options: Any) -> list[int]:
+    """Return after which of ten steps of so many seconds the line is updated."""
     clock = iter(100 + step_seconds * step for step in range(10))
     monkeypatch.setattr("gyral.training.callbacks.progress_bar.time.monotonic", lambda: next(clock))
-    drawn: list[int] = []
-    monkeypatch.setattr(TQDMProgressBar, "on_train_batch_end", lambda *arguments: drawn.append(arguments[-1]))
-    monkeypatch.setattr(ProgressBar, "total_train_batches", 10)
+    updated: list[int] = []
+    monkeypatch.setattr(progress.line, "update", lambda step, *_: updated.append(step))
     bar = ProgressBar(**options)
-    for index in range(10):
-        bar.on_train_batch_end(None, None, None, None, index)  # type: ignore[arg-type]
-    return drawn
+    task: Any = SimpleNamespace(train_loss=None)
+    for step in range(1, 11):
+        trainer: Any = SimpleNamespace(global_step=step, max_steps=10, callback_metrics={})
+        bar.on_train_batch_end(trainer, task, None, None, step - 1)
+    return updated
 
 
-def test_the_bar_is_drawn_by_the_clock_and_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawn_steps(monkeypatch, 0.125) == [0, 4, 8, 9]
-    assert drawn_steps(monkeypatch, 0.125, seconds=0.25) == [0, 2, 4, 6, 8, 9]
-    assert drawn_steps(monkeypatch, 20.0) == list(range(10))
-    assert drawn_steps(monkeypatch, 0.001, seconds=0) == list(range(10))
+def test_the_line_is_updated_by_the_clock_and_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert updated_steps(monkeypatch, 0.125) == [1, 5, 9, 10]
+    assert updated_steps(monkeypatch, 0.125, seconds=0.25) == [1, 3, 5, 7, 9, 10]
+    assert updated_steps(monkeypatch, 20.0) == list(range(1, 11))
+    assert updated_steps(monkeypatch, 0.001, seconds=0, refresh_rate=5) == [5, 10]
 
 
 @pytest.mark.parametrize("options", [{"seconds": -1}, {"seconds": "x"}, {"refresh_rate": 0}])
-def test_how_often_the_bar_is_drawn_is_checked(options: dict[str, Any]) -> None:
+def test_how_often_the_line_is_updated_is_checked(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
         ProgressBar(**options)
 
 
-def test_the_bar_shows_the_last_loss(tmp_path: Path) -> None:
-    arguments = [argument for argument in SMALL_RECALL if argument != "~callbacks.progress_bar"]
-    outcome = invoke(*arguments, "model=gru", "trainer.max_steps=4", f"hydra.run.dir={tmp_path}")
+def test_outside_a_terminal_each_validation_is_one_line(tmp_path: Path) -> None:
+    outcome = invoke(*WITH_BAR, "trainer.val_check_interval=2", f"hydra.run.dir={tmp_path}")
     assert outcome.status == 0, outcome.err
     with (tmp_path / "metrics.csv").open(newline="") as file:
-        losses = [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
-    last = outcome.out.split("\r")[-1]
-    assert f"train/loss={losses[-1]:.3g}" in last
-    assert "4/4" in last
+        loss = [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]][-1]
+    lines = [line for line in outcome.err.splitlines() if line.startswith("step")]
+    assert re.fullmatch(r"step 2 of 4: train loss .*, val loss .*, val accuracy \d+\.\d %, 0:\d\d left", lines[0])
+    assert lines[1].startswith(f"step 4 of 4: train loss {loss:.4g}, ")
+    assert not lines[1].endswith("left")
+    assert lines[1] in (tmp_path / "train.log").read_text()
+    assert not {"\r", "\x1b"} & set(outcome.err + outcome.out)
+
+
+def test_a_terminal_shows_one_line_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.redirect_stderr(Terminal()) as screen:
+        handler = progress.ConsoleHandler()
+        with progress.line.show("loading"):
+            progress.line.begin("training", 3000)
+            progress.line.update(1234, 3000, "train loss 0.1234, val accuracy 12.3 %")
+            with progress.line.describe("compiling"):
+                progress.line._progress.refresh()
+            record: Any = {"msg": "a message " * 12 + "with a long line", "levelname": "INFO"}
+            handler.emit(progress.logging.makeLogRecord(record))
+            handler.emit(progress.logging.makeLogRecord({"msg": "is on the line already", **progress.PROGRESS}))
+        assert not progress.line.is_shown
+        assert sys.stderr is screen
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "1,234/3,000 train loss 0.1234, val accuracy 12.3 %" in shown
+    assert "compiling" in shown
+    assert "a message " * 12 + "with a long line\n" in shown
+    assert "already" not in shown
+    assert screen.getvalue().rstrip("\n").endswith("\x1b[2K")  # the line is erased
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (7265, "2:01:05")])
+def test_durations(seconds: float, text: str) -> None:
+    assert progress.format_seconds(seconds) == text

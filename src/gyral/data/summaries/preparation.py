@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from gyral.core.errors import OptionError
 from gyral.core.parallel import parallel_map
+from gyral.core.progress import line
 from gyral.data.splits import SPLITS
 from gyral.data.summaries.parsing import SPECIAL, Report
 from gyral.data.summaries.parts import read_part, write_part
@@ -73,7 +74,8 @@ def _progress_bar(title: str) -> Iterator[Any]:
     """Show a progress bar on standard error if that is a terminal; yield a function that sets it, 0 to 1."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with line.hidden(), bar as progress:
         task = progress.add_task(title, total=1.0)
         yield lambda done: progress.update(task, completed=done)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gyral.core.cache import cache_directory
+from gyral.core.progress import line
 from gyral.ops.kernels import KernelUnavailableError
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def _load(source: Path) -> ctypes.CDLL:
         log.info("Compiling %s; this takes some seconds and happens once", source.name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            with line.describe("compiling"), tempfile.TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / name
                 _run([command, *flags, f"-I{SOURCES}", str(source), "-o", str(made)])
                 os.replace(made, path)  # atomic, also if two processes compile at once

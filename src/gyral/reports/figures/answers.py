@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from gyral.reports.figures.common import add_title
+from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.stories import load_story, sentence_text
 from gyral.runs.directory import Run
 
@@ -18,9 +19,9 @@ def answers(run: Run) -> Figure:
     distributions = task.probabilities(prefixes).cpu().numpy()
     classes = task.data.babi.classes
     shown = sorted(np.argsort(-distributions.max(axis=0), kind="stable")[:MAX_ANSWERS])
-    figure = Figure(figsize=(5.5 + 0.55 * len(shown), 2.4 + 0.27 * len(prefixes)), layout="constrained")
+    figure = Figure(figsize=(WIDTHS["page"], 1.6 + 0.18 * len(prefixes)), layout="constrained")
     asked = f"{sentence_text(question.words)} (right: {question.answer})"
-    add_title(figure, run, f"{asked} asked after each sentence; step {step}")
+    add_title(figure, run, f"{asked} asked after each sentence; step {step:,}")
     axes = figure.add_subplot()
     picture = axes.imshow(distributions[:, shown], cmap="viridis", vmin=0, vmax=1, aspect="auto")
     sentences = [f"{sentence_text(words)} {place}" for place, words in enumerate(question.story, start=1)]

@@ -8,6 +8,7 @@ from gyral.core.errors import OptionError
 from gyral.data.babi.stories import Question
 from gyral.models.attention import Attention
 from gyral.reports.figures.common import add_title
+from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.stories import load_story, sentence_text
 from gyral.runs.directory import Run
 from gyral.tasks.babi import BabiTask
@@ -19,8 +20,8 @@ def attention(run: Run) -> Figure:
     if not isinstance(task.model.readout, Attention):
         raise OptionError("run", run.directory, "its task must have attention; train with task.attention=true")
     sentences = story[-1].story
-    figure = Figure(figsize=(5.5 + 0.9 * len(story), 2.6 + 0.27 * len(sentences)), layout="constrained")
-    add_title(figure, run, f"attention at step {step}; ○ supporting sentence, ✗ wrong answer")
+    figure = Figure(figsize=(WIDTHS["page"], 1.9 + 0.18 * len(sentences)), layout="constrained")
+    add_title(figure, run, f"attention at step {step:,}; ○ supporting sentence, ✗ wrong answer")
     axes = figure.add_subplot()
     weights = np.ma.masked_invalid(sentence_weights(task, story))
     picture = axes.imshow(weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
@@ -42,8 +43,8 @@ def _label_questions(axes: Axes, task: BabiTask, story: list[Question]) -> None:
         labels.append(f"{sentence_text(question.words)}\n{answer}{correction}")
         for color, width in (("white", 3), ("#d55e00", 1.5)):  # the white edge is visible on any color
             marks = [column] * len(question.supports), question.supports
-            axes.plot(*marks, "o", mfc="none", mec=color, ms=11, mew=width)
-    axes.set_xticks(range(len(story)), labels, rotation=30, ha="right", fontsize="small")
+            axes.plot(*marks, "o", mfc="none", mec=color, ms=8, mew=width)
+    axes.set_xticks(range(len(story)), labels, rotation=30, ha="right")
 
 
 def sentence_weights(task: BabiTask, story: list[Question]) -> np.ndarray:

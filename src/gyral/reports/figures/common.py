@@ -1,23 +1,23 @@
 """Helpers that several figures share: the task of a run, titles, and the CSV files that callbacks record."""
 
 import csv
-from inspect import signature
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import numpy as np
-from hydra.utils import get_object
 from matplotlib.figure import Figure
-from omegaconf import DictConfig
+from omegaconf import OmegaConf
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError
 from gyral.runs.directory import Run
+from gyral.runs.names import model_name
+from gyral.runs.records import task_of
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 
-TITLE_WIDTH = 64  # characters per line
+CHARACTERS_AN_INCH = 15  # in a title
 
 
 def build_untrained(run: Run) -> SequenceTask:
@@ -38,19 +38,15 @@ def missing_part_error(run: Run, task: SequenceTask, part: str) -> OptionError:
 
 
 def add_title(figure: Figure, run: Run, subject: str) -> None:
-    """Add a title to a figure: the task and model of the run, and the subject of the figure on the next line."""
-    task = run.config.task["_target_"].rpartition(".")[2]
-    figure.suptitle(f"{fill(f'{task}, {describe_model(run.config.model)}', TITLE_WIDTH)}\n{subject}", fontsize="medium")
+    """Add a title to a figure: the model and task of the run, and the subject of the figure on the next line."""
+    width = int(figure.get_figwidth() * CHARACTERS_AN_INCH)
+    figure.suptitle("\n".join(fill(line, width) for line in (describe_run(run), subject)))
 
 
-def describe_model(node: Any) -> str:
-    """Return a configuration node as text. A class is its name and the options that differ from its defaults."""
-    if not isinstance(node, DictConfig) or "_target_" not in node:
-        return str(node)
-    defaults = {name: option.default for name, option in signature(get_object(node["_target_"])).parameters.items()}
-    given = [name for name, default in defaults.items() if name in node and node[name] != default]
-    options = ", ".join(f"{name}={describe_model(node[name])}" for name in given)
-    return f"{node['_target_'].rpartition('.')[2]}({options})"
+def describe_run(run: Run) -> str:
+    """Return the model and the task of a run as text, such as "RUM λ = 1 on recall"."""
+    config: Any = OmegaConf.to_container(run.config)
+    return f"{model_name(config)} on {task_of(config)}"
 
 
 def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], np.ndarray]:

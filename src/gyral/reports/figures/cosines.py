@@ -3,9 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gyral.reports.figures.common import add_title, build_untrained, cells_of, missing_part_error, read_numbers
+from gyral.reports.figures.layout import finish
+from gyral.reports.figures.options import WIDTHS
+from gyral.reports.figures.style import COLORS
 from gyral.runs.directory import Run
 from gyral.training.callbacks import Cosines
 
@@ -16,26 +20,28 @@ def cosines(run: Run) -> Figure:
     if not any(hasattr(cell, "record_cosines") for cell in cells_of(task)):
         raise missing_part_error(run, task, "record_cosines")
     steps, centers, shares = read_cosines(run.directory)
-    width = centers[1] - centers[0]
     chosen = sorted({0, (len(steps) - 1) // 2, len(steps) - 1})
-
-    figure = Figure(figsize=(7.5, 6), layout="constrained")
-    add_title(figure, run, f"angle θ between embedded input and memory target, up to step {steps[-1]}")
-    grid = figure.add_gridspec(2, len(chosen), height_ratios=(3, 2))
-    axes = figure.add_subplot(grid[0, :])
-    # a column covers the steps since the previous validation
-    picture = axes.pcolormesh([0, *steps], np.linspace(-1, 1, len(centers) + 1), shares.T, cmap="viridis", vmin=0)
-    axes.set(xlabel="optimizer steps", ylabel="cos θ")
-    figure.colorbar(picture, label="share of time steps")
-    first = None
+    with_map = len(steps) > 1
+    figure = Figure(figsize=(WIDTHS["page" if with_map else "column"], 4.4 if with_map else 2.4), layout="constrained")
+    add_title(figure, run, "angle θ between embedded input and memory target")
+    grid = figure.add_gridspec(1 + with_map, len(chosen), height_ratios=(3, 2) if with_map else None)
+    if with_map:
+        axes = figure.add_subplot(grid[0, :])
+        # the distribution at a validation reaches half way to the validations before and after it
+        picture = axes.pcolormesh(steps, centers, shares.T, shading="nearest", cmap="viridis", vmin=0)
+        axes.set(xlabel="training step", ylabel="cos θ", ylim=(-1, 1))
+        figure.colorbar(picture, label="share of time steps")
+        finish([axes], integer_x=True)
+    panels: list[Axes] = []
     for column, index in enumerate(chosen):
-        first = axes = figure.add_subplot(grid[1, column], sharey=first)
-        axes.bar(centers, shares[index], width)
-        axes.set(xlabel="cos θ", xlim=(-1, 1))
-        axes.set_title(f"step {steps[index]}", fontsize="medium")
+        axes = figure.add_subplot(grid[-1, column], sharey=panels[0] if panels else None)
+        axes.bar(centers, shares[index], centers[1] - centers[0], color=COLORS[0])
+        axes.set(xlabel="cos θ", xlim=(-1, 1), title=f"step {steps[index]:,}")
         axes.label_outer()
-        axes.grid(alpha=0.3)
-    figure.axes[2].set_ylabel("share of time steps")
+        axes.grid()
+        panels.append(axes)
+    panels[0].set_ylabel("share of time steps")
+    finish(panels, integer_x=False)
     return figure
 
 

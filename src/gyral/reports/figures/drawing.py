@@ -9,10 +9,12 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.reports.figures.answers import answers
 from gyral.reports.figures.attention import attention
+from gyral.reports.figures.common import describe_run
 from gyral.reports.figures.cosines import cosines
 from gyral.reports.figures.derivatives import derivatives
 from gyral.reports.figures.landscape import loss_line, loss_plane
 from gyral.reports.figures.norms import norms
+from gyral.reports.figures.style import save, style
 from gyral.reports.figures.target_kernel import target_kernel
 from gyral.runs.directory import Run, load_run
 
@@ -50,16 +52,17 @@ def draw(name: str, run_directory: Path | None) -> Path:
     """
     check_choice("figure", name, NAMES)
     if name == "derivatives":
-        return _save(derivatives(), FOLDER_WITHOUT_RUN / name)
+        with style():
+            return _save(derivatives(), FOLDER_WITHOUT_RUN / name, "Derivatives of the activations")
     if run_directory is None:
         raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
     run = load_run(run_directory)
-    return _save(FIGURES_OF_RUNS[name](run), run.directory / FOLDER / name)
+    with style():
+        figure = FIGURES_OF_RUNS[name](run)
+        return _save(figure, run.directory / FOLDER / name, f"{describe_run(run)}: {name.replace('_', ' ')}")
 
 
-def _save(figure: Figure, stem: Path) -> Path:
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    # without a creation date, the same run gives the same bytes
-    figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
-    figure.savefig(stem.with_suffix(".png"), dpi=150)
+def _save(figure: Figure, stem: Path, title: str) -> Path:
+    for suffix in (".pdf", ".png"):
+        save(figure, stem.with_suffix(suffix), title)
     return stem.with_suffix(".png")

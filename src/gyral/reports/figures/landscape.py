@@ -6,10 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from gyral.reports.figures.common import add_title, cells_of, missing_part_error
+from gyral.reports.figures.layout import finish, make_grid
+from gyral.reports.figures.options import WIDTHS
+from gyral.reports.figures.style import BASELINE, add_legend, line_style
 from gyral.runs.directory import Run
+from gyral.runs.measures import loss_unit
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 
@@ -32,6 +37,7 @@ class Landscape:
     Attributes:
         task: the trained task.
         step: number of optimizer steps of its best checkpoint.
+        label: name and unit of the loss.
     """
 
     def __init__(self, run: Run) -> None:
@@ -41,6 +47,7 @@ class Landscape:
             raise missing_part_error(run, self.task, "phase-coded weights")
         self.trained = [phase.detach().clone() for phase in self.phases]
         batches = islice(self.task.data.loader("val"), BATCHES)
+        self.label = "validation loss"
         self.batches = [self.task.transfer_batch_to_device(batch, self.task.device, 0) for batch in batches]
 
     def direction(self, seed: int) -> list[Tensor]:
@@ -51,13 +58,15 @@ class Landscape:
 
     @torch.no_grad()
     def loss(self, *moves: tuple[float, list[Tensor]]) -> float:
-        """Return the loss, in nats, at the trained phases plus a sum of distances times directions."""
+        """Return the loss at the trained phases plus a sum of distances times directions."""
         try:
             for distance, direction in moves:
                 torch._foreach_add_(self.phases, direction, alpha=distance)
             for index, batch in enumerate(self.batches):
                 self.task.validation_step(batch, index)
-            return self.task.metrics.compute()["loss"].item()
+            measured = self.task.metrics.compute()
+            self.label = f"validation loss ({loss_unit(measured)})"
+            return measured["loss"].item()
         finally:
             torch._foreach_copy_(self.phases, self.trained)
 
@@ -73,16 +82,16 @@ def phases_of(task: SequenceTask) -> list[Tensor]:
 def loss_line(run: Run) -> Figure:
     """Draw the loss along random lines through the trained phases (Fig. 8)."""
     landscape = Landscape(run)
-    figure = Figure(figsize=(7, 4.6), layout="constrained")
-    add_title(figure, run, f"random lines through the phases of step {landscape.step}")
-    axes = figure.add_subplot()
+    figure, [axes] = make_grid(1, "column", share_x=False, share_y=False)
+    add_title(figure, run, f"random lines through the phases of step {landscape.step:,}")
     for seed in range(DIRECTIONS):
         direction = landscape.direction(seed)
-        axes.plot(LINE, [landscape.loss((distance, direction)) for distance in LINE], label=f"direction {seed}")
-    axes.axhline(landscape.task.baseline, color="black", linestyle="--", linewidth=1.2, label="memoryless baseline")
-    axes.set(xlabel="distance from the trained phases (in units of their norm)", ylabel="validation loss (nats)")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+        losses = [landscape.loss((distance, direction)) for distance in LINE]
+        axes.plot(LINE, losses, label=f"direction {seed}", **{**line_style(seed), "marker": ""})
+    axes.axhline(landscape.task.baseline, label="memoryless baseline", **BASELINE)
+    axes.set(xlabel="relative distance from the trained phases", ylabel=landscape.label, xlim=(-1, 1))
+    add_legend(figure, *axes.get_legend_handles_labels())
+    finish([axes], integer_x=False)
     return figure
 
 
@@ -90,17 +99,21 @@ def loss_plane(run: Run) -> Figure:
     """Draw the loss on a random plane through the trained phases, as contours and as a surface (Fig. 8)."""
     landscape = Landscape(run)
     losses = plane_losses(landscape)
-    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
-    add_title(figure, run, f"a random plane through the phases of step {landscape.step}")
+    figure = Figure(figsize=(WIDTHS["page"], 3.1), layout="constrained")
+    add_title(figure, run, f"a random plane through the phases of step {landscape.step:,}")
     flat = figure.add_subplot(1, 2, 1, aspect="equal", xticks=PLANE[::5], yticks=PLANE[::5])
-    flat.set(xlabel="along direction 0 (in the phases' norm)", ylabel="along direction 1 (in the phases' norm)")
+    flat.set(xlabel="relative distance along direction 0", ylabel="relative distance along direction 1")
     picture = flat.contourf(PLANE, PLANE, losses, levels=20, cmap="viridis")
-    flat.plot(0, 0, "r+", label="trained phases")
-    flat.legend(fontsize="small")
-    figure.colorbar(picture, label="validation loss (nats)")
+    flat.plot(0, 0, "+", color="#d55e00", markersize=7, markeredgewidth=1.4)
+    flat.set_title("+ trained phases", color="#d55e00", loc="left")
+    bar = figure.colorbar(picture, label=landscape.label, shrink=0.9)
+    bar.locator = MaxNLocator(6)
+    bar.update_ticks()
     raised: Any = figure.add_subplot(1, 2, 2, projection="3d", xticks=PLANE[::5], yticks=PLANE[::5])
-    raised.set(xlabel="direction 0", ylabel="direction 1", zlabel="validation loss (nats)")
+    raised.set(xlabel="direction 0", ylabel="direction 1", zlabel=landscape.label)
     raised.plot_surface(*np.meshgrid(PLANE, PLANE), losses, cmap="viridis")
+    raised.tick_params(pad=0)
+    raised.set_box_aspect(None, zoom=0.85)  # room for the label of the vertical axis
     return figure
 
 

@@ -8,6 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gyral.reports.figures.common import add_title, read_numbers
+from gyral.reports.figures.layout import finish, set_limits
+from gyral.reports.figures.options import WIDTHS
+from gyral.reports.figures.style import COLORS, add_legend
 from gyral.runs.directory import Run
 from gyral.runs.metrics_file import read_metrics
 from gyral.training.callbacks import Norms
@@ -21,32 +24,50 @@ def norms(run: Run) -> Figure:
     """
     steps, gradients = read_step_gradients(run.directory)
     columns = max(2, len(gradients))
-    figure = Figure(figsize=(3.6 * columns, 6), layout="constrained")
-    add_title(figure, run, f"norms, up to step {steps[-1]}")
+    figure = Figure(figsize=(WIDTHS["page"] * columns / 2, 4.2), layout="constrained")
+    add_title(figure, run, f"norms of gradients and hidden states, up to step {steps[-1]:,}")
     grid = figure.add_gridspec(2, 2 * columns)
+    panels = []
     for place, (name, label) in enumerate(
         (("train/gradient_norm", "gradient"), ("train/hidden_norm", "last hidden state"))
     ):
         axes = figure.add_subplot(grid[0, place * columns : (place + 1) * columns])
-        axes.plot(*read_metrics(run.directory, name), linewidth=1.2)
-        axes.set(xlabel="optimizer steps", ylabel=f"norm of the {label}", yscale="log")
-        axes.grid(alpha=0.3)
+        logged, values = (np.array(numbers, dtype=float) for numbers in read_metrics(run.directory, name))
+        axes.plot(logged, values, color=COLORS[0])
+        axes.set(xlabel="training step", ylabel=f"norm of the {label}")
+        panels.append((axes, logged, values))
     width = 2 * columns // len(gradients)
+    chosen = _choose(len(steps))
     for place, (cell, values) in enumerate(gradients.items()):
-        _draw_step_gradients(figure.add_subplot(grid[1, place * width : (place + 1) * width]), cell, steps, values)
+        axes = figure.add_subplot(grid[1, place * width : (place + 1) * width])
+        _draw_step_gradients(axes, steps, values[chosen], chosen)
+        axes.set(xlabel=_time_label(cell, len(gradients)), ylabel="norm of ∂loss/∂hidden")
+        panels.append((axes, np.arange(values.shape[1]), values[chosen].ravel()))
+    for axes, x, y in panels:
+        axes.grid()
+        set_limits(axes, "x", x, log=False, bounds=(0, x.max(initial=1)))
+        set_limits(axes, "y", y, log=bool((y > 0).any()), bounds=None)
+    add_legend(figure, *panels[-1][0].get_legend_handles_labels())
+    finish([axes for axes, _, _ in panels], integer_x=True)
     return figure
 
 
-def _draw_step_gradients(axes: Axes, cell: str, steps: list[int], values: np.ndarray) -> None:
-    """Draw the gradient's norm (validations, T) of a cell over time steps, at no more than four validations."""
-    last = len(steps) - 1
-    chosen = sorted({0, last // 3, 2 * last // 3, last})
+def _choose(validations: int) -> list[int]:
+    """Return the indices of at most four validations, with the first and the last one."""
+    last = validations - 1
+    return sorted({0, last // 3, 2 * last // 3, last})
+
+
+def _time_label(cell: str, cells: int) -> str:
+    """Return the label of the time axis of a cell; a single cell needs no name."""
+    return "time step" if cells == 1 else f"time step of {cell.removeprefix('recurrent.').replace('.', ' ')}"
+
+
+def _draw_step_gradients(axes: Axes, steps: list[int], values: np.ndarray, chosen: list[int]) -> None:
+    """Draw the gradient's norm (validations, T) of a cell over time steps."""
     for shade, index in enumerate(chosen):
         color = colormaps["viridis"](0.9 * shade / max(len(chosen) - 1, 1))
-        axes.plot(values[index], label=f"after {steps[index]:,}", color=color, linewidth=1.2)
-    axes.set(xlabel=f"time step of {cell}", ylabel="norm of ∂loss/∂hidden", yscale="log")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", title="optimizer steps", title_fontsize="small")
+        axes.plot(values[shade], label=f"after step {steps[index]:,}", color=color)
 
 
 def read_step_gradients(directory: Path) -> tuple[list[int], dict[str, np.ndarray]]:

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 
 from gyral.cells.rum import RUMCell
 from gyral.reports.figures.common import add_title, cells_of, missing_part_error
+from gyral.reports.figures.options import WIDTHS
 from gyral.runs.directory import Run
 from gyral.training import build
 
@@ -15,8 +16,8 @@ def target_kernel(run: Run) -> Figure:
     cells = [cell for cell in cells_of(task) if isinstance(cell, RUMCell)]
     if not cells:
         raise missing_part_error(run, task, "a memory target")
-    figure = Figure(figsize=(5.4 * len(cells), 5), layout="constrained")
-    add_title(figure, run, rf"kernel of the memory target, $W_{{hh}}^τ$, at step {step}")
+    figure = Figure(figsize=(WIDTHS["column"] * len(cells), 3.1), layout="constrained")
+    add_title(figure, run, rf"memory target's kernel $W_{{hh}}^τ$, step {step:,}")
     for axes, cell in zip(figure.subplots(1, len(cells), squeeze=False).flat, cells, strict=True):
         kernel = cell.weight_hh[: cell.hidden_size].detach().cpu().numpy()
         largest = np.abs(kernel).max()

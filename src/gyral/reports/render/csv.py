@@ -5,12 +5,13 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gyral.reports.catalogue import Row
 from gyral.reports.render.text import cell_line, one_line
 from gyral.reports.tables.cells import TableCell
 from gyral.reports.tables.sections import Section
 
 COLUMNS = (
-    *("report", "row", "column", "mean", "deviation", "runs", "paper"),
+    *("report", "row", "setting", "column", "mean", "deviation", "runs", "paper"),
     *("seed", "value", "state", "reason", "steps", "place", "commit", "uncommitted_changes", "command", "overrides"),
     *("wandb_id", "started", "host"),
 )
@@ -22,6 +23,7 @@ def render(sections: Sequence[Section]) -> str:
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for section in sections:
+        settings = {label: _setting(row) for row, label in zip(section.rows, section.labels, strict=True)}
         for table in section.tables:
             for label, cells in table.rows:
                 for head, cell in zip(table.heads[1:], cells, strict=True):
@@ -30,8 +32,14 @@ def render(sections: Sequence[Section]) -> str:
                     if not cell.runs and (is_empty or head == "paper"):
                         continue
                     place = {"report": section.title, "row": one_line(label), "column": " ".join(head.split("\n"))}
+                    place["setting"] = settings.get(label, "")
                     writer.writerows(place | line for line in _lines(cell))
     return file.getvalue()
+
+
+def _setting(row: Row) -> str:
+    """Return the experiment and the overrides of a row, as on the command line."""
+    return " ".join((*([f"experiment={row.experiment}"] if row.experiment else []), *row.setting))
 
 
 def _lines(cell: TableCell) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,9 @@ from gyral.reports.tables.sections import Section
 SUFFIXES = (".html", ".md", ".tex", ".csv")
 
 
-def write(path: Path, title: str, sections: list[Section], notes: list[str], with_runs: bool) -> None:
+def write(
+    path: Path, title: str, sections: list[Section], notes: list[str], with_runs: bool, width: str | None = None
+) -> None:
     """Write a report to a file.
 
     Args:
@@ -18,13 +20,14 @@ def write(path: Path, title: str, sections: list[Section], notes: list[str], wit
         sections: sections of the report.
         notes: lines about runs that cannot be read.
         with_runs: whether Markdown lists the runs behind the numbers, as the other formats always do.
+        width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
     """
     if path.suffix == ".html":
         text = html.render(title, sections, notes)
     elif path.suffix == ".md":
         text = markdown.render(sections, notes, with_runs)
     elif path.suffix == ".tex":
-        text = latex.render(sections, notes)
+        text = latex.render(sections, notes, title, width)
     else:
         text = csv.render(sections)
     write_atomically(path, text)

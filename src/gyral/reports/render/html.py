@@ -1,6 +1,6 @@
 """A report as one web page that needs no other file and no network. Imports no torch.
 
-A script of this package draws the curves: it weighs 20 kB, and a plotting library weighs 4 MB per page.
+Scripts of this package draw the charts: they weigh 35 kB, and a plotting library weighs 4 MB per page.
 """
 
 import json
@@ -16,14 +16,15 @@ from gyral.reports.catalogue import column_of
 from gyral.reports.render.text import labelled_runs, one_line
 from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
-from gyral.runs.measures import MEASURES
+from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
+from gyral.runs.names import describe_option
 from gyral.runs.records import CURVES, POINTS, RunRecord
 
 FOLDER = Path(__file__).parent
-HINT = (
-    "Click a number to see its runs, or a curve to see its run. Drag over a chart to zoom in, double-click to zoom out."
-    " ◆ is the score on the test split; the dotted line is the memoryless baseline."
-)
+SCRIPTS = ("charts.js", "page.js")
+SPLITS = {"train": "training", "val": "validation"}
+SHARE = (0, 100)  # bounds of a measure in %
+IN_UNITS_OF_LOSS = ("loss", "mse")
 
 
 def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str:
@@ -49,17 +50,18 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
         charts.append(_charts(section, places))
     if notes:
         body += ["<h2>Runs that cannot be read</h2>", _list(notes)]
-    data = {"runs": runs, "sections": charts, "metrics": CURVES}
+    data = {"runs": runs, "sections": charts}
     content = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     body.append(f'<script type="application/json" id="data">{content}</script>')
-    body.append(f"<script>\n{(FOLDER / 'page.js').read_text()}</script>\n</body>\n</html>\n")
+    script = "".join((FOLDER / name).read_text() for name in SCRIPTS)
+    body.append(f"<script>\n{script}</script>\n</body>\n</html>\n")
     return page_head(title, (FOLDER / "page.css").read_text()) + "\n".join(body)
 
 
 def _introduction(sections: Sequence[Section]) -> str:
     """Return the lines below the page's title."""
     curves = [curve for section in sections for record in section.records for curve in record.curves.values()]
-    lines = [f"Made on {datetime.now():%Y-%m-%d %H:%M}.", HINT]
+    lines = [f"Made on {datetime.now():%Y-%m-%d %H:%M}. Click a number to see its runs."]
     if any(curve.logged > len(curve.values) for curve in curves):
         lines.append(
             f"Curves of more than {POINTS} points are thinned to the minimum and the maximum of each of {POINTS // 2}"
@@ -71,8 +73,6 @@ def _introduction(sections: Sequence[Section]) -> str:
 def _run(record: RunRecord, label: str, section: Section) -> dict[str, Any]:
     """Return the data of a run for the page's script."""
     origin, results = record.provenance, record.results or {}
-    scale = MEASURES[section.measure].scale if section.measure in MEASURES else 1
-    score = results.get(f"test/{section.measure}")
     return {
         "label": label,
         "cell": record.cell,
@@ -90,12 +90,59 @@ def _run(record: RunRecord, label: str, section: Section) -> dict[str, Any]:
         "wandb": origin.identity,
         "started": origin.started,
         "host": origin.host,
-        "baseline": _finite(record.baseline),
         "parameters": results.get("parameters"),
-        "score": None if score is None else _finite(scale * score),
-        "test": {name: _finite(results.get(f"test/{name}")) for name in ("loss", *MEASURES)},
-        "curves": {name: [curve.steps, [_round(v) for v in curve.values]] for name, curve in record.curves.items()},
+        "score": _scaled(results.get(f"test/{section.measure}"), f"test/{section.measure}"),
+        "floors": {name: floors for name in record.curves if (floors := _floors(record, name))},
+        "test": {
+            name: _scaled(results.get(f"test/{_measure(name)}"), name)
+            for name in record.curves
+            if name.startswith("val/")
+        },
+        "curves": {
+            name: [curve.steps, [_round(_scale(name) * value) for value in curve.values]]
+            for name, curve in record.curves.items()
+        },
     }
+
+
+def _floors(record: RunRecord, name: str) -> list[tuple[str, float]]:
+    """Return the names and the values of the horizontal lines in the chart of a metric: what a model without memory
+    or without the input reaches.
+    """
+    results = record.results or {}
+    found: list[tuple[str, float | None]] = []
+    if _measure(name) in IN_UNITS_OF_LOSS:
+        baseline = results.get("test/baseline") if record.baseline is None else record.baseline
+        found.append(("memoryless baseline", _scaled(baseline, name)))
+    if _measure(name) == "accuracy":
+        found.append((FURTHER_MEASURES["majority"].label, _scaled(results.get("test/majority"), name)))
+    return [(label, _round(value)) for label, value in found if value is not None]
+
+
+def _measure(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _scale(name: str) -> float:
+    """Return the factor between a metric and the printed number."""
+    return MEASURES[_measure(name)].scale if _measure(name) in MEASURES else 1.0
+
+
+def _scaled(value: float | None, name: str) -> float | None:
+    return None if value is None else _finite(_scale(name) * value)
+
+
+def _metric(name: str, unit: str) -> tuple[str, str, tuple[int, int] | None]:
+    """Return a metric for the page's script: its name, its title, and the bounds of its values.
+
+    Args:
+        name: the name in metrics.csv, such as val/accuracy.
+        unit: the unit of the loss.
+    """
+    split, measure = name.split("/")
+    if measure not in MEASURES:
+        return name, f"{SPLITS[split]} {measure} ({unit})", None
+    return name, f"{SPLITS[split]} {MEASURES[measure].title}", SHARE if MEASURES[measure].unit == "%" else None
 
 
 def _group(section: Section, record: RunRecord) -> str:
@@ -103,27 +150,33 @@ def _group(section: Section, record: RunRecord) -> str:
     sweep = section.sweep
     if sweep is None or sweep.column is None:
         return record.task
-    return f"{record.task}, {sweep.column_name}={column_of(sweep, record)}"
+    return f"{record.task}, {describe_option(sweep.column_name, column_of(sweep, record))}"
 
 
 def _charts(section: Section, places: dict[str, int]) -> dict[str, Any]:
     """Return the data of a section's charts for the page's script."""
     records = section.records
     first = "train/loss" if section.sweep and section.sweep.layout == "curves" else f"val/{section.measure}"
-    scored = any(f"test/{section.measure}" in (record.results or {}) for record in records)
+    names = {name for record in records for name in (*(record.results or {}), *record.curves)}
+    unit = loss_unit(names)
+    score = f"test {MEASURES[section.measure].title}" if section.measure in MEASURES else f"test loss ({unit})"
+    scored = [row for row in section.rows if any(f"test/{section.measure}" in (r.results or {}) for r in row.records)]
     paper = []
     for row, label in zip(section.rows, section.labels, strict=True):
         parameters, published = row.paper.get("parameters"), row.paper.get(section.measure)
-        for group in dict.fromkeys(_group(section, record) for record in row.records):
-            value = published.get(group.rpartition("=")[2]) if isinstance(published, dict) else published
+        groups = {_group(section, record): column_of(section.sweep, record) for record in row.records if section.sweep}
+        for group, column in groups.items():
+            value = published.get(column) if isinstance(published, dict) else published
             if parameters is not None and value is not None:
                 paper.append([one_line(label), group, parameters, value])
     return {
+        "name": section.sweep.name if section.sweep else records[0].task if records else "",
         "runs": [places[record.place] for record in records],
+        "metrics": [_metric(name, unit) for name in CURVES if name in names],
         "first": first,
-        "score": (f"test {MEASURES[section.measure].title}" if section.measure in MEASURES else "test loss in nats")
-        if scored
-        else None,
+        "log": first == "train/loss",  # of which the paper shows orders of magnitude
+        "score": score if len(scored) > 1 or paper else None,  # a single number is no comparison
+        "bounds": SHARE if section.measure in MEASURES and MEASURES[section.measure].unit == "%" else None,
         "paper": paper,
     }
 
@@ -169,8 +222,10 @@ def _table(table: Table, places: dict[str, int]) -> str:
             for index, cell in enumerate(cells, start=1)
         ]
         rows.append(f"<tr><th>{first}</th>{''.join(others)}</tr>")
-    return (
-        f"<div class=scroll><table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    head, body = "".join(heads), "".join(rows)
+    return (  # where it is wider than the page, the script makes it a stop for the keyboard
+        "<div class=scroll role=region aria-label=table>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -183,6 +238,8 @@ def _cell(cell: TableCell, places: dict[str, int]) -> str:
         )
         shown = f'<button type=button class=number aria-expanded=false data-runs="[{runs}]">{shown}</button>'
     missing = set(cell.missing)
+    if cell.best:
+        shown = f"<strong>{shown}</strong>"
     if text in missing:
         shown = f"<span class=bad>{shown}</span>"
     for note in notes:

@@ -1,79 +1,216 @@
-"""A report as LaTeX tables. Imports no torch."""
+"""A report as LaTeX tables that fit a page. Imports no torch."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from textwrap import wrap
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
 from gyral.reports.tables.cells import Table, TableCell
+from gyral.reports.tables.columns import without_details
+from gyral.reports.tables.labels import SHARED
+from gyral.reports.tables.lines_table import MARKS
 from gyral.reports.tables.sections import Section, describe_stopped
 
 ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its standard fonts
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"{{{sign}}}" for sign in "[]*"},  # after \\ they would begin an argument
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "\N{NO-BREAK SPACE}": "~",
+    "†": r"$^\dagger$",
     "−": "$-$",
     "°": r"$^\circ$",
     "′": "$'$",
+    "²": "$^2$",
     "√": r"$\surd$",
     "∞": r"$\infty$",
     **{
         sign: f"$\\{name}$"
         for sign, name in (
             ("±", "pm"), ("×", "times"), ("≥", "geq"), ("≤", "leq"), ("→", "to"), ("α", "alpha"), ("β", "beta"),
-            ("γ", "gamma"), ("η", "eta"), ("θ", "theta"), ("λ", "lambda"), ("μ", "mu"), ("σ", "sigma"), ("τ", "tau"),
+            ("γ", "gamma"), ("δ", "delta"), ("ε", "varepsilon"), ("η", "eta"), ("θ", "theta"), ("λ", "lambda"),
+            ("μ", "mu"), ("ρ", "rho"), ("σ", "sigma"), ("τ", "tau"), ("φ", "varphi"), ("ω", "omega"),
         )
     },
 }  # fmt: skip
+PRINTED = "–—‘’“”…"  # that LaTeX prints, besides Latin letters with accents
+GREEK_OPTION = re.compile(r"\$(\\[a-z]+)\$ = (-?[\d.]+)(?![\w.])")  # "$\lambda$ = 1"
+NUMBER = re.compile(r"(-?[\d,]+(?:\.\d+)?)([°*]*)(?: ± ([\d.]+|nan|inf))?")
+NUMBERED = re.compile(r"(?:Table|Figure) \d+: ")  # LaTeX numbers tables itself
+ENVIRONMENTS = {None: "table", "column": "table", "page": "table*"}
+WIDTHS = {None: 345, "column": 240, "page": 490}  # in pt, of the text of an article, and in two columns
+# Commands and scales of the fonts with the space at both sides of a column in pt, in the order of preference
+FITS = (
+    *(("", 1.0, 6), (r"\small", 0.93, 6), (r"\footnotesize", 0.86, 6), (r"\footnotesize", 0.86, 4)),
+    *((r"\scriptsize", 0.79, 4), (r"\scriptsize", 0.79, 3)),
+)
+GAP = 6  # pt, of LaTeX itself
+HEAD_WIDTH = 12  # characters of a line in the head of a column with shorter numbers
+NARROW = " .,:;'()[]|!ijlftrI-"
+NARROW_WIDTH, WIDE_WIDTH, WIDTH = 3.4, 7.6, 5.2  # pt, of characters at the normal size of 10 pt
 
 
-def render(sections: Sequence[Section], notes: Sequence[str]) -> str:
+def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: str | None = None) -> str:
     """Return a report as LaTeX tables, with the runs behind them in comments.
 
     Args:
         sections: its sections.
         notes: lines about runs that cannot be read.
+        name: the sweep or directory of the runs, for the labels of its tables.
+        width: "column" or "page" (`table*`) of a page with two columns, or None for a page with one.
     """
-    lines = [r"% Needs \usepackage{booktabs}. A dagger marks numbers that lack some of their runs."]
+    lines = [
+        r"% Needs \usepackage{booktabs}.",
+        r"% Other columns: gyral report columns=[…]; all columns: .md and .html.",
+    ]
+    labels: dict[str, int] = {}
     for section in sections:
         for table in section.tables:
-            lines += ["", *_table(table, section.title)]
-        lines += [f"% {text}" for text in (*section.footnotes, *map(describe_stopped, section.stopped))]
-        lines += [f"% {text}" for text in (section.shortfall, *section.commands) if text]
-        for label, record in labelled_runs(section):
-            lines.append(f"% {label}: {run_line(record)}: {record.provenance.command}")
-    return "\n".join((*lines, *(f"% {line}" for line in notes))) + "\n"
+            label = _label(section, name, len(sections) > 1)
+            labels[label] = labels.get(label, 0) + 1
+            own = label if labels[label] == 1 else f"{label}-{labels[label]}"
+            lines += ["", *_table(without_details(table), section, own, width)]
+        comments = [shared for table in section.tables if (shared := "".join(table.caption.partition(SHARED)[1:]))]
+        comments += [*section.footnotes, *map(describe_stopped, section.stopped), section.shortfall, *section.commands]
+        for row, record in labelled_runs(section):
+            comments.append(f"{row}: {run_line(record)}: {record.provenance.command}")
+        lines += [_comment(text.removeprefix("; ")) for text in comments if text]
+    return "\n".join((*lines, *map(_comment, notes))) + "\n"
 
 
-def _table(table: Table, title: str) -> list[str]:
+def _label(section: Section, name: str, is_one_of_many: bool) -> str:
+    """Return the label of a section's tables: the name of its sweep, or the directory of its runs."""
+    words = [section.sweep.name] if section.sweep else [PurePath(name).name or "runs"]
+    if not section.sweep and is_one_of_many and section.records:
+        words.append(section.records[0].task)
+    return "tab:" + re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(words)).strip("-")
+
+
+def _table(table: Table, section: Section, label: str, width: str | None) -> list[str]:
+    table = replace(table, rows=[row for row in table.rows if any(_text(cell) != "–" for cell in row[1])])
     alignment = "l" + "r" * (len(table.heads) - 1)
     if table.prose:
-        alignment = alignment[:-1] + "l"
-    heads = " & ".join(_escape(" ".join(head.split("\n"))) for head in table.heads)
+        alignment = alignment[:-1] + r"p{0.4\linewidth}"
+    end = r"\tabularnewline" if table.prose else r"\\"  # \raggedright has another meaning of \\
+    heads = [_head_lines(table, index) for index in range(len(table.heads))]
     body = []
-    for label, cells in table.rows:
-        body.append(f"    {' & '.join((_escape(one_line(label)), *map(_cell, cells)))} \\\\")
-    caption = f"{title}: {table.caption}." if table.caption else f"{title}."
+    for name, cells in table.rows:
+        shown = [_cell(cell, table.prose and index == len(cells)) for index, cell in enumerate(cells, start=1)]
+        body.append(f"    {' & '.join((_name(one_line(name)), *shown))} {end}")
+    environment = ENVIRONMENTS[width]
     return [
-        r"\begin{table}",
+        f"\\begin{{{environment}}}",
         r"  \centering",
-        f"  \\caption{{{_escape(caption)}}}",
-        f"  \\begin{{tabular}}{{{alignment}}}",
+        r"  \setlength{\belowcaptionskip}{6pt}",
+        f"  \\caption{{{_caption(table, section)}}}",
+        f"  \\label{{{label}}}",
+        *(f"  {command}" for command in _fit(table, heads, WIDTHS[width])),
+        f"  \\begin{{tabular}}{{@{{}}{alignment}@{{}}}}",
         r"    \toprule",
-        f"    {heads} \\\\",
+        f"    {' & '.join(map(_head, heads))} {end}",
         r"    \midrule",
         *body,
         r"    \bottomrule",
         r"  \end{tabular}",
-        r"\end{table}",
+        f"\\end{{{environment}}}",
     ]
 
 
-def _cell(cell: TableCell) -> str:
-    # the comments list seeds and steps, but a deviation in the notes is part of the number
+def _caption(table: Table, section: Section) -> str:
+    title = NUMBERED.sub("", table.title or f"{section.title}, by {table.heads[0]}")
+    if title.partition(" ")[0].islower():
+        title = title[0].upper() + title[1:]
+    # the overrides of all rows are in a comment: a paper has them in its text
+    parts = [": ".join(filter(None, (title, table.caption.partition(SHARED)[0])))]
+    cells = [cell for _, row in table.rows for cell in row]
+    if any(cell.best for cell in cells):
+        parts.append("Best in bold")
+    if any(_lacks_runs(cell) for cell in cells):
+        parts.append("†\N{NO-BREAK SPACE}Some runs are missing")
+    for mark, meaning in MARKS.values():
+        if any(mark in cell.text for cell in cells):
+            parts.append(f"{mark}\N{NO-BREAK SPACE}{meaning[:1].upper()}{meaning[1:]}")
+    # long words, such as overrides, may break after an underscore
+    return _escape("".join(f"{part}. " for part in parts).rstrip()).replace(r"\_", r"\_\allowbreak ")
+
+
+def _head_lines(table: Table, index: int) -> list[str]:
+    """Return the lines of a column's head, which are about as long as the numbers below it; names need no head."""
+    if index == 0:
+        return [] if table.heads[0] == "row" else [table.heads[0]]
+    longest = max((HEAD_WIDTH, *(len(_text(cells[index - 1])) for _, cells in table.rows)))
+    return [part for line in table.heads[index].split("\n") for part in wrap(line, longest, break_long_words=False)]
+
+
+def _fit(table: Table, heads: Sequence[Sequence[str]], available: float) -> list[str]:
+    """Return the commands by which a table fits a width in pt, as far as its font can be made smaller."""
+    columns = [[*heads[0], *(one_line(name) for name, _ in table.rows)]]
+    columns += [[*lines, *(_text(cells[i]) for _, cells in table.rows)] for i, lines in enumerate(heads[1:])]
+    if table.prose:
+        columns, available = columns[:-1], 0.6 * available
+    letters = sum(max(map(_width, column), default=0) for column in columns)
+    for size, scale, gap in FITS:
+        spacing = [] if gap == GAP else [f"\\setlength{{\\tabcolsep}}{{{gap}pt}}"]
+        if scale * letters + 2 * gap * (len(columns) - 1) <= available:
+            return [*filter(None, [size]), *spacing]
+    return ["% This table is too wide for the page: choose its columns with columns=[…].", size, *spacing]
+
+
+def _width(text: str) -> float:
+    """Return about the width of a text in pt at the normal size."""
+    wide = sum(sign.isupper() or sign in "mw±×%" for sign in text)
+    narrow = sum(sign in NARROW for sign in text)
+    return WIDE_WIDTH * wide + NARROW_WIDTH * narrow + WIDTH * (len(text) - wide - narrow)
+
+
+def _head(lines: Sequence[str]) -> str:
+    shown = [_name(line) for line in lines]
+    if len(shown) < 2:
+        return "".join(shown)
+    return r"\begin{tabular}[b]{@{}r@{}}" + r" \\ ".join(shown) + r"\end{tabular}"
+
+
+def _name(name: str) -> str:
+    return GREEK_OPTION.sub(r"$\1 = \2$", _escape(name))
+
+
+def _cell(cell: TableCell, is_prose: bool) -> str:
+    text = _text(cell)
+    number = NUMBER.fullmatch(text)
+    mean, marks, deviation = number.groups() if number else (_escape(text), "", None)
+    raised = "".join({"°": r"\circ", "*": "*"}[mark] for mark in marks) + (r"\dagger" if _lacks_runs(cell) else "")
+    raised = f"\\rlap{{$^{{{raised}}}$}}" if raised else ""  # without a width, so that numbers stay aligned
+    if number is None:
+        shown = f"\\textbf{{{mean}}}" if cell.best else mean
+        return (r"\raggedright " if is_prose else "") + shown + raised
+    mean = mean.replace(",", "{,}")
+    mean = f"\\mathbf{{{mean}}}" if cell.best else mean
+    return f"${mean} \\pm {deviation}${raised}" if deviation else f"${mean}${raised}"
+
+
+def _text(cell: TableCell) -> str:
+    """Return the number of a cell with its deviation; the comments list the seeds and steps behind it."""
     deviation = [note for note in cell.notes if note.startswith("±")]
-    text = _escape(" ".join((one_line(cell.text), *deviation)) if cell.text else "–")
-    return text + (r"$^\dagger$" if cell.missing and cell.text else "")
+    return " ".join((one_line(cell.text), *deviation)) if cell.text else "–"
+
+
+def _lacks_runs(cell: TableCell) -> bool:
+    return bool(cell.missing and cell.text)
+
+
+def _comment(text: str) -> str:
+    return "% " + " ".join(text.split("\n"))
 
 
 def _escape(text: str) -> str:
-    return "".join(ESCAPES.get(sign, sign) for sign in text)
+    return "".join(ESCAPES.get(sign, sign if _is_printed(sign) else "?") for sign in text)
+
+
+def _is_printed(sign: str) -> bool:
+    return sign.isascii() or (sign.isalpha() and sign < "\u0180") or sign in PRINTED

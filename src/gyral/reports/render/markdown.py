@@ -2,9 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gyral.reports.render.text import cell_line, labelled_runs, one_line
+from gyral.reports.tables.cells import TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
+
+BOLD = "\0"  # where bold text begins and ends, until the text around is escaped
 
 
 def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -> str:
@@ -24,7 +28,7 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
 def _section(section: Section, with_runs: bool) -> list[str]:
     parts = [f"## {_escape(section.title)}"]
     for table in section.tables:
-        lines = [[one_line(label), *map(cell_line, cells)] for label, cells in table.rows]
+        lines = [[one_line(label), *map(_cell, cells)] for label, cells in table.rows]
         heads = [" ".join(head.split("\n")) for head in table.heads]
         parts.append(_table(heads, lines, table.prose))
     parts += [_escape(f"{section.tables[0].caption}."), *map(_escape, section.footnotes)]
@@ -53,12 +57,17 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
     def line(cells: list[str]) -> str:
         # code keeps its characters, except for the bar, which would end the cell
         escaped = [cell.replace("|", r"\|") if cell.startswith("`") else _escape(cell) for cell in cells]
-        return f"| {' | '.join(escaped)} |"
+        return f"| {' | '.join(escaped)} |".replace(BOLD, "**")
 
     rule = ["---", *["---:"] * (len(heads) - 1)]
     if prose:
         rule[-1] = "---"
     return "\n".join((line(heads), f"| {' | '.join(rule)} |", *map(line, rows)))
+
+
+def _cell(cell: TableCell) -> str:
+    text = one_line(cell.text)
+    return cell_line(replace(cell, text=f"{BOLD}{text}{BOLD}")) if cell.best else cell_line(cell)
 
 
 def _escape(text: str) -> str:

@@ -1,14 +1,5 @@
-/* The script of a report's page. The element #data holds the runs and sections that html.py writes. */
-"use strict";
+/* The script of a report's page, after charts.js. The element #data holds the runs and sections that html.py writes. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#332288", "#56b4e9", "#e69f00", "#8c510a", "#a0a000",
-  "#7f7f7f"];
-const DARK = ["#4aa8e0", "#ff8a3d", "#2fc79b", "#e59cc4", "#a99cf5", "#8fd0f7", "#f3bb3c", "#cf9350", "#cccc3a",
-  "#b0b0b0"];
-const DASHES = [[], [7, 4], [9, 3, 2, 3], [2, 3]];
-const night = matchMedia("(prefers-color-scheme: dark)");
-const color = index => (night.matches ? DARK : LIGHT)[index % LIGHT.length];
-const token = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -57,212 +48,166 @@ document.addEventListener("click", event => {
     element("td", {colspan: row.children.length}, element("div", {class: "cards"}, ...cards))));
 });
 
-function ticks(low, high, count, log) {
-  if (log) {
-    const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), found = [];
-    const parts = last - first <= 2 ? [1, 2, 5] : [1], every = Math.max(1, Math.ceil((last - first) / count));
-    for (let power = first; power <= last; power += every) for (const part of parts) {
-      const tick = part * 10 ** power;
-      if (tick >= low && tick <= high) found.push(tick);
-    }
-    if (found.length > 1) return found;
-  }
-  const rough = (high - low) / count, size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(factor => factor * size).find(one => one >= rough) || rough, found = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high + step * 1e-9; tick += step) {
-    found.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
-  }
-  return found;
+/* A note below each table that is wider than its place, and a stop for the keyboard, whose arrows then scroll it. */
+for (const box of document.querySelectorAll(".scroll")) {
+  const note = element("p", {class: "faint more", hidden: ""}, "↔ This table scrolls sideways.");
+  box.after(note);
+  new ResizeObserver(() => {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    note.hidden = !wide;
+    if (wide) box.tabIndex = 0; else box.removeAttribute("tabindex");
+  }).observe(box);
 }
-const tickText = value => Math.abs(value) >= 1e4 && Math.abs(value) < 1e6 ? value / 1000 + "k" :
-  Math.abs(value) >= 1e6 && Math.abs(value) < 1e9 ? Number((value / 1e6).toPrecision(4)) + "M" : short(value);
 
-/* A panel: marks are {run, x: [...], y: [...], index, line, hollow, name}. Drag to zoom, double-click for the whole range. */
-class Panel {
-  constructor(title, names, onpick) {
-    this.canvas = element("canvas"); this.tip = element("div", {class: "tip", hidden: ""});
-    this.figure = element("figure", {}, element("figcaption", {}, title), this.canvas, this.tip);
-    this.names = names; this.marks = []; this.lines = []; this.view = null; this.onpick = onpick;
-    this.xlog = this.ylog = false;
+/* A chart on the page. Drag to zoom, double-click for the whole range; arrow keys move from point to point. */
+class Panel extends Chart {
+  constructor(title, names, onpick, legend, file) {
+    super(names);
+    this.title = title; this.onpick = onpick; this.current = null;
+    this.canvas = element("canvas", {tabindex: 0, role: "img"});
+    this.tip = element("div", {class: "tip", hidden: "", "aria-live": "polite"});
+    const button = kind => element("button", {type: "button", title: "Save this chart as " + kind,
+      onclick: () => save(this, title, this.entries(legend()), kind.toLowerCase(), file())}, kind);
+    const caption = element("figcaption", {}, element("span", {}, title),
+      element("span", {class: "export"}, button("SVG"), button("PNG")));
+    this.figure = element("figure", {}, caption, this.canvas, this.tip);
+    this.listen();
+  }
+  listen() {
     const place = event => {
       const box = this.canvas.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
-    this.canvas.addEventListener("pointerdown", event => {
+    const on = (name, act) => this.canvas.addEventListener(name, act);
+    on("pointerdown", event => {
       this.from = this.to = place(event);
       this.canvas.setPointerCapture(event.pointerId);
     });
-    this.canvas.addEventListener("pointermove", event => {
-      if (this.from) { this.to = place(event); this.draw(); } else this.hover(place(event));
+    on("pointermove", event => {
+      if (this.from) { this.to = place(event); this.draw(); } else this.tell(this.nearest(place(event)));
     });
-    this.canvas.addEventListener("pointerup", event => this.release(place(event), event.pointerType === "touch"));
-    this.canvas.addEventListener("pointercancel", () => { this.from = null; this.draw(); });
-    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    this.canvas.addEventListener("dblclick", () => { this.view = null; this.draw(); });
+    on("pointerup", event => this.release(place(event), event.pointerType === "touch"));
+    on("pointercancel", () => { this.from = null; this.draw(); });
+    on("pointerleave", () => { this.tip.hidden = true; });
+    on("blur", () => { this.tip.hidden = true; });
+    on("dblclick", () => this.whole());
+    on("keydown", event => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.figure);
   }
-  show(marks, lines, xlog, ylog) {
+  /* The entries of a legend for what this chart shows. */
+  entries(all) {
+    const floors = [...new Set(this.floors.map(({name}) => name))].map(name => ({name}));
+    return [...all.filter(({index}) => this.marks.some(mark => mark.index === index)), ...floors];
+  }
+  show(marks, floors, xlog, ylog) {
     if (xlog !== this.xlog || ylog !== this.ylog) this.view = null;
-    this.xlog = xlog; this.ylog = ylog; this.lines = lines; this.marks = marks; this.draw();
+    Object.assign(this, {xlog, ylog, floors, marks, current: null});
+    this.tip.hidden = true;
+    this.canvas.setAttribute("aria-label", [this.title, this.names.y + " over " + this.names.x,
+      "arrow keys move between points"].filter(Boolean).join(", "));
+    this.draw();
   }
-  limits() {
-    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
-    for (const mark of this.marks) for (let i = 0; i < mark.x.length; i++) {
-      const x = mark.x[i], y = mark.y[i];
-      if ((this.xlog && x <= 0) || (this.ylog && y <= 0)) continue;
-      if (x < left) left = x; if (x > right) right = x; if (y < low) low = y; if (y > high) high = y;
-    }
-    if (left > right) return [0, 1, this.ylog ? 0.1 : 0, 1];
-    for (const y of this.lines) if (!this.ylog || y > 0) { low = Math.min(low, y); high = Math.max(high, y); }
-    const pad = (a, b, log) => {
-      const factor = a === b ? 1.5 : (b / a) ** 0.04, more = a === b ? Math.abs(a) * 0.1 || 1 : (b - a) * 0.04;
-      return log ? [a / factor, b * factor] : [a - more, b + more];
-    };
-    const from = Math.min(left, 0);
-    const across = this.names.wide ? pad(left, right, this.xlog) : [from, right + (right - from) * 0.02];
-    return [...across, ...pad(low, high, this.ylog)];
-  }
-  scales() {
-    const [left, right, low, high] = this.view || this.limits(), area = this.area;
-    const scale = (a, b, p, q, log) => log ? v => p + (q - p) * Math.log(v / a) / Math.log(b / a) :
-      v => p + (q - p) * (v - a) / (b - a || 1);
-    const back = (a, b, p, q, log) => log ? v => a * (b / a) ** ((v - p) / (q - p)) :
-      v => a + (b - a) * (v - p) / (q - p);
-    const xs = [left, right, area.left, area.right, this.xlog], ys = [low, high, area.bottom, area.top, this.ylog];
-    return {x: scale(...xs), y: scale(...ys), ix: back(...xs), iy: back(...ys), left, right, low, high};
-  }
+  whole() { this.view = null; this.draw(); }
   draw() {
     const width = this.canvas.clientWidth; if (!width) return;
-    const height = Math.round(Math.min(420, Math.max(230, width * 0.5))), ratio = devicePixelRatio || 1;
-    this.canvas.width = width * ratio; this.canvas.height = height * ratio; this.canvas.style.height = height + "px";
-    const pen = this.canvas.getContext("2d"); pen.scale(ratio, ratio); pen.font = "12px system-ui, sans-serif";
-    this.area = {left: 58, right: width - 10, top: 10, bottom: height - 36};
-    const area = this.area, scale = this.scales(), ink = token("--ink"), faint = token("--faint"),
-      line = token("--line");
-    pen.lineWidth = 1; pen.fillStyle = faint; pen.strokeStyle = line;
-    pen.textAlign = "center"; pen.textBaseline = "top";
-    for (const tick of ticks(scale.left, scale.right, Math.max(2, width / 110), this.xlog)) {
-      const x = scale.x(tick); pen.beginPath(); pen.moveTo(x, area.top); pen.lineTo(x, area.bottom); pen.stroke();
-      pen.fillText(tickText(tick), Math.min(x, width - 16), area.bottom + 5);
-    }
-    pen.textAlign = "right"; pen.textBaseline = "middle";
-    for (const tick of ticks(scale.low, scale.high, height / 55, this.ylog)) {
-      const y = scale.y(tick); pen.beginPath(); pen.moveTo(area.left, y); pen.lineTo(area.right, y); pen.stroke();
-      pen.fillText(tickText(tick), area.left - 6, y);
-    }
-    pen.textAlign = "center"; pen.textBaseline = "bottom";
-    pen.fillText(this.names.x, (area.left + area.right) / 2, height - 1);
-    pen.save(); pen.translate(11, (area.top + area.bottom) / 2); pen.rotate(-Math.PI / 2);
-    pen.textBaseline = "middle"; pen.fillText(this.names.y, 0, 0); pen.restore();
-    pen.save(); pen.beginPath(); pen.rect(area.left, area.top, area.right - area.left, area.bottom - area.top);
-    pen.clip();
-    pen.strokeStyle = ink; pen.setLineDash([1, 3]); pen.lineWidth = 1.5;
-    for (const y of this.lines) {
-      pen.beginPath(); pen.moveTo(area.left, scale.y(y)); pen.lineTo(area.right, scale.y(y)); pen.stroke();
-    }
-    const many = this.marks.filter(mark => mark.line).length > 60;
-    for (const mark of this.marks) {
-      pen.strokeStyle = pen.fillStyle = color(mark.index); pen.globalAlpha = many && mark.line ? .55 : 1;
-      if (mark.line) {
-        pen.setLineDash(DASHES[mark.index % DASHES.length]); pen.lineWidth = many ? 1 : 1.5; pen.beginPath();
-        let down = false;
-        for (let i = 0; i < mark.x.length; i++) {
-          if (this.ylog && mark.y[i] <= 0) { down = false; continue; }
-          const x = scale.x(mark.x[i]), y = scale.y(mark.y[i]);
-          if (down) pen.lineTo(x, y); else pen.moveTo(x, y); down = true;
-        }
-        pen.stroke();
-      }
-      pen.setLineDash([]);
-      if (!mark.line || mark.x.length < 2) for (let i = 0; i < mark.x.length; i++) {
-        const x = scale.x(mark.x[i]), y = scale.y(mark.y[i]); pen.lineWidth = 1.5; pen.beginPath();
-        if (mark.hollow) { pen.rect(x - 4, y - 4, 8, 8); pen.stroke(); }
-        else if (mark.end) {
-          pen.moveTo(x, y - 5); pen.lineTo(x + 5, y); pen.lineTo(x, y + 5); pen.lineTo(x - 5, y); pen.fill();
-        } else { pen.arc(x, y, 4, 0, 7); pen.fill(); }
-      }
-    }
-    pen.restore();
+    const height = Math.round(between(width * .5, 230, 420));
+    this.canvas.style.height = height + "px";
+    const pen = new CanvasPen(this.canvas, width, height, devicePixelRatio || 1), look = theme();
+    this.paint(pen, width, height, look);
     if (this.from && this.to) {
-      pen.strokeStyle = ink; pen.setLineDash([4, 3]);
-      pen.strokeRect(...this.from, this.to[0] - this.from[0], this.to[1] - this.from[1]); pen.setLineDash([]);
+      const [[a, b], [c, d]] = [this.from, this.to];
+      pen.path([[a, b], [c, b], [c, d], [a, d]], {stroke: look.ink, dash: [4, 3], closed: true});
     }
-    this.scale = scale;
   }
-  nearest([px, py]) {
-    let best = 30 ** 2, found = null;
-    const take = (mark, i, distance) => { if (distance < best) { best = distance; found = {mark, i}; } };
-    for (const mark of this.marks) {
-      let before = null;
-      for (let i = 0; i < mark.x.length; i++) {
-        const here = [this.scale.x(mark.x[i]), this.scale.y(mark.y[i])];
-        take(mark, i, (here[0] - px) ** 2 + (here[1] - py) ** 2);
-        if (mark.line && before && (before[0] - px) * (here[0] - px) <= 0) { // between two points the line counts
-          const share = (px - before[0]) / (here[0] - before[0] || 1), y = before[1] + share * (here[1] - before[1]);
-          take(mark, share < .5 ? i - 1 : i, (y - py) ** 2 + .1);
-        }
-        before = here;
-      }
-    }
-    return found;
-  }
-  hover(at) {
-    const found = this.scale && this.nearest(at); this.tip.hidden = !found; if (!found) return;
+  tell(found) {
+    this.tip.hidden = !found; if (!found) return;
     const {mark, i} = found;
-    const at_x = this.names.x + " " + mark.x[i].toLocaleString("en");
-    this.tip.textContent = mark.name + ": " + at_x + ", " + this.names.y + " " + short(mark.y[i]);
-    const width = this.canvas.clientWidth, inside = (v, a, b) => Math.min(Math.max(v, a), b);
-    const x = inside(this.scale.x(mark.x[i]), this.area.left, this.area.right);
-    const y = inside(this.scale.y(mark.y[i]), this.area.top, this.area.bottom);
+    const spread = mark.deviation ? " ± " + short(mark.deviation[i]) : "";
+    this.tip.textContent = mark.name + ": " + this.names.x + " " + mark.x[i].toLocaleString("en") + ", " +
+      this.names.y + " " + short(mark.y[i]) + spread;
+    const width = this.canvas.clientWidth, x = between(this.scale.x(mark.x[i]), this.area.left, this.area.right);
+    const y = between(this.scale.y(mark.y[i]), this.area.top, this.area.bottom);
     this.tip.style.left = x > width / 2 ? "" : x + 10 + "px";
     this.tip.style.right = x > width / 2 ? width - x + 10 + "px" : "";
     this.tip.style.top = this.canvas.offsetTop + Math.max(0, y - 34) + "px";
+  }
+  pick(found) {
+    if (!found || !found.mark.runs) return;
+    const {runs, y} = found.mark;
+    this.onpick(runs, runs.length > 1 ? null : y[found.i]);
+  }
+  key(event) {
+    const moves = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0]}[event.key];
+    if (event.key === "Escape") this.whole();
+    else if (event.key === "Enter") this.pick(this.current);
+    else if (moves && this.marks.length && this.scale) {
+      const at = this.current || {mark: this.marks[0], i: 0}, count = this.marks.length, [other, step] = moves;
+      const mark = this.marks[(this.marks.indexOf(at.mark) + other + count) % count];
+      const nearest = mark.x.reduce((best, x, i) =>
+        Math.abs(x - at.mark.x[at.i]) < Math.abs(mark.x[best] - at.mark.x[at.i]) ? i : best, 0);
+      const i = other ? nearest : between(at.i + (this.current ? step : 0), 0, mark.x.length - 1);
+      this.current = {mark, i};
+      this.tell(this.current);
+    } else return;
+    event.preventDefault();
   }
   release(at, touched) {
     const from = this.from; this.from = this.to = null; if (!from) return;
     const wide = Math.abs(at[0] - from[0]), tall = Math.abs(at[1] - from[1]);
     if (wide < 6 && tall < 6) {
-      const found = this.nearest(at); this.hover(at);
-      if (found && found.mark.run !== undefined) this.onpick(found.mark.run, found.mark.y[found.i]);
+      const found = this.nearest(at); this.tell(found); this.pick(found);
     } else if (wide > 12 || tall > 12) {
       // touch zooms along x only: a vertical movement scrolls the page
-      const {ix, iy, left, right, low, high} = this.scale, inside = (v, a, b) => Math.min(Math.max(v, a), b);
-      const sorted = values => values.sort((a, b) => a - b);
-      const [x0, x1] = sorted([from[0], at[0]].map(v => ix(inside(v, this.area.left, this.area.right))));
-      const [y0, y1] = sorted([from[1], at[1]].map(v => iy(inside(v, this.area.top, this.area.bottom))));
+      const {ix, iy, left, right, low, high} = this.scale, {area} = this, sorted = pair => pair.sort((a, b) => a - b);
+      const [x0, x1] = sorted([from[0], at[0]].map(v => ix(between(v, area.left, area.right))));
+      const [y0, y1] = sorted([from[1], at[1]].map(v => iy(between(v, area.top, area.bottom))));
       this.view = [...(wide > 12 ? [x0, x1] : [left, right]), ...(tall > 12 && !touched ? [y0, y1] : [low, high])];
     }
     this.draw();
   }
 }
 
-function legend(names, hidden, changed) {
+function swatch(look, shape = "line") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  made.setAttribute("width", 28); made.setAttribute("height", 8); made.setAttribute("aria-hidden", "true");
+  const sign = document.createElementNS("http://www.w3.org/2000/svg", shape);
+  const place = shape === "line" ? {x1: 0, x2: 28, y1: 4, y2: 4} : {cx: 22, cy: 4, r: 4};
+  for (const [key, value] of Object.entries({...place, ...look})) sign.setAttribute(key, value);
+  made.append(sign);
+  return made;
+}
+
+/* A legend whose entries hide and show their lines. */
+function legend(entries, floors, hidden, changed) {
   const box = element("div", {class: "legend"});
-  names.forEach((name, index) => {
-    const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    swatch.setAttribute("width", 26); swatch.setAttribute("height", 8);
-    const stroke = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    for (const [key, value] of Object.entries({x1: 0, x2: 26, y1: 4, y2: 4, "stroke-width": 3, stroke: color(index),
-      "stroke-dasharray": DASHES[index % DASHES.length].join(" ")})) stroke.setAttribute(key, value);
-    swatch.append(stroke);
+  for (const {name, index, note, dot} of entries) {
+    const colors = theme().colors, color = colors[index % colors.length];
+    const sign = dot ? swatch({fill: color}, "circle") : swatch({"stroke-width": 2.5, stroke: color,
+      "stroke-dasharray": DASHES[index % DASHES.length].join(" ")});
     const button = element("button", {type: "button", "aria-pressed": !hidden.has(name),
-      title: "Click to show or hide; Shift-click to show only this one"}, swatch, name);
+      title: "Click to show or hide; Shift-click to show only this one"}, sign, element("span", {}, name + note));
     button.addEventListener("click", event => {
+      const names = entries.map(entry => entry.name);
       if (event.shiftKey) {
         const alone = hidden.size === names.length - 1 && !hidden.has(name);
         hidden.clear();
         if (!alone) names.forEach(one => one !== name && hidden.add(one));
       } else if (!hidden.delete(name)) hidden.add(name);
-      changed();
+      changed(name);
     });
     box.append(button);
-  });
+  }
+  for (const {name} of floors) {
+    const sign = swatch({"stroke-width": 2, stroke: "currentColor", "stroke-dasharray": FLOOR.join(" ")});
+    box.append(element("span", {}, sign, name));
+  }
   return box;
 }
 
-function select(label, options, changed) {
-  const choices = options.map(([value, name]) => element("option", {value}, name));
+function select(label, options, value, changed) {
+  const choices = options.map(([key, name]) => element("option", {value: key}, name));
   const box = element("select", {onchange: event => changed(event.target.value)}, ...choices);
+  box.value = value;
   return options.length > 1 ? [element("label", {}, label + " ", box)] : [];
 }
 
@@ -270,64 +215,149 @@ function select(label, options, changed) {
 function charts(root, section) {
   const indices = section.runs, run = index => DATA.runs[index], distinct = key => [...new Set(indices.map(key))];
   const groups = distinct(index => run(index).group).sort((a, b) => a.localeCompare(b, "en", {numeric: true}));
-  const metrics = DATA.metrics.filter(name => indices.some(index => run(index).curves[name]));
-  const state = {metric: metrics.includes(section.first) ? section.first : metrics[0], by: "label", log: false};
-  const hidden = new Set(), picked = element("div", {class: "cards"}), names = element("div");
+  const metrics = section.metrics.filter(([name]) => indices.some(index => run(index).curves[name]));
+  const names = metrics.map(([name]) => name), rows = distinct(index => run(index).label);
+  const ofRow = (group, label) => indices.filter(index => run(index).group === group && run(index).label === label);
+  const repeated = groups.some(group => rows.some(label => ofRow(group, label).length > 1));
+  const state = {metric: names.includes(section.first) ? section.first : names[0], by: "label",
+    seeds: repeated ? "mean" : "all", xlog: false, ylog: section.log};
+  const hidden = new Set(), picked = element("div", {class: "cards"}), hint = element("p", {class: "faint hint"});
   const size = groups.length > 6 ? "300px" : groups.length > 1 ? "440px" : "100%";
   const curves = element("div", {class: "panels", style: "--panel:" + size}), dots = curves.cloneNode();
+  const under = element("div", {class: groups.length > 4 ? "under" : ""}), underDots = under.cloneNode();
 
+  const entries = (dot, group) => distinct(index => run(index)[state.by]).map((name, index) => {
+    const own = indices.filter(i => run(i)[state.by] === name && (!group || run(i).group === group));
+    const stopped = own.filter(i => run(i).state !== "DONE").length;
+    return {name, index, dot, note: stopped ? ` (${stopped} not done)` : ""};
+  });
+  const shown = (dot, group) => () => entries(dot, group).map(one => ({...one, name: one.name + one.note}));
   const panel = (title, axes, place) => {
-    const made = new Panel(title, axes, (index, value) => picked.replaceChildren(card(index, value)));
+    const pick = (runs, value) => {
+      picked.replaceChildren(...runs.map(index => card(index, value)));
+      place.parentNode.after(picked);
+    };
+    const many = groups.length > 1, what = () => axes.wide ? "parameters" : state.metric;
+    const file = () => [section.name, ...(many ? [title] : []), what()].join(" ").replace(/\W+/g, "-");
+    const made = new Panel(many ? title : "", axes, pick, shown(Boolean(axes.wide), title), file);
     place.append(made.figure);
     return made;
   };
   const lined = groups.map(group => panel(group, {x: "step", y: ""}, curves));
   const axes = {x: "parameters", y: section.score, wide: true};
-  const scattered = section.score ? groups.map(group => panel(group, axes, dots)) : [];
+  const scattered = section.score ? groups.map(group => panel(group, {...axes}, dots)) : [];
 
   const named = one => one.label + ", seed " + one.seed + (one.state === "DONE" ? "" : " (" + one.state + ")");
+  const marksOf = (group, label, values) => {
+    const own = ofRow(group, label), index = values.indexOf(run(own[0])[state.by]), marks = [];
+    const curve = i => run(i).curves[state.metric], test = i => run(i).test[state.metric] ?? null;
+    const lines = own.filter(curve), tested = own.filter(i => test(i) !== null);
+    if (state.seeds === "mean" && own.length > 1) {
+      const many = `${label}, mean of ${lines.length} seeds`;
+      const averaged = lines.length > 1 ? average(lines.map(curve)) : null;
+      if (averaged && averaged.x.length) {
+        marks.push({...averaged, runs: lines, index, line: true, name: many});
+        averaged.rest.forEach(([x, y], i) => {
+          const name = named(run(lines[i]));
+          if (x.length > 1) marks.push({x, y, runs: [lines[i]], index, line: true, thin: true, name});
+        });
+      } else for (const i of lines) {
+        const [x, y] = curve(i);
+        marks.push({x, y, runs: [i], index, line: true, name: named(run(i))});
+      }
+      if (tested.length > 1) {
+        const values = tested.map(test), y = mean(values), spread = deviation(values);
+        const name = `${label}, mean of ${tested.length} seeds on test`;
+        marks.push({x: [mean(tested.map(i => run(i).steps))], y: [y], low: [y - spread], high: [y + spread],
+          deviation: [spread], runs: tested, index, end: true, name});
+        return marks;
+      }
+    } else for (const i of lines) {
+      const [x, y] = curve(i);
+      marks.push({x, y, runs: [i], index, line: true, name: named(run(i))});
+    }
+    for (const i of tested) {
+      marks.push({x: [run(i).steps], y: [test(i)], runs: [i], index, end: true, name: named(run(i)) + " on test"});
+    }
+    return marks;
+  };
   const draw = () => {
     const values = distinct(index => run(index)[state.by]);
-    names.replaceChildren(legend(values, hidden, draw));
+    const [, title, bounds] = metrics.find(([name]) => name === state.metric);
+    const seen = new Set();
+    let diamonds = false, longer = false;
     groups.forEach((group, number) => {
-      const marks = [], points = [], floor = new Set();
-      for (const index of indices) {
-        const one = run(index), value = one[state.by], common = {run: index, index: values.indexOf(value)};
-        if (one.group !== group || hidden.has(value)) continue;
-        const curve = one.curves[state.metric];
-        if (curve) marks.push({...common, x: curve[0], y: curve[1], line: true, name: named(one)});
-        const test = state.metric.startsWith("val/") ? one.test[state.metric.slice(4)] : null;
-        if (test !== null) marks.push({...common, x: [one.steps], y: [test], end: true, name: named(one) + " on test"});
-        if (state.metric.endsWith("/loss") && one.baseline !== null) floor.add(one.baseline);
-        if (one.score !== null) points.push({...common, x: [one.parameters], y: [one.score], name: named(one)});
+      const marks = [], points = [], floors = [];
+      for (const label of rows) {
+        const own = ofRow(group, label);
+        if (!own.length || hidden.has(run(own[0])[state.by])) continue;
+        marks.push(...marksOf(group, label, values));
+        for (const i of own) {
+          for (const [name, y] of run(i).floors[state.metric] || []) {
+            if (!floors.some(floor => floor.y === y && floor.name === name)) floors.push({y, name});
+          }
+          const one = run(i), index = values.indexOf(one[state.by]), name = named(one);
+          if (one.score !== null) points.push({runs: [i], index, x: [one.parameters], y: [one.score], name});
+        }
       }
       for (const [label, where, x, y] of state.by === "label" ? section.paper : []) {
         const mark = {x: [x], y: [y], index: values.indexOf(label), hollow: true, name: label + ", paper"};
         if (where === group && mark.index >= 0 && !hidden.has(label)) points.push(mark);
       }
-      lined[number].names.y = state.metric;
-      lined[number].show(marks, [...floor], false, state.log);
-      scattered[number]?.show(points, [], true, false);
+      floors.forEach(({name}) => seen.add(name));
+      diamonds ||= marks.some(mark => mark.end);
+      longer ||= marks.some(mark => mark.thin);
+      lined[number].names.y = title; lined[number].names.bounds = bounds;
+      lined[number].show(marks, floors, state.xlog, state.ylog);
+      if (scattered.length) {
+        scattered[number].names.bounds = section.bounds;
+        scattered[number].show(points, [], true, false);
+      }
     });
+    const redraw = place => name => {
+      draw();
+      place.querySelectorAll("button")[entries().findIndex(entry => entry.name === name)]?.focus();
+    };
+    under.replaceChildren(legend(entries(false), [...seen].map(name => ({name})), hidden, redraw(under)));
+    underDots.replaceChildren(legend(entries(true), [], hidden, redraw(underDots)));
+    const notes = [];
+    if (state.seeds === "mean") {
+      notes.push("Lines and bands are means ± standard deviations over seeds.");
+      if (longer) notes.push("Thin lines are seeds that trained longer than others of their row.");
+    }
+    if (diamonds) notes.push("◆ is the score on the test split.");
+    notes.push("Click a line to see its runs, and an entry of the legend to hide it.");
+    notes.push("Drag to zoom, double-click for the whole range.");
+    hint.textContent = notes.join(" ");
   };
-  const whole = panels => panels.forEach(one => { one.view = null; one.draw(); });
   const again = (key, value) => {
     state[key] = value;
     if (key === "by") hidden.clear();
     if (key === "metric") lined.forEach(one => { one.view = null; });
     draw();
   };
-  const log = element("input", {type: "checkbox", onchange: event => again("log", event.target.checked)});
-  const back = element("button", {type: "button", onclick: () => whole([...lined, ...scattered])}, "whole range");
-  const shown = select("Curve", metrics.map(name => [name, name]), value => again("metric", value));
-  if (shown.length) shown[0].querySelector("select").value = state.metric;
+  const check = (key, text) => {
+    const box = element("input", {type: "checkbox", onchange: event => again(key, event.target.checked)});
+    box.checked = state[key];
+    return element("label", {}, box, " " + text);
+  };
+  const back = element("button", {type: "button", onclick: () => [...lined, ...scattered].forEach(one => one.whole())},
+    "whole range");
   const keys = [["label", "row"], ["cell", "cell"], ["task", "task"]];
   const telling = keys.filter(([key]) => key === "label" || distinct(index => run(index)[key]).length > 1);
-  const colored = select("Color by", telling, value => again("by", value));
-  const controls = [...shown, ...colored, element("label", {}, log, " logarithmic"), back];
-  root.append(element("h3", {}, "Curves"), element("div", {class: "controls"}, ...controls), curves, names, picked);
-  if (scattered.length) root.append(element("h3", {}, "Parameters against score"), dots);
+  const modes = repeated ? [["mean", "mean and band"], ["all", "all seeds"]] : [["all", "all seeds"]];
+  root.append(element("h3", {}, "Curves"), element("div", {class: "controls"},
+    ...select("Curve", metrics, state.metric, value => again("metric", value)),
+    ...select("Seeds", modes, state.seeds, value => again("seeds", value)),
+    ...select("Color by", telling, state.by, value => again("by", value)),
+    check("xlog", "log x"), check("ylog", "log y"), back), element("div", {}, curves, under), hint);
+  if (scattered.length) {
+    root.append(element("h3", {}, "Parameters against score"), element("div", {}, dots, underDots));
+    if (section.paper.length) root.append(element("p", {class: "faint"}, "□ is a number of the paper."));
+  }
   night.addEventListener("change", draw);
+  addEventListener("beforeprint", () => { printing = true; draw(); });
+  addEventListener("afterprint", () => { printing = false; draw(); });
   draw();
 }
 

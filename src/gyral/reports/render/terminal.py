@@ -6,9 +6,10 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from gyral.reports.render.text import labelled_runs, run_line
-from gyral.reports.tables.cells import Table
+from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
 
 UNBOUNDED = 1000  # characters per line if the output is not a terminal
@@ -67,5 +68,11 @@ def terminal_table(table: Table) -> RichTable:
             width = min(max(map(len, lines), default=0), MIN_NUMBER_WIDTH)
             shown.add_column(head, justify="right", min_width=max(5, width))
     for label, cells in table.rows:
-        shown.add_row(label, *("\n".join(cell.lines) for cell in cells))
+        shown.add_row(label, *map(_cell, cells))
     return shown
+
+
+def _cell(cell: TableCell) -> Text:
+    lines = cell.lines
+    first = Text(lines[0], style="bold" if cell.best else "") if lines else Text()
+    return Text("\n").join([first, *map(Text, lines[1:])])

@@ -53,26 +53,37 @@ class TableCell:
 NOTHING = TableCell("–")
 
 
-def mark_best(cells: Sequence[TableCell], higher_is_better: bool) -> list[TableCell]:
+def mark_best(
+    cells: Sequence[TableCell], higher_is_better: bool, compared: Sequence[bool] | None = None
+) -> list[TableCell]:
     """Return cells that are compared with each other, with the best of them marked.
 
     Cells that print the same mean as the best one are marked too. Cells with missing runs are not compared, and a cell
     without another one to compare with is not marked.
+
+    Args:
+        cells: the cells.
+        higher_is_better: whether a greater number is better.
+        compared: whether each cell is compared; None: all.
     """
-    means = {index: cell.mean for index, cell in enumerate(cells) if cell.mean is not None and not cell.missing}
+    considered = [not cell.missing and (compared is None or compared[i]) for i, cell in enumerate(cells)]
+    means = {i: cell.mean for i, cell in enumerate(cells) if cell.mean is not None and considered[i]}
     finite = [mean for mean in means.values() if math.isfinite(mean)]
     if len(finite) < 2:
         return list(cells)
     best = max(finite) if higher_is_better else min(finite)
     printed = {cells[index].text.partition(" ")[0] for index, mean in means.items() if mean == best}
     return [
-        replace(cell, best=index in means and cell.text.partition(" ")[0] in printed)
+        replace(cell, best=cell.text.partition(" ")[0] in printed) if index in means else cell
         for index, cell in enumerate(cells)
     ]
 
 
 def mark_best_of_column(
-    rows: Sequence[tuple[str, tuple[TableCell, ...]]], column: int, higher_is_better: bool
+    rows: Sequence[tuple[str, tuple[TableCell, ...]]],
+    column: int,
+    higher_is_better: bool,
+    compared: Sequence[bool] | None = None,
 ) -> list[tuple[str, tuple[TableCell, ...]]]:
     """Return the rows of a table with the best cells of a column marked, see `mark_best`.
 
@@ -80,8 +91,9 @@ def mark_best_of_column(
         rows: the name and the cells of each row.
         column: index of the column among the cells.
         higher_is_better: whether a greater number is better.
+        compared: whether each row is compared; None: all.
     """
-    marked = mark_best([cells[column] for _, cells in rows], higher_is_better)
+    marked = mark_best([cells[column] for _, cells in rows], higher_is_better, compared)
     return [
         (name, (*cells[:column], cell, *cells[column + 1 :])) for (name, cells), cell in zip(rows, marked, strict=True)
     ]
@@ -97,6 +109,7 @@ class Table:
         heads: heads of its columns; the first column has the names of the rows.
         rows: the name and the cells of each row.
         prose: whether the last column is text.
+        details: heads of columns that tables for papers leave out unless they are chosen.
     """
 
     title: str
@@ -104,6 +117,7 @@ class Table:
     heads: tuple[str, ...]
     rows: Sequence[tuple[str, tuple[TableCell, ...]]]
     prose: bool = False
+    details: tuple[str, ...] = ()
 
 
 def value_of(measure: str) -> Callable[[RunRecord], float | None]:
@@ -128,12 +142,12 @@ def runs_cell(
     done = [record for record in records if record.results]
     notes: tuple[str, ...] = ()
     if done:
-        steps = sorted({record.steps for record in done})
-        notes = (
-            describe_seeds([record.seed for record in done]),
-            f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps",
-        )
-    missing = tuple(f"seed {record.seed} {record.state}" for record in records if not record.results)
+        notes = (describe_seeds([record.seed for record in done]), describe_steps(done))
+    states: dict[str, list[str]] = {}
+    for record in records:
+        if not record.results:
+            states.setdefault(record.state, []).append(record.seed)
+    missing = tuple(f"{describe_seeds(seeds)} {state}" for state, seeds in states.items())
     runs = tuple((record, value(record) if record.results else None) for record in records)
     return TableCell(text, notes, missing, runs, paper)
 
@@ -147,6 +161,12 @@ def describe_seeds(seeds: list[str]) -> str:
         return f"seeds {', '.join(sorted(seeds, key=lambda seed: (len(seed), seed)))}"
     is_range = numbers == [*range(numbers[0], numbers[0] + len(numbers))]
     return f"seeds {numbers[0]} to {numbers[-1]}" if is_range else f"{len(seeds)} seeds"
+
+
+def describe_steps(records: Sequence[RunRecord]) -> str:
+    """Return the number of steps of runs, such as "600 steps" or "600 to 1,000 steps"."""
+    steps = sorted({record.steps for record in records})
+    return f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps"
 
 
 def result_cell(

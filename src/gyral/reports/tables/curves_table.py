@@ -21,4 +21,4 @@ def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     for column, higher_is_better in enumerate((False, False, MEASURES[sweep.measure].higher_is_better)):
         body = mark_best_of_column(body, column, higher_is_better)
     heads = ("row", "test loss\n(nats)", "loss /\nbaseline", "accuracy on\ntest in %", "finding of the paper")
-    return Table(sweep.title, caption(shared_setting(rows)), heads, body, prose=True)
+    return Table(sweep.title, caption(shared_setting(rows)), heads, body, prose=True, details=heads[-1:])

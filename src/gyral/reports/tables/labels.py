@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from gyral.reports.catalogue import Row
 from gyral.reports.tables.cells import CAPTION
 
+SHARED = "; all with "  # before the overrides of all rows in a caption
+
 
 def caption(shared: Sequence[str]) -> str:
     """Return the caption of a table whose runs share some overrides."""
-    return f"{CAPTION}; all with {' '.join(shared)}" if shared else CAPTION
+    return f"{CAPTION}{SHARED}{' '.join(shared)}" if shared else CAPTION
 
 
 def shared_setting(rows: list[Row]) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def _sweep_command(
 
 def resume_command(record: RunRecord) -> str:
     """Return the command that continues a run."""
-    return typed([*program("train"), plain(f"resume={record.place}")])
+    return typed([*program("train"), f"resume={record.place}"])
 
 
 def is_stopped(record: RunRecord) -> bool:

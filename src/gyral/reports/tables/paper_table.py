@@ -25,7 +25,7 @@ from gyral.runs.records import RunRecord
 def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return the sweep's measures and the size of each row next to the published values, for each value of its column.
 
-    The last rows are references that need no training.
+    Without published values, the table has no columns for them. The last rows are references that need no training.
     """
     columns = columns_of(sweep, rows)
     measures = (sweep.measure, *sweep.also)
@@ -49,6 +49,8 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
     for index, (measure, _) in enumerate(itertools.product(measures, columns)):
         body = mark_best_of_column(body, 2 * index, MEASURES[measure].higher_is_better)
+    if not any({*measures, "parameters"} & set(paper) for paper in sweep.papers.values()):  # nothing is published
+        heads, body = (heads[0], *heads[1::2]), [(name, cells[::2]) for name, cells in body]
     empty = (NOTHING,) * (len(heads) - 2)
     body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
     return Table(sweep.title, caption(shared_setting(rows)), heads, body)

@@ -4,23 +4,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gyral.reports import catalogue
-from gyral.reports.catalogue import Plan, Row, Sweep
-from gyral.reports.tables.cells import (
-    Table,
-    TableCell,
-    loss_ratio_cell,
-    mark_best_of_column,
-    parameters_cell,
-    result_cell,
-    runs_cell,
-)
+from gyral.reports.catalogue import Plan, Row, Sweep, job_of
+from gyral.reports.tables.cells import Table
 from gyral.reports.tables.curves_table import curves_table
-from gyral.reports.tables.labels import caption, label, own_label
+from gyral.reports.tables.labels import label, own_label
 from gyral.reports.tables.lines_table import averages_table, lines_table, mark_footnotes, split_joint_rows
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
 from gyral.reports.tables.paper_table import paper_table
 from gyral.reports.tables.references import reference_footnotes
-from gyral.runs.measures import MEASURES, Measure, loss_unit
+from gyral.reports.tables.task_table import measures_of, task_table
 from gyral.runs.records import RunRecord
 
 
@@ -84,8 +76,9 @@ def make_sections(records: list[RunRecord], directory: Path | None, only: str | 
     if only:
         return found
     plan = catalogue.planned(directory) if directory else Plan()
-    others = [_section_of_task(task, rows, directory, plan) for task, rows in catalogue.rows_of_tasks(left).items()]
-    absent = {*plan.jobs} - {frozenset(record.overrides.values()) for record in left}
+    tasks = catalogue.rows_of_tasks(left, plan)
+    others = [_section_of_task(task, rows, directory, plan) for task, rows in tasks.items()]
+    absent = plan.unnamed - {job_of(record.overrides.values()) for record in left}
     if others and absent:  # they can be of any task, so they are reported once, in the last section
         commands = list(dict.fromkeys((plan.command, *others[-1].commands)))
         others[-1] = replace(others[-1], absent=len(absent), commands=commands)
@@ -110,36 +103,17 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
 
 def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: Plan) -> Section:
     """Return the section of runs that belong to no sweep."""
-    names = {name for row in rows for record in row.records for name in record.results or {}}
-    measured = [measure for name, measure in MEASURES.items() if f"test/{name}" in names]
     stopped = [record for row in rows for record in row.records if not record.results]
     jobs = {*plan.jobs}
     again = (
-        plan.command if frozenset(record.overrides.values()) in jobs else resume_command(record)
+        plan.command if job_of(record.overrides.values()) in jobs else resume_command(record)
         for record in stopped
         if is_stopped(record)
     )
     commands = list(dict.fromkeys(again)) if directory else []
-    measure = measured[0].name if measured else "loss"
-    table = _task_table(f"Runs on {task}", rows, measured, loss_unit(names))
+    main = next(iter(measures_of([record for row in rows for record in row.records])), None)
+    table = task_table(f"Runs on {task}", rows)
     labels = [row.name for row in rows]
-    return Section(table.title, measure, rows, labels, [table], stopped=stopped, commands=commands)
-
-
-def _task_table(title: str, rows: list[Row], measured: list[Measure], unit: str) -> Table:
-    """Return the loss and the measures of rows that are named after their overrides."""
-    in_all = [override for override in rows[0].setting if all(override in row.setting for row in rows)]
-    shared = [override for override in in_all if override not in rows[0].name.splitlines()]
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
-    for row in rows:
-        done = sum(record.results is not None for record in row.records)
-        count = runs_cell(row.records, f"{done} of {len(row.records)}", lambda record: None)
-        cells = [count, result_cell(row.records, "test/loss", 4), loss_ratio_cell(row.records)]
-        for measure in measured:
-            cells.append(result_cell(row.records, f"test/{measure.name}", measure.digits, measure.scale))
-        body.append((row.name, (*cells, parameters_cell(row.records))))
-    titles = (measure.title for measure in measured)
-    heads = ("row", "runs\ndone", f"test loss\n({unit})", "loss /\nbaseline", *titles, "parameters")
-    for column, higher_is_better in enumerate((False, False, *(m.higher_is_better for m in measured)), start=1):
-        body = mark_best_of_column(body, column, higher_is_better)
-    return Table(title, caption(shared), heads, body)
+    return Section(
+        table.title, main.name if main else "loss", rows, labels, [table], stopped=stopped, commands=commands
+    )

@@ -1,13 +1,12 @@
 """launcher=local: the jobs of a sweep one after another, in this process."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from hydra.core.utils import configure_log, filter_overrides, setup_globals
+from hydra.core.utils import configure_log, setup_globals
 
+from gyral.runs.directory import DONE
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher, execute
-
-log = logging.getLogger(__name__)
 
 
 class Local(SweepLauncher):
@@ -19,6 +18,6 @@ class Local(SweepLauncher):
         setup_globals()
         for number, overrides in numbered:
             configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-            log.info("Job %d: %s", number + 1, " ".join(filter_overrides(overrides)))
             job = self.compose(number, overrides)
-            yield FinishedJob.of(job, execute(job))
+            was_done = (job.directory / DONE).is_file()
+            yield replace(FinishedJob.of(job, execute(job, quiet=was_done)), was_done=was_done)

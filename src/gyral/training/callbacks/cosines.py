@@ -36,11 +36,13 @@ class Cosines(AfterValidation):
         """Check that this callback supports the task's model.
 
         Raises:
-            UserError: no cell of the model records cosines.
+            UserError: no cell of the model records cosines, or the backend does not.
         """
         if not recording_cells(task):
             names = {type(module).__name__ for module in task.modules() if isinstance(module, RecurrentCell)}
             raise UserError(f"callbacks.cosines: {', '.join(sorted(names))} records no cosines; use it with a RUMCell")
+        if any(getattr(module, "backend", None) == "graph" for module in task.modules()):
+            raise _backend_refused()
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         self._cells = recording_cells(task)
@@ -53,12 +55,16 @@ class Cosines(AfterValidation):
             task(batch)
         steps = [cosines for cell in recorded for cosines in cell]
         if not steps:  # the replay of a CUDA graph runs no Python
-            raise OptionError("model.backend", "graph", "does not record cosines; use one of reference, fused, compile")
+            raise _backend_refused()
         # clamped, because rounding moves some beyond ±1, and histc ignores these
         counts = torch.cat(steps).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
         centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
         shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
         self._file.log_metrics({f"{centre:.3g}": share for centre, share in shares}, trainer.global_step - 1)
+
+
+def _backend_refused() -> OptionError:
+    return OptionError("model.backend", "graph", "does not record cosines; use one of reference, fused, compile")
 
 
 def recording_cells(task: LightningModule) -> list[Any]:

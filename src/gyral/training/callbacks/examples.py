@@ -20,6 +20,7 @@ class Examples(AfterValidation):
             file.write(f"step {trainer.global_step}\n{example}\n\n")
         for logger in trainer.loggers:
             if hasattr(logger, "log_text"):  # Weights & Biases
-                logger.log_text("example", columns=["step", "example"], data=[[trainer.global_step, example]])
+                row = [trainer.global_step, example]
+                logger.log_text("example", columns=["step", "example"], data=[row], step=trainer.global_step - 1)
             elif hasattr(logger.experiment, "add_text"):  # TensorBoard
                 logger.experiment.add_text("example", f"<pre>{example}</pre>", trainer.global_step)

@@ -1,4 +1,4 @@
-"""Logs norms of gradients and hidden states."""
+"""Logs norms of hidden states and of the gradients with respect to them."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,9 +20,8 @@ from gyral.training.loggers import MetricsFile
 class Norms(AfterValidation):
     """Logs the norms of figure 6 of Dangovski et al. (TACL 2019), for any model.
 
-    With each logged step: `train/gradient_norm`, the norm of the loss's gradient before clipping, and
-    `train/hidden_norm`, the norm of the last hidden vector, averaged over the batch and over all layers and directions
-    that read the input.
+    With each logged step: `train/hidden_norm`, the norm of the last hidden vector, averaged over the batch and over all
+    layers and directions that read the input. `Statistics` logs the other norm of the figure, `train/gradient_norm`.
 
     After each validation, a row of step_gradients.csv: `step`, the index of the last optimizer step, from 0, then
     `<cell>/<t>`, the norm of the gradient of the loss with respect to the hidden vectors (B, N) of step t, on the first
@@ -68,12 +67,8 @@ class Norms(AfterValidation):
     def on_before_optimizer_step(self, trainer: Trainer, task: Any, optimizer: Optimizer) -> None:
         if (trainer.global_step + 1) % trainer.log_every_n_steps:
             return
-        gradients = [parameter.grad for parameter in task.parameters() if parameter.grad is not None]
         hidden_norms = torch.stack([hidden.float().norm(dim=1).mean() for hidden in self._hidden])
-        self._norms = {
-            "train/gradient_norm": torch.stack(torch._foreach_norm(gradients)).norm().item(),
-            "train/hidden_norm": hidden_norms.mean().item(),
-        }
+        self._norms = {"train/hidden_norm": hidden_norms.mean().item()}
 
     def on_train_batch_end(self, trainer: Trainer, task: Any, *_: Any) -> None:
         if self._norms:

@@ -1,58 +1,79 @@
-"""The progress bar of training."""
+"""The progress of training in the terminal and in the log."""
 
+import logging
 import math
 import time
 from typing import Any
 
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import TQDMProgressBar
-from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
+from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
 
 from gyral.core.checks import check_integer, check_real
+from gyral.core.progress import PROGRESS, format_seconds, line
+from gyral.runs.measures import main_measure
+
+log = logging.getLogger(__name__)
 
 
-class ProgressBar(TQDMProgressBar):
-    """Lightning's progress bar, for training only; evaluations take about a second and have none.
+class ProgressBar(LightningProgressBar):
+    """Shows steps, loss, score and the time left on the progress line of the run, and logs a message per validation.
 
-    The bar is redrawn at intervals of time, because a redraw takes a millisecond and a step between a few milliseconds
-    and a few seconds.
+    In a terminal the messages go to train.log only.
 
     Args:
-        seconds: minimum time between two redraws, ≥ 0.
-        refresh_rate: minimum number of steps between two redraws, ≥ 1.
+        seconds: minimum time between two updates of the line, ≥ 0.
+        refresh_rate: minimum number of steps between two updates, ≥ 1.
     """
 
     def __init__(self, seconds: float = 0.5, refresh_rate: int = 1) -> None:
-        super().__init__(refresh_rate=check_integer("refresh_rate", refresh_rate))
+        super().__init__()
         self.seconds = check_real("seconds", seconds, minimum=0)
-        self._last_redraw = -math.inf
+        self.refresh_rate = check_integer("refresh_rate", refresh_rate)
+        self._last_update = -math.inf
+        self._started, self._first_step = 0.0, 0
 
-    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
-        now = time.monotonic()
-        if now - self._last_redraw >= self.seconds or index + 1 == self.total_train_batches:
-            self._last_redraw = now
-            super().on_train_batch_end(trainer, task, outputs, batch, index)
+    def disable(self) -> None:
+        """Do nothing; Lightning calls this in processes other than the first, which have no line."""
 
-    def init_validation_tqdm(self) -> Tqdm:
-        return Tqdm(disable=True)
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._started, self._first_step = time.monotonic(), trainer.global_step
+        line.begin("training", trainer.max_steps)
+        line.update(trainer.global_step, trainer.max_steps)
 
-    def init_test_tqdm(self) -> Tqdm:
-        return Tqdm(disable=True)
+    def on_train_batch_end(self, trainer: Trainer, task: Any, outputs: Any, batch: Any, index: int) -> None:
+        now, step = time.monotonic(), trainer.global_step
+        is_due = now - self._last_update >= self.seconds and step % self.refresh_rate == 0
+        if is_due or step == trainer.max_steps:
+            self._last_update = now
+            values = self._values(trainer, task)
+            values.pop("val loss", None)  # or the line would not fit into 80 columns
+            line.update(step, trainer.max_steps, _join(values))
 
-    def on_train_start(self, *_: Any) -> None:
-        super().on_train_start()
-        self._begin()
+    def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if trainer.state.fn != "fit":
+            return
+        step, total = trainer.global_step, trainer.max_steps
+        message = f"step {step:,} of {total:,}: {_join(self._values(trainer, task))}"
+        if self._first_step < step < total:
+            left = (time.monotonic() - self._started) / (step - self._first_step) * (total - step)
+            message += f", {format_seconds(left)} left"
+        log.info(message, extra=PROGRESS)
 
-    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
-        super().on_train_epoch_start(trainer)
-        self._begin()
+    def on_test_start(self, trainer: Trainer, task: LightningModule) -> None:
+        line.begin("testing")
 
-    def _begin(self) -> None:
-        """Set the total and the description, also in a resumed run, in which Lightning starts no epoch."""
-        self.train_progress_bar.total = self.total_train_batches
-        self.train_progress_bar.set_description("training")
+    def _values(self, trainer: Trainer, task: Any) -> dict[str, str]:
+        """Return the last training loss, the last validation loss and the last score, by their names."""
+        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        values = {} if task.train_loss is None else {"train loss": f"{task.train_loss:.4g}"}
+        if "val/loss" in metrics:
+            values["val loss"] = f"{metrics['val/loss']:.4g}"
+            measure = main_measure(metrics, "val")
+            if measure.name != "loss":
+                score = f"{measure.value(metrics, 'val'):.{measure.digits}f} {measure.unit}".rstrip()
+                values[f"val {measure.label}"] = score
+        return values
 
-    def get_metrics(self, trainer: Trainer, task: Any) -> dict[str, Any]:
-        metrics = super().get_metrics(trainer, task)
-        metrics.pop("v_num", None)  # the version number of a logger
-        return metrics if task.train_loss is None else {"train/loss": task.train_loss, **metrics}
+
+def _join(values: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

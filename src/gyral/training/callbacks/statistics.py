@@ -1,4 +1,4 @@
-"""Measures speed, memory and sizes."""
+"""Measures learning rate, gradient norm, speed, memory and sizes."""
 
 import resource
 import sys
@@ -8,11 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 
 class Statistics(Callback):
-    """Logs speed and peak memory, and once the number of parameters and the size of the recurrent state.
+    """Logs each logged step's learning rate and gradient norm, speed and peak memory, and once the model's sizes.
+
+    `train/learning_rate` is the learning rate of the step (of the optimizer's first parameter group), and
+    `train/gradient_norm` the norm of the gradient of all parameters before clipping. Under gradient accumulation and in
+    distributed training, it is the gradient with which the optimizer updates the parameters: accumulated, and averaged
+    over processes.
 
     Speed is logged as seconds per step and tokens per second. On a CPU, two shares of the time of a step are logged
     too: the share outside of forward pass, backward pass and update (data, logging, callbacks), and the share outside
@@ -31,6 +37,7 @@ class Statistics(Callback):
         self._spent = {"step": 0.0, "recurrence": 0.0}
         self._since: dict[str, float] = {}
         self._hooks: list[Any] = []
+        self._due = False
 
     @property
     def seconds(self) -> float | None:
@@ -80,10 +87,19 @@ class Statistics(Callback):
     def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:
         self._stop("recurrence")
 
+    def on_before_optimizer_step(self, trainer: Trainer, task: Any, optimizer: Optimizer) -> None:
+        self._steps += 1
+        self._due = (trainer.global_step + 1) % trainer.log_every_n_steps == 0
+        if self._due:
+            # Logged now, not with the speed: a run that is killed after the checkpoint of this step would lose it.
+            norm = gradient_norm(trainer, optimizer).item()
+            rate = float(optimizer.param_groups[0]["lr"])
+            task.log_row({"train/learning_rate": rate, "train/gradient_norm": norm}, trainer.global_step)
+
     def on_train_batch_end(self, trainer: Trainer, task: Any, *_: Any) -> None:
         self._stop("step")
-        self._steps += 1
-        if trainer.global_step % trainer.log_every_n_steps == 0:
+        if self._due:
+            self._due = False
             elapsed = time.perf_counter() - self._started
             self._intervals.append(elapsed / self._steps)
             metrics = {
@@ -98,6 +114,17 @@ class Statistics(Callback):
 
     def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
         self._restart()
+
+
+def gradient_norm(trainer: Trainer, optimizer: Optimizer) -> Tensor:
+    """Return the norm of the gradient of an optimizer's parameters, in a hook before the optimizer step."""
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients, foreach=None)
+    scaler = getattr(trainer.precision_plugin, "scaler", None)  # of float16
+    if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
+        norm = norm / scaler.get_scale()  # fused optimizers undo the scaling in their own step
+    return norm
 
 
 def count_parameters(module: nn.Module) -> int:

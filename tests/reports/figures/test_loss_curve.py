@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-from gyral.training.loss_curve import plot_losses
+from gyral.reports.figures.loss_curve import plot_losses
 from tests.helpers.written import metrics
 
 

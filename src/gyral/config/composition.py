@@ -1,0 +1,97 @@
+"""Configurations from Python, composed as on the command line. Imports no torch."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from gyral.config.command_line import PATHS, add_user_modules
+from gyral.config.errors import describe
+from gyral.config.groups import CONFIG_PATH
+from gyral.config.mistakes import arrange_words, check_additions, check_words
+from gyral.config.overrides import quote
+from gyral.core.errors import UserError
+
+_OVERRIDES = "_overrides"  # attribute of a composed configuration that holds its overrides
+
+
+def compose(overrides: Sequence[str] = ()) -> DictConfig:
+    """Return the configuration that `gyral train` has with these overrides.
+
+    Options can be changed afterwards: `config.trainer.max_steps = 100`. Options that refer to others, as
+    `task.data_seed: ${seed}` does, follow such changes. As on the command line, a folder conf/ in the current directory
+    adds choices to the groups, and modules in the current directory can be imported. Another use of Hydra in the same
+    process is not affected.
+
+    Args:
+        overrides: the words of the command line: `["model=rum", "task=recall", "model.cell.lambd=1"]`.
+
+    Raises:
+        UserError: an override that is not allowed; the message is the line that the command prints.
+    """
+    words = _check_words(overrides)
+    config = compose_with_hydra(words)
+    with open_dict(config):
+        del config["hydra"]
+    config.__dict__[_OVERRIDES] = words
+    return config
+
+
+def _check_words(overrides: Sequence[str]) -> list[str]:
+    """Return the words of a command line in the form that Hydra accepts, as the command does."""
+    if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides):
+        raise UserError(f'overrides: must be a list of texts, such as ["model=rum", "task=copy"], not {overrides!r}')
+    flags = [word for word in overrides if word.startswith("-")]
+    if flags:
+        raise UserError(f"{flags[0]}: flags belong to the command line; gyral.compose returns one configuration")
+    file = Path(CONFIG_PATH, "train")
+    words = [quote(word) if _is_path(word) else word for word in arrange_words(list(overrides), file)]
+    add_user_modules()
+    check_words(words, "train")
+    with _own_hydra():
+        check_additions(words, file)
+    return words
+
+
+def _is_path(word: str) -> bool:
+    key, _, value = word.partition("=")
+    return key in PATHS and value != "null"
+
+
+def compose_with_hydra(words: Sequence[str]) -> DictConfig:
+    """Return a configuration with Hydra's own section; the state of Hydra in this process does not change."""
+    try:
+        with _own_hydra(), hydra.initialize_config_dir(CONFIG_PATH, version_base="1.3"):
+            return hydra.compose("train", list(words), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(describe(error)) from None
+
+
+@contextmanager
+def _own_hydra() -> Iterator[None]:
+    """Put a user's own Hydra aside, which refuses to be initialized twice, and restore it afterwards."""
+    base, users = version.getbase(), GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra = users
+        version.VersionBase.instance().version_base = base
+
+
+def overrides_of(config: DictConfig) -> list[str]:
+    """Return the overrides of a configuration that `compose` returned; those of a copy of it are not known."""
+    return list(config.__dict__.get(_OVERRIDES, []))
+
+
+def check_config(config: Any) -> None:
+    """Raise `UserError` unless a value is a configuration as `compose` returns it."""
+    if not isinstance(config, DictConfig) or not {"task", "model", "trainer"} <= set(config):
+        raise UserError(f"config: must be what gyral.compose returns, not {type(config).__name__}")

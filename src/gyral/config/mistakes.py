@@ -1,0 +1,162 @@
+"""Common mistakes on the command line: what to write instead of words of other frameworks, and the nearest names.
+
+Imports no torch.
+"""
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+
+from gyral.config.groups import groups
+from gyral.core.errors import OptionError, UserError
+
+STEPS = "training is counted in steps; write trainer.max_steps=<number>"
+TASK = "a task makes its own data; write task=<name>"
+GPU = "write trainer=gpu, and trainer.devices=<number> for several"
+# What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
+TRAIN = {
+    "ckpt_path": "write resume=<run directory> to resume a run, weights=<run directory> to start from its weights",
+    "data": TASK,
+    "datamodule": TASK,
+    "dataset": TASK,
+    "epochs": STEPS,
+    "max_epochs": STEPS,
+    "trainer.max_epochs": STEPS,
+    "trainer.min_epochs": STEPS,
+    "trainer.check_val_every_n_epoch": "validations are counted in steps; write trainer.val_check_interval=<number>",
+    "trainer.callbacks": "write callbacks=<name>",
+    "trainer.logger": "write logger=<name>",
+    "trainer.default_root_dir": "write hydra.run.dir=<directory>",
+    "trainer.enable_progress_bar": "write ~callbacks.progress_bar",
+    "trainer.enable_checkpointing": "write ~callbacks.checkpoints",
+    "trainer.gpus": GPU,
+    "gpus": GPU,
+    "tags": "write logger.wandb.tags=[<tag>,…]",
+    "hydra/launcher": "write launcher=<name>: local, joblib, slurm, ray",
+    "hydra/sweeper": "write -m for all combinations of values, sweep=tune for a search by Optuna",
+    "hparams_search": "write sweep=tune for a search by Optuna",
+    "train": "every run trains and then tests; gyral evaluate run=<run directory> tests it again",
+    "test": "every run trains and then tests; gyral evaluate run=<run directory> tests it again",
+}
+OTHERS = {
+    "ckpt_path": "write run=<run directory>, and checkpoint=best or checkpoint=last",
+    "resume": "write run=<run directory>",
+}
+SUGGESTIONS = 3
+SIMILARITY = 0.75  # of two names, 1 for equal ones
+
+
+def arrange_words(words: list[str], file: Path) -> list[str]:
+    """Return the words of a command line in the form that Hydra accepts: -m first, choices of groups without +.
+
+    Args:
+        words: the words, without the name of the program.
+        file: the primary configuration file, without its suffix.
+    """
+    first = [word for word in words if word in ("-m", "--multirun")][:1]
+    chosen = _default_groups(file) if any(word.startswith("+") for word in words) else set()
+    others = [word for word in words if word not in ("-m", "--multirun")]
+    return first + [word[1:] if word[:1] == "+" and _key(word) in chosen else word for word in others]
+
+
+def check_words(words: list[str], command: str) -> None:
+    """Check the words of a command line for common mistakes.
+
+    Args:
+        words: the words, without the name of the program.
+        command: the command: train, evaluate, …
+
+    Raises:
+        OptionError: a key of another framework, or several values without -m.
+        UserError: a flag that does not exist.
+    """
+    _, unknown = get_args_parser().parse_known_args(words)
+    for flag in (word for word in unknown if word.startswith("-")):
+        name = flag.lstrip("-").partition("=")[0]
+        raise UserError(f"{flag}: no such flag; options have no dashes: {name}=<value>")
+    hints = TRAIN if command == "train" else OTHERS
+    for word in words:
+        value = word.partition("=")[2]
+        if _key(word) in hints.keys() - set(groups()):
+            raise OptionError(_key(word), value, hints[_key(word)])
+        if "," in value and not {"-m", "--multirun"} & set(words) and _is_sweep(word):
+            raise OptionError(_key(word), value, "several values need -m, as in: gyral train -m model=rum,lstm")
+
+
+def check_additions(words: list[str], file: Path) -> None:
+    """Check that no word adds a section, which nothing would read.
+
+    Args:
+        words: the words, without the name of the program.
+        file: the primary configuration file, without its suffix.
+
+    Raises:
+        OptionError: a word such as +lr=0.1.
+    """
+    added = [word for word in words if word.startswith("+") and "@" not in word]
+    if not added:
+        return
+    known = {*OmegaConf.load(file.with_suffix(".yaml")), *groups()}
+    for word in added:
+        if _key(word).partition(".")[0] not in known:
+            with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
+                hint = suggest(_key(word), hydra.compose(file.name))
+            raise OptionError(_key(word), word.partition("=")[2], "no such option" + hint)
+
+
+def suggest(key: str, config: DictConfig) -> str:
+    """Return "; did you mean …?" with the options of a configuration that a key may stand for, or an empty text.
+
+    These are, in this order, similar names in the same section, equal names in other sections, and similar ones.
+
+    Args:
+        key: the key, such as lr or task.batchsize.
+        config: the configuration.
+    """
+    keys = [known for known in _keys(config) if known.partition(".")[0] != "hydra"]
+    section, _, name = key.lower().replace("-", "_").rpartition(".")
+    names = {known: known.rpartition(".")[2] for known in keys}
+    near = set(difflib.get_close_matches(name, names.values(), n=SUGGESTIONS, cutoff=SIMILARITY))
+    own = [known for known in keys if known.rpartition(".")[0] == section and names[known] in near]
+    equal = [known for known in keys if names[known] == name]
+    found = own or equal or [known for known in keys if names[known] in near]
+    return f"; did you mean {' or '.join(found[:SUGGESTIONS])}?" if found else ""
+
+
+def suggest_choice(name: str, allowed: list[str]) -> str:
+    """Return "did you mean …? " with the most similar choice of a group, or an empty text."""
+    found = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=SIMILARITY)
+    return f"did you mean {found[0]}? " if found else ""
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _is_sweep(word: str) -> bool:
+    try:
+        return OverridesParser.create().parse_override(word).is_sweep_override()
+    except OverrideParseException:  # reported when the configuration is composed
+        return False
+
+
+def _default_groups(file: Path) -> set[str]:
+    """Return the groups in the defaults of a configuration file, which need no + on the command line."""
+    defaults = OmegaConf.select(OmegaConf.load(file.with_suffix(".yaml")), "defaults") or []
+    return {str(group) for entry in defaults if isinstance(entry, DictConfig) for group in entry}
+
+
+def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all sections and options that have public names."""
+    for name in map(str, config):
+        if not name.startswith("_"):
+            yield prefix + name
+            node = config._get_node(name)
+            if isinstance(node, DictConfig) and not (node._is_none() or node._is_interpolation()):
+                yield from _keys(node, f"{prefix}{name}.")

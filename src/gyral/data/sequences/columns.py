@@ -1,0 +1,195 @@
+"""Columns of .npz and .parquet files."""
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gyral.core.errors import OptionError
+from gyral.core.extras import import_extra
+
+
+@dataclass(frozen=True)
+class Column:
+    """An array of a .npz file, or a column of a .parquet file.
+
+    Attributes:
+        place: what errors call it: "array inputs".
+        values: the entries of all rows one after another, (S, …).
+        lengths: (N,) number of entries of each row.
+        is_scalar: whether each row has a single entry rather than a list of them.
+    """
+
+    place: str
+    values: np.ndarray
+    lengths: np.ndarray
+    is_scalar: bool = False
+
+    @classmethod
+    def of_scalars(cls, place: str, values: np.ndarray) -> "Column":
+        """Return a column with one entry per row, (N, …)."""
+        return cls(place, values, np.ones(len(values), dtype=np.int64), is_scalar=True)
+
+    def locate(self, index: int) -> str:
+        """Return the place of an entry in words, such as "array inputs, row 3, step 5"; both count from 0."""
+        if self.is_scalar:
+            return f"{self.place}, row {index}"
+        ends = np.cumsum(self.lengths)
+        row = int(np.searchsorted(ends, index, side="right"))
+        return f"{self.place}, row {row}, step {index - int(ends[row] - self.lengths[row])}"
+
+
+class ColumnFile(Protocol):
+    """A file with named columns.
+
+    Attributes:
+        path: its path.
+        kind: "array" or "column".
+        names: the names of its columns.
+    """
+
+    path: Path
+    kind: str
+    names: list[str]
+
+    def read(self, name: str) -> Column:
+        """Return a column of the file.
+
+        Raises:
+            OptionError: it cannot be read, or does not contain numbers or text.
+        """
+
+
+class NumpyFile:
+    """A file that `numpy.savez` wrote. See `ColumnFile`.
+
+    Raises:
+        OptionError: it is not such a file.
+    """
+
+    kind = "array"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # NumPy leaves a file open that it cannot read, unless it is opened here.
+        try:
+            with path.open("rb") as file:
+                archive = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise OptionError("data", path, f"cannot be read as .npz: {first_line(error)}") from error
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise OptionError("data", path, "contains a single array without a name; write it with numpy.savez")
+        self.names = list(archive.files)
+
+    def read(self, name: str) -> Column:
+        try:
+            with self.path.open("rb") as file:
+                array = np.load(file, allow_pickle=False)[name]
+        except ValueError as error:  # NumPy refuses arrays of Python objects
+            reason = f"array {name}: contains Python objects; pad the rows to equal lengths and add an array lengths"
+            raise OptionError("data", self.path, reason) from error
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise OptionError("data", self.path, f"array {name}: cannot be read: {first_line(error)}") from error
+        if array.ndim == 0:
+            raise OptionError("data", self.path, f"array {name}: is a single value; the first dimension must be rows")
+        if array.ndim == 1:
+            return Column.of_scalars(f"array {name}", array)
+        lengths = np.full(len(array), array.shape[1])
+        return Column(f"array {name}", array.reshape(-1, *array.shape[2:]), lengths)
+
+
+class ParquetFile:
+    """A Parquet file whose columns have numbers, text, lists of numbers, or lists of lists of numbers.
+
+    See `ColumnFile`.
+
+    Raises:
+        OptionError: it is not a Parquet file.
+        UserError: pyarrow is not installed.
+    """
+
+    kind = "column"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        import_extra("pyarrow", f"task.data={path}", "parquet")
+        from pyarrow import parquet
+
+        try:
+            with parquet.ParquetFile(path) as file:
+                self.names = list(file.schema_arrow.names)
+        except (OSError, ValueError) as error:
+            raise OptionError("data", path, f"cannot be read as .parquet: {first_line(error)}") from error
+
+    def read(self, name: str) -> Column:
+        from pyarrow import parquet
+
+        place = f"column {name}"
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                entries = file.read(columns=[name]).column(name).combine_chunks()
+        except (OSError, ValueError) as error:
+            raise OptionError("data", self.path, f"{place}: cannot be read: {first_line(error)}") from error
+        self._check_complete(entries, place, None)
+        if not _is_list(entries.type):
+            return Column.of_scalars(place, entries.to_numpy(zero_copy_only=False))
+        lengths = _lengths(entries)
+        column = Column(place, np.empty(0), lengths)  # to locate entries
+        entries = entries.flatten()
+        self._check_complete(entries, place, column)
+        if not _is_list(entries.type):
+            return Column(place, entries.to_numpy(zero_copy_only=False), lengths)
+        widths = _lengths(entries)
+        if (widths != widths[:1]).any():
+            other = int((widths != widths[0]).argmax())
+            reason = f"{column.locate(other)}: has {widths[other]} values; the first step has {widths[0]}"
+            raise OptionError("data", self.path, reason)
+        entries = entries.flatten()
+        width = int(widths[0]) if len(widths) else 0
+        if entries.null_count or _is_list(entries.type):
+            reason = "has empty values" if entries.null_count else "has lists of lists of lists"
+            raise OptionError("data", self.path, f"{place}: {reason}; must have numbers")
+        return Column(place, entries.to_numpy(zero_copy_only=False).reshape(-1, width), lengths)
+
+    def _check_complete(self, entries: Any, place: str, column: Column | None) -> None:
+        """Raise `OptionError` if there are empty entries."""
+        if entries.null_count:
+            first = entries.is_null().to_numpy(zero_copy_only=False).argmax()
+            where = f"{place}, row {first}" if column is None else column.locate(int(first))
+            raise OptionError("data", self.path, f"{where}: is empty (null)")
+
+
+def open_columns(path: str | Path) -> ColumnFile:
+    """Open a file of columns by its suffix.
+
+    Raises:
+        OptionError: there is no such file, or it cannot be read.
+        UserError: the package that reads it is not installed.
+    """
+    path = Path(path)
+    readers: dict[str, type[ColumnFile]] = {".npz": NumpyFile, ".parquet": ParquetFile}
+    if path.suffix not in readers:
+        raise OptionError("data", path, "must be a .npz or .parquet file")
+    if not path.is_file():
+        raise OptionError("data", path, "is not a file" if path.exists() else "no such file")
+    return readers[path.suffix](path)  # type: ignore[call-arg]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _lengths(entries: Any) -> np.ndarray:
+    from pyarrow import compute
+
+    return compute.list_value_length(entries).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,0 +1,195 @@
+"""Inputs, targets, lengths and splits from columns, with errors that name the column and the row."""
+
+from pathlib import Path
+
+import numpy as np
+
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED
+from gyral.data.sequences.columns import Column
+from gyral.data.splits import SPLITS
+
+MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than tokens
+
+
+class Parser:
+    """Reads columns of a file.
+
+    Args:
+        path: path of the file, for errors. All methods raise `OptionError` if a column cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def inputs(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps of all rows, tokens (S,), tokens (S, W) or real vectors (S, X), and the lengths (N,)."""
+        first = columns[0]
+        for column in columns:
+            if column.is_scalar:
+                raise self._error(column.place, "has one value per row; must have one for each step")
+            if not column.values.size:
+                raise self._error(column.place, "has no values")
+            if column.values.ndim > (2 if len(columns) == 1 else 1):
+                allowed = "(N, T) or (N, T, X)" if len(columns) == 1 else "(N, T), as one of several inputs"
+                raise self._error(column.place, f"has {column.values.ndim + 1} dimensions; must have {allowed}")
+            self._check_lengths(column, first.lengths, f"{first.place} has")
+        empty = first.lengths == 0
+        if empty.any():
+            raise self._error(f"{first.place}, row {empty.argmax()}", "has no steps")
+        return self._join(columns, "tokens"), first.lengths
+
+    def lengths(self, column: Column, available: np.ndarray) -> np.ndarray:
+        """Return the lengths (N,), at most those that are available."""
+        self._check_rows(column, len(available))
+        if not column.is_scalar or column.values.dtype.kind not in "iu":
+            raise self._error(column.place, "must have one integer per row")
+        wrong = (column.values < 1) | (column.values > available)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise self._error(column.locate(row), f"{column.values[row]}; must be from 1 to {available[row]}")
+        return column.values.astype(np.int64)
+
+    def check_inputs(self, columns: list[Column], is_kept: np.ndarray) -> None:
+        """Check that the inputs of the steps that are kept, (S,) bool, are finite numbers or tokens."""
+        for column in columns:
+            self._check_finite(column, is_kept)
+        if len(columns) == 1 and not is_real(columns[0].values):
+            column = columns[0]
+            for wrong, reason in (
+                (column.values < 0, "tokens must be ≥ 0"),
+                (
+                    column.values >= MAX_VOCABULARY,
+                    f"tokens must be below {MAX_VOCABULARY:,}; write measurements as real numbers, not as integers",
+                ),
+            ):
+                self._refuse_first(column, wrong, is_kept, reason)
+
+    def targets(
+        self, columns: list[Column], available: np.ndarray, is_kept: np.ndarray, per_step: bool | None
+    ) -> tuple[np.ndarray, bool]:
+        """Return the targets, classes (S,) or (N,) or real values (S, Y) or (N, Y), and whether they are per step.
+
+        Args:
+            columns: their columns.
+            available: (N,) number of steps of each row in the file.
+            is_kept: (S,) which of these steps are kept.
+            per_step: whether there is a target for each step. None: if the shape fits.
+        """
+        first = columns[0]
+        for column in columns:
+            self._check_rows(column, len(available))
+            if column.is_scalar != first.is_scalar:
+                raise self._error(column.place, f"and {first.place} must both have one value per row, or one per step")
+        if per_step is None:
+            fits = np.array_equal(first.lengths, available)
+            per_step = not first.is_scalar and (fits or first.values.ndim > 1 or len(set(first.lengths.tolist())) > 1)
+        if per_step:
+            for column in columns:
+                if column.is_scalar:
+                    raise self._error(column.place, "has one value per row; must have one for each step (per_step)")
+                self._check_lengths(column, available, "its input has")
+        values = self._join(columns, "classes")
+        if not per_step and not first.is_scalar:
+            values = self._vectors(first, values)
+        counted = is_kept if per_step else np.ones(len(first.values), dtype=bool)
+        for column in columns:
+            self._check_finite(column, counted)
+        if not is_real(values):
+            self._check_classes(first, counted)
+        return values, per_step
+
+    def splits(self, column: Column, count: int) -> dict[str, np.ndarray]:
+        """Return the rows of each split from a column with their names."""
+        self._check_rows(column, count)
+        if not column.is_scalar or column.values.dtype.kind not in "USTO":
+            raise self._error(column.place, f"must have one text per row: {', '.join(SPLITS)}")
+        names = column.values.astype(str)
+        unknown = ~np.isin(names, SPLITS)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise self._error(column.locate(row), f"{names[row]}; must be one of {', '.join(SPLITS)}")
+        rows = {name: np.flatnonzero(names == name) for name in SPLITS}
+        for name, found in rows.items():
+            if not len(found):
+                raise self._error(column.place, f"no row is {name}; each of {', '.join(SPLITS)} needs rows")
+        return rows
+
+    def _error(self, place: str, reason: str) -> OptionError:
+        return OptionError("data", self.path, f"{place}: {reason}")
+
+    def _check_rows(self, column: Column, count: int) -> None:
+        if len(column.lengths) != count:
+            raise self._error(column.place, f"has {len(column.lengths)} rows; the inputs have {count}")
+
+    def _check_lengths(self, column: Column, lengths: np.ndarray, other: str) -> None:
+        """Check that the rows of a column have these lengths."""
+        self._check_rows(column, len(lengths))
+        differing = column.lengths != lengths
+        if differing.any():
+            row = differing.argmax()
+            raise self._error(
+                f"{column.place}, row {row}", f"has {column.lengths[row]} steps; {other} {lengths[row]} steps"
+            )
+
+    def _join(self, columns: list[Column], integers: str) -> np.ndarray:
+        """Return integers (S,) or (S, W), or real numbers (S, X), whose dimensions may be several columns."""
+        for column in columns:
+            if column.values.dtype.kind not in "biuf":
+                reason = f"has the type {column.values.dtype}; must have integers ({integers}) or real numbers"
+                raise self._error(column.place, reason)
+        if len(columns) > 1:
+            return np.stack([_single_precision(column.values) for column in columns], axis=-1)
+        values = columns[0].values
+        if not is_real(values):
+            return values.astype(np.int64)
+        values = _single_precision(values)
+        return values[:, None] if values.ndim == 1 else values
+
+    def _vectors(self, column: Column, values: np.ndarray) -> np.ndarray:
+        """Return one vector per row, (N, Y), from the values of a column with lists."""
+        if not is_real(values):
+            reason = f"has {column.lengths[0]} integers in row 0; classes must be one per row, or one for each step"
+            raise self._error(column.place, reason)
+        size = column.lengths[0]
+        differing = column.lengths != size
+        if differing.any() or values.shape[1] != 1:
+            raise self._error(f"{column.place}, row {differing.argmax()}", f"must have {size} values, as row 0 has")
+        return values.reshape(-1, size)
+
+    def _check_finite(self, column: Column, counted: np.ndarray) -> None:
+        if is_real(column.values):
+            self._refuse_first(
+                column, ~np.isfinite(_single_precision(column.values)), counted, "must be a finite number (float32)"
+            )
+
+    def _check_classes(self, column: Column, counted: np.ndarray) -> None:
+        """Check that the classes are 0 to C − 1 and all occur."""
+        values = column.values
+        if values.ndim > 1:
+            raise self._error(column.place, "has several integers per step; must have one class")
+        self._refuse_first(column, (values < 0) & (values != IGNORED), counted, "classes must be ≥ 0")
+        classes = np.unique(values[counted & (values != IGNORED)])
+        if len(classes) == 1:
+            raise self._error(column.place, f"has a single class, {classes[0]}; must have at least two")
+        missing = f"the {len(classes)} classes of the file must be 0 to {len(classes) - 1}"
+        self._refuse_first(column, values >= len(classes), counted, missing)
+
+    def _refuse_first(self, column: Column, wrong: np.ndarray, counted: np.ndarray, reason: str) -> None:
+        """Raise `OptionError` for the first entry that is counted, (S,) bool, and wrong, (S, …) bool."""
+        found = wrong.reshape(len(wrong), -1).any(axis=1) & counted
+        if found.any():
+            index = int(found.argmax())
+            value = column.values[index]
+            shown = value[wrong[index]][0] if wrong.ndim > 1 else value
+            raise self._error(column.locate(index), f"{shown}; {reason}")
+
+
+def is_real(values: np.ndarray) -> bool:
+    """Return whether an array has real numbers rather than integers."""
+    return values.dtype.kind == "f"
+
+
+def _single_precision(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # an overflow is infinite, which is refused
+        return values.astype(np.float32)

@@ -1,0 +1,58 @@
+"""Plots of several runs: curves, parameters against score, and bars. Imports no torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from gyral.core.errors import OptionError
+from gyral.reports.figures.curves import draw_curves
+from gyral.reports.figures.layout import MAX_PANELS
+from gyral.reports.figures.options import Options
+from gyral.reports.figures.panels import Panel, make_panels
+from gyral.reports.figures.results import draw_bars, draw_parameters
+from gyral.reports.figures.style import save, style
+from gyral.reports.tables.sections import Section
+
+DRAW = {"curves": draw_curves, "parameters": draw_parameters, "bars": draw_bars}
+
+
+def plot(path: Path, where: str, sections: Sequence[Section], options: Options) -> str:
+    """Draw the runs of a report, write the figure to a file, and return a description of it.
+
+    Args:
+        path: the file, with one of `options.SUFFIXES`.
+        where: the name or directory of the sweep, for the title in the file's metadata.
+        sections: the sections of the report.
+        options: what the plot shows.
+
+    Raises:
+        OptionError: The runs do not have what the options ask for, or are of too many tasks for one figure.
+        OSError: The file cannot be written.
+    """
+    panels = make_panels(sections)
+    if len(panels) > MAX_PANELS:
+        reason = f"has {len(panels)} tasks or values of task options; a figure shows at most {MAX_PANELS}"
+        raise OptionError("sweep", where, f"{reason}; choose a directory with fewer")
+    with style():
+        figure = DRAW[options.plot](panels, options)
+        description = describe(figure, panels, options)
+        save(figure, path, sections[0].title if len(sections) == 1 else where, description)
+    return description
+
+
+def describe(figure: Figure, panels: Sequence[Panel], options: Options) -> str:
+    """Return what a figure shows, as for its caption."""
+    labels = list(
+        dict.fromkeys(text for axes in figure.axes for text in (axes.get_ylabel(), axes.get_xlabel()) if text)
+    )
+    counts = sorted({len(series.records) for panel in panels for series in panel.series})
+    if counts[-1] == 1:
+        return f"{', '.join(labels)}; one run for each row"
+    seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seeds"
+    shown = {
+        "deviation": f"mean and standard deviation of {seeds}",
+        "range": f"mean, smallest and largest value of {seeds}",
+        "all": f"each of {seeds}",
+    }
+    return f"{', '.join(labels)}; {shown[options.seeds]}"

@@ -1,0 +1,98 @@
+"""The choice of a table's columns."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gyral.core.errors import OptionError
+from gyral.reports.tables.cells import Table
+from gyral.reports.tables.sections import Section
+
+UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
+
+
+def read_names(columns: Any) -> list[str]:
+    """Return the names in the option `columns`, as on the command line: "[length=30,paper]", with or without brackets.
+
+    A name that contains a comma is in double quotes.
+
+    Raises:
+        OptionError: There is no name, or an empty one.
+    """
+    if columns is None or columns == "null":
+        return []
+    text = str(columns).strip()
+    names = next(csv.reader([text.removeprefix("[").removesuffix("]")], skipinitialspace=True), [])
+    if not names or not all(name.strip() for name in names):
+        raise OptionError("columns", columns, "must be heads of columns, such as [accuracy,parameters]")
+    return names
+
+
+def choose_columns(sections: Sequence[Section], names: Sequence[str]) -> list[Section]:
+    """Return sections whose tables have the named columns, in the order of the tables.
+
+    A name is the head of a column, with or without its unit, or one of its lines: "accuracy" or "accuracy in %". A head
+    that a table has more than once, such as "paper", belongs to the column at its left and is shown where that column
+    is. Tables without any of the columns are left out.
+
+    Raises:
+        OptionError: No table has a column of that name.
+    """
+    found = {name for section in sections for table in section.tables for name in names if _indices(table, name)}
+    for name in names:
+        if name not in found:
+            heads = (head_line(head) for section in sections for table in section.tables for head in table.heads[1:])
+            raise OptionError("columns", name, f"must be among {', '.join(dict.fromkeys(heads))}")
+    chosen = []
+    for section in sections:
+        tables = [keep_columns(table, shown) for table in section.tables if (shown := _chosen(table, names))]
+        if tables:
+            chosen.append(replace(section, tables=tables))
+    return chosen
+
+
+def without_details(table: Table) -> Table:
+    """Return a table without the columns that papers do not show, see `Table.details`."""
+    return keep_columns(table, [i for i, head in enumerate(table.heads) if i and head not in table.details])
+
+
+def keep_columns(table: Table, indices: Sequence[int]) -> Table:
+    """Return a table with some of its columns, next to the names of its rows.
+
+    Args:
+        table: the table.
+        indices: positions in `table.heads`, from 1.
+    """
+    return replace(
+        table,
+        heads=(table.heads[0], *(table.heads[index] for index in indices)),
+        rows=[(name, tuple(cells[index - 1] for index in indices)) for name, cells in table.rows],
+        prose=table.prose and len(table.heads) - 1 in indices,
+        details=(),
+    )
+
+
+def head_line(head: str) -> str:
+    """Return the lines of a column's head as one."""
+    return " ".join(head.split())
+
+
+def _plain(text: str) -> str:
+    return re.sub(r" ?= ?", "=", head_line(text)).casefold()
+
+
+def _indices(table: Table, name: str) -> list[int]:
+    """Return the positions of the columns with a name: the head, the head without its unit, or one of its lines."""
+    heads = enumerate(table.heads)
+    names = {index: {_plain(head), UNIT.sub("", _plain(head)), *map(_plain, head.split("\n"))} for index, head in heads}
+    return [index for index in names if index and _plain(name) in names[index]]
+
+
+def _chosen(table: Table, names: Sequence[str]) -> list[int]:
+    """Return the positions of the columns with one of the names."""
+    found = {index for name in names for index in _indices(table, name)}
+    repeated = {index for index in found if table.heads[1:].count(table.heads[index]) > 1}
+    shown = found - repeated
+    return sorted(shown | {index for index in repeated if index - 1 in shown} if shown else repeated)

@@ -1,0 +1,104 @@
+"""The adding problem: add the two marked numbers of a sequence.
+
+An example of length 8, in which the marked numbers have a *:
+
+    input       0.62 0.17* 0.94 0.30 0.55 0.08 0.71* 0.46
+    target      0.88
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.core.checks import check_integer
+from gyral.data.batching import Batch
+from gyral.models.attention import LastStep
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import GeneratedData
+from gyral.tasks.objective import Regression
+
+BASELINE = 1 / 6  # variance of the sum of two uniform numbers
+SHOWN_AT_ENDS = 3  # numbers at each end of a rendered example; of the others, only the marked ones are shown
+
+
+class AddingData(GeneratedData):
+    """Inputs: at each step a number, uniform in [0, 1), and 1 if it is marked, else 0. Target: the sum of two numbers.
+
+    One number of the first ⌊length/2⌋ steps and one of the others are marked.
+    """
+
+    def __init__(self, *, length: int, **sizes: int) -> None:
+        super().__init__(**sizes)
+        self.length = check_integer("length", length, minimum=2)
+
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """Draw the numbers and, in two additional last columns, the marked steps: (size, length + 2)."""
+        half = self.length // 2
+        numbers = torch.rand(size, self.length, generator=generator)
+        first = torch.randint(half, (size, 1), generator=generator)
+        second = torch.randint(half, self.length, (size, 1), generator=generator)
+        return torch.cat([numbers, first, second], dim=1)
+
+    def assemble(self, rows: Tensor) -> Batch:
+        numbers, marked = rows[:, :-2], rows[:, -2:].long()
+        marks = torch.zeros_like(numbers).scatter_(1, marked, 1.0)
+        return Batch(torch.stack([numbers, marks], dim=-1), (numbers * marks).sum(dim=1, keepdim=True))
+
+
+class AddingTask(SequenceTask[AddingData]):
+    """The adding problem (Hochreiter and Schmidhuber 1997, in the form of Le et al. 2015, arXiv:1504.00941).
+
+    The model predicts the sum at the last step. A predictor without memory returns the expected sum, 1; its mean
+    squared error is the variance of the sum, 1/6 ≈ 0.167.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        length: T ≥ 2, number of steps.
+        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        length: int = 100,
+        batch_size: int = 50,
+        train_size: int = 100_000,
+        val_size: int = 1000,
+        test_size: int = 10_000,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = AddingData(
+            length=length,
+            batch_size=batch_size,
+            train_size=train_size,
+            val_size=val_size,
+            test_size=test_size,
+            data_seed=data_seed,
+        )
+        super().__init__(
+            model, data, input_size=2, objective=Regression(1), readout=LastStep, baseline=BASELINE, **options
+        )
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        words: list[str] = []
+        left_out = 0
+        for step, (number, mark) in enumerate(batch.inputs[row].tolist()):
+            if mark or step < SHOWN_AT_ENDS or step >= len(batch.inputs[row]) - SHOWN_AT_ENDS:
+                words += [f"…{left_out}…"] * bool(left_out) + [f"{number:.2f}{'*' if mark else ''}"]
+                left_out = 0
+            else:
+                left_out += 1
+        return "\n".join(
+            (
+                f"input       {' '.join(words)}",
+                f"target      {batch.targets[row].item():.2f}",
+                f"prediction  {predicted[row].item():.2f}",
+            )
+        )

@@ -1,0 +1,125 @@
+"""Handwritten digits, read pixel by pixel: 8 × 8 pixels are 64 steps.
+
+An example, in which darker pixels have denser signs:
+
+    input         .*@+.     #@**@:   -@:  ++   =#   +*   *+   #+   +#  :#-   :@=*%.    .*@=
+    target      0
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gyral.core.checks import check_boolean, check_integer
+from gyral.core.extras import import_extra
+from gyral.data.batching import Batch, mix_seed
+from gyral.models.attention import LastStep
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.baselines import frequency_loss
+from gyral.tasks.data_module import RowData
+
+DIGITS, PIXELS, BRIGHTEST = 10, 64, 16
+# The images of a split, in the order of the data set. The first part of it has other writers than the last part.
+BOUNDS = {"train": (0, 1097), "val": (1097, 1297), "test": (1297, 1797)}
+SHADES = " .:-=+*#%@"
+
+
+@cache
+def load_images() -> Tensor:
+    """Return the pixels, 0 to 16, and in the last column the digits of all images: (1797, 65).
+
+    Raises:
+        UserError: scikit-learn is not installed.
+    """
+    import_extra("sklearn", "task=digits", "digits")
+    from sklearn.datasets import load_digits
+
+    pixels, classes = load_digits(return_X_y=True)
+    return torch.from_numpy(np.column_stack([pixels, classes]).astype(np.uint8))
+
+
+class DigitsData(RowData):
+    """The 1,797 images of scikit-learn's `load_digits`, split in their order: 1,097 for training, 200, and 500.
+
+    Args:
+        permuted: whether the pixels are in a random order, the same for all images.
+        permutation_seed: seed of this order.
+        batch_size, data_seed: see `gyral.tasks.data_module.RowData`.
+
+    Raises:
+        UserError: an option is out of bounds, or scikit-learn is not installed.
+    """
+
+    def __init__(self, *, permuted: bool, permutation_seed: int, batch_size: int, data_seed: int) -> None:
+        super().__init__(batch_size=batch_size, data_seed=data_seed)
+        self.order = torch.arange(PIXELS)
+        check_integer("permutation_seed", permutation_seed, minimum=0)
+        if check_boolean("permuted", permuted):
+            generator = torch.Generator().manual_seed(mix_seed(permutation_seed, "pixels"))
+            self.order = torch.randperm(PIXELS, generator=generator)
+        images = load_images()
+        self._rows = {split: images[start:end] for split, (start, end) in BOUNDS.items()}
+
+    def rows(self, split: str) -> Tensor:
+        """Return the pixels, 0 to 16, and in the last column the digits of a split: (n, 65)."""
+        return self._rows[split]
+
+    def assemble(self, rows: Tensor) -> Batch:
+        pixels = rows[:, :PIXELS][:, self.order].float() / BRIGHTEST
+        return Batch(pixels.unsqueeze(-1), rows[:, PIXELS].long())
+
+
+class DigitsTask(SequenceTask[DigitsData]):
+    """Classification of handwritten digits from their pixels in a sequence, after Le et al. (2015, arXiv:1504.00941).
+
+    They use the 784 pixels of MNIST; this task uses the smaller images that scikit-learn contains. Each step is the
+    brightness of a pixel in [0, 1], from left to right and from top to bottom, or in a fixed random order. The model
+    predicts the digit at the last step. The baseline is the loss on the test split of the frequencies of the digits in
+    the training split.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        permuted, permutation_seed, batch_size, data_seed: see `DigitsData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds, or scikit-learn is not installed.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        permuted: bool = False,
+        permutation_seed: int = 0,
+        batch_size: int = 64,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = DigitsData(
+            permuted=permuted, permutation_seed=permutation_seed, batch_size=batch_size, data_seed=data_seed
+        )
+        train, test = (data.rows(split)[:, PIXELS].numpy() for split in ("train", "test"))
+        super().__init__(
+            model,
+            data,
+            input_size=1,
+            output_size=DIGITS,
+            readout=LastStep,
+            baseline=frequency_loss(train, test, DIGITS),
+            **options,
+        )
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        brightness = batch.inputs[row, :, 0].tolist()
+        signs = "".join(SHADES[round(value * (len(SHADES) - 1))] for value in brightness)
+        return "\n".join(
+            (
+                f"input       {signs}",
+                f"target      {batch.targets[row].item()}",
+                f"prediction  {predicted[row].item()}",
+            )
+        )

@@ -1,0 +1,85 @@
+"""What the outputs of a model mean: classes or real values, with their loss, predictions and metrics."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gyral.core.checks import check_integer
+from gyral.data.batching import IGNORED
+from gyral.tasks.metrics import AccuracyMetrics, Metrics, RegressionMetrics, SequenceMetrics
+
+
+class Objective(ABC):
+    """The loss, the predictions and the metrics of outputs.
+
+    Args:
+        output_size: size of the last dimension of the outputs.
+
+    Raises:
+        OptionError: `output_size` is below 1.
+    """
+
+    def __init__(self, output_size: int) -> None:
+        self.output_size = check_integer("output_size", output_size)
+
+    @abstractmethod
+    def has_target(self, targets: Tensor) -> Tensor:
+        """Return which predictions have a target, (B, …) bool."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss over all predictions that have a target; NaN if none has."""
+
+    @abstractmethod
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return the predictions, in the form of the targets."""
+
+    @abstractmethod
+    def metrics(self, per_step: bool) -> Metrics:
+        """Return the metrics of a task with one prediction per step, or else per sequence."""
+
+
+class Classification(Objective):
+    """One class per prediction; the loss is the cross-entropy in nats.
+
+    Outputs are logits (B, …, classes). Targets are integers (B, …), `IGNORED` where there is no target.
+    """
+
+    def has_target(self, targets: Tensor) -> Tensor:
+        return targets != IGNORED
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(dim=-1)
+
+    def metrics(self, per_step: bool) -> Metrics:
+        return SequenceMetrics(self.output_size) if per_step else AccuracyMetrics(self.output_size)
+
+
+class Regression(Objective):
+    """Y real values per prediction; the loss is the mean squared error.
+
+    Outputs are (B, …, Y). So are targets, which are NaN where there is no target.
+    """
+
+    def has_target(self, targets: Tensor) -> Tensor:
+        return ~targets.isnan().any(dim=-1)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.shape != targets.shape:  # else they would be broadcast
+            shapes = f"{tuple(outputs.shape)} and {tuple(targets.shape)}"
+            raise ValueError(f"outputs and targets have the shapes {shapes}, which must be equal")
+        present = self.has_target(targets)
+        # The gradient is zero where there is no target, because the error is replaced before it is squared.
+        errors = torch.where(present.unsqueeze(-1), outputs - targets, 0)
+        return errors.square().sum() / (present.sum() * self.output_size)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+    def metrics(self, per_step: bool) -> Metrics:
+        return RegressionMetrics(self.output_size)

@@ -1,0 +1,39 @@
+"""Text pictures of examples, for `gyral.tasks.base.SequenceTask.render`."""
+
+from collections.abc import Mapping, Sequence
+
+LINE_WIDTH = 108  # columns of text
+LAST = 4  # steps at the end that are always shown
+
+
+def align(lines: Mapping[str, Sequence[str]]) -> str:
+    """Draw lines of words below each other, a column for each step. The middle of long sequences is left out.
+
+    Args:
+        lines: the words of each line by its name. A line with fewer words than the longest one ends with its last step.
+    """
+    steps = max(map(len, lines.values()))
+    rows = {name: [""] * (steps - len(words)) + list(words) for name, words in lines.items()}
+    widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
+    shown = list(range(steps))
+    if sum(widths) + steps > LINE_WIDTH and steps > LAST + 1:
+        tail = shown[-LAST:]
+        room = LINE_WIDTH - sum(widths[step] + 1 for step in tail) - len(f"…{steps}… ")
+        ends = [sum(widths[: step + 1]) + step + 1 for step in shown]
+        head = [step for step in shown[:-LAST] if ends[step] <= room]
+        shown = [*head, *tail]
+    left_out = f"…{steps - len(shown)}…"
+    drawn = []
+    for name, words in rows.items():
+        cells = [words[step].rjust(widths[step]) for step in shown]
+        if len(shown) < steps:
+            cells.insert(len(shown) - LAST, left_out if name == next(iter(rows)) else " " * len(left_out))
+        drawn.append(f"{name:<11} {' '.join(cells)}")
+    return "\n".join(drawn)
+
+
+def describe_value(value: float | Sequence[float]) -> str:
+    """Return a number with three significant digits, or several with commas between them."""
+    if isinstance(value, Sequence):
+        return ",".join(map(describe_value, value))
+    return str(value) if isinstance(value, int) else f"{value:.3g}"

@@ -1,0 +1,153 @@
+"""Your own sequences, from a file: classes or real values, per step or per sequence.
+
+An example with real inputs and one class per sequence:
+
+    input       0.12 0.35 0.61 0.48 0.2
+    target                            2
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gyral.core.checks import check_choice, check_integer
+from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.sequences import corpus
+from gyral.data.sequences.corpus import Sequences, SplitExamples
+from gyral.data.splits import SPLITS
+from gyral.models.attention import LastStep
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.baselines import constant_loss, frequency_loss
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.objective import Classification, Objective, Regression
+from gyral.tasks.rendering import align, describe_value
+
+log = logging.getLogger(__name__)
+
+
+class SequencesData(SplitData):
+    """Sequences of a file: training batches of similar lengths, one pass over the other splits.
+
+    Args:
+        sequences: the sequences.
+        batch_size: sequences per batch.
+        data_seed: seed of the order of the training batches.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(self, sequences: Sequences, *, batch_size: int, data_seed: int) -> None:
+        super().__init__()
+        self.sequences = sequences
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+
+    def examples(self, split: str) -> SplitExamples:
+        """Return the sequences of a split."""
+        return SplitExamples(self.sequences, check_choice("split", split, SPLITS))
+
+    def loader(self, split: str) -> SortedBatches:
+        """Return the sequences of a split for evaluation, the longest first."""
+        return SortedBatches(self.examples(split), self.batch_size, longest_first=True)
+
+    def stream(self) -> BucketedBatches:
+        """Return the training stream, which reads the sequences in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return BucketedBatches(self.examples("train"), self.batch_size, seed=seed, length=self.steps())
+
+
+class SequencesTask(SequenceTask[SequencesData]):
+    """Any data set of sequences with classes or real values as targets.
+
+    The types in the file decide: integer inputs are tokens, integer targets are classes. The baseline is the loss on
+    the test split of a predictor that knows the targets of the training split, but no inputs: the frequencies of the
+    classes, or the mean of the real values.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        data, inputs, targets, lengths, split, per_step, val_fraction, test_fraction, split_seed: see
+            `gyral.data.sequences.corpus.load`.
+        batch_size, data_seed: see `SequencesData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds, or the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        data: str | Path | None = None,
+        inputs: str | Sequence[str] = "inputs",
+        targets: str | Sequence[str] = "targets",
+        lengths: str | None = "lengths",
+        split: str | None = "split",
+        per_step: bool | None = None,
+        val_fraction: float = 0.1,
+        test_fraction: float = 0.1,
+        split_seed: int = 0,
+        batch_size: int = 32,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        sequences = corpus.load(
+            data,
+            inputs=inputs,
+            targets=targets,
+            lengths=lengths,
+            split=split,
+            per_step=per_step,
+            val_fraction=val_fraction,
+            test_fraction=test_fraction,
+            split_seed=split_seed,
+        )
+        objective: Objective
+        train, test = sequences.targets_of("train"), sequences.targets_of("test")
+        if sequences.classes is None:
+            objective, baseline = Regression(sequences.target_size), constant_loss(train, test)
+        else:
+            objective = Classification(sequences.classes)
+            baseline = frequency_loss(train, test, sequences.classes)
+        super().__init__(
+            model,
+            SequencesData(sequences, batch_size=batch_size, data_seed=data_seed),
+            vocabulary_size=sequences.vocabulary_size,
+            input_size=sequences.input_size,
+            objective=objective,
+            readout=None if sequences.per_step else LastStep,
+            baseline=baseline,
+            **options,
+        )
+        log.info("%s", describe(sequences, batch_size))
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        length = batch.inputs.shape[1] if batch.lengths is None else int(batch.lengths[row])
+        lines = {"input": [describe_value(step) for step in batch.inputs[row, :length].tolist()]}
+        for name, values in (("target", batch.targets[row].tolist()), ("prediction", predicted[row].tolist())):
+            shown = values[:length] if self.data.sequences.per_step else [values]
+            lines[name] = ["·" if value == IGNORED else describe_value(value) for value in shown]
+        return align(lines)
+
+
+def describe(sequences: Sequences, batch_size: int) -> str:
+    """Return what a file contains, for the log."""
+    sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in sequences.splits.items())
+    shortest, longest = sequences.lengths.min(), sequences.lengths.max()
+    steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    inputs = f"{sequences.vocabulary_size:,} tokens" if sequences.vocabulary_size else _real(sequences.input_size)
+    targets = f"{sequences.classes:,} classes" if sequences.classes else _real(sequences.target_size)
+    place = "step" if sequences.per_step else "sequence"
+    batches = -(-len(sequences.splits["train"]) // batch_size)
+    return (
+        f"{sequences.name}: {sizes} sequences of {steps} steps; inputs: {inputs}; targets: {targets} per {place}; "
+        f"one pass over the training split takes {batches:,} steps"
+    )
+
+
+def _real(size: int | None) -> str:
+    return "a real value" if size == 1 else f"{size} real values"

@@ -1,0 +1,53 @@
+"""The choice of columns."""
+
+from typing import Any
+
+import pytest
+
+from gyral.core.errors import OptionError
+from gyral.reports.tables.cells import Table, TableCell
+from gyral.reports.tables.columns import choose_columns, read_names
+from gyral.reports.tables.sections import Section
+
+HEADS = ("row", "accuracy\nin %\ndelay = 10", "accuracy\nin %\ndelay = 20", "loss /\nbaseline", "parameters", "seeds")
+
+
+def section_of(*heads: str) -> Section:
+    table = Table("t", "c", heads, [("a", tuple(TableCell(str(i)) for i in range(1, len(heads))))], details=heads[-1:])
+    return Section("t", "accuracy", [], [], [table])
+
+
+@pytest.mark.parametrize(
+    ("heads", "names", "shown"),
+    [
+        (HEADS, ["parameters", "Accuracy"], "124"),
+        (HEADS, ["delay=20", "seeds"], "25"),
+        (HEADS, ["accuracy in % delay = 10", "baseline"], "13"),
+        (("row", "length=30", "paper", "length=50", "paper", "parameters", "paper"), ["length=50", "paper"], "34"),
+        (("row", "length=30", "paper", "length=50", "paper", "parameters", "paper"), ["paper"], "246"),
+        (("row", "average", "paper", "parameters"), ["paper", "parameters"], "23"),
+    ],
+)
+def test_columns_are_chosen_by_their_heads(heads: tuple[str, ...], names: list[str], shown: str) -> None:
+    [section] = choose_columns([section_of(*heads), section_of("row", "other")], names)
+    [table] = section.tables
+    assert table.heads == ("row", *(heads[int(index)] for index in shown))
+    assert [cell.text for cell in table.rows[0][1]] == [*shown]
+    assert table.details == ()
+
+
+def test_an_unknown_column_names_those_that_there_are() -> None:
+    with pytest.raises(OptionError, match="columns=loss: must be among accuracy in %, seeds, other"):
+        choose_columns([section_of("row", "accuracy\nin %", "seeds"), section_of("row", "other")], ["seeds", "loss"])
+
+
+def test_names_are_read_without_the_grammar_of_hydra() -> None:
+    assert read_names("[length=30,paper]") == ["length=30", "paper"]
+    assert read_names('mean squared error, "delay = 1, k = 2"') == ["mean squared error", "delay = 1, k = 2"]
+    assert read_names(None) == read_names("null") == []
+
+
+@pytest.mark.parametrize("columns", ["", "[]", "[a,,b]", " "])
+def test_empty_names_are_refused(columns: Any) -> None:
+    with pytest.raises(OptionError, match="must be heads of columns"):
+        read_names(columns)

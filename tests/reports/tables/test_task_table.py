@@ -1,0 +1,93 @@
+"""The table of runs that belong to no named sweep."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from gyral.reports.sweep_report import collect
+from gyral.reports.tables.cells import Table
+from tests.helpers.running import compose_config, invoke
+from tests.helpers.written import RESULTS, write_run
+
+
+def write_job(directory: Path, *overrides: str, **results: float) -> Path:
+    """Write a run of the current version with these overrides; it is DONE if it has results."""
+    run = write_run(directory, "none", *overrides)
+    (run / "overrides.yaml").write_text(OmegaConf.to_yaml(list(overrides)))
+    groups = [word for word in overrides if "." not in word and not word.startswith("seed=")]
+    config = compose_config(*groups)  # composed once for all options
+    for word in set(overrides) - set(groups):
+        OmegaConf.update(config, word.partition("=")[0], yaml.safe_load(word.partition("=")[2]))
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    if results:
+        named = {f"test/{name}": value for name, value in results.items()}
+        (run / "DONE").write_text(json.dumps({**RESULTS, **named, "steps": 40}))
+    return run
+
+
+def write_plan(directory: Path, *overrides: str) -> None:
+    hydra = {"overrides": {"task": list(overrides), "hydra": []}, "sweeper": {"_target_": "x.Grid", "params": {}}}
+    (directory / "multirun.yaml").write_text(OmegaConf.to_yaml({"hydra": hydra}))
+
+
+def tables_of(directory: Path, **options: Any) -> list[Table]:
+    return [table for section in collect(str(directory), **options)[0] for table in section.tables]
+
+
+def texts(table: Table, column: int) -> dict[str, str]:
+    return {name: cells[column].text for name, cells in table.rows}
+
+
+def test_a_sweep_has_a_row_for_each_model_with_the_best_marked_and_other_runs_apart(tmp_path: Path) -> None:
+    shared = ("task=recall", "logger=none")
+    for model, scores in (("lstm", (0.5, 0.7)), ("rum_associative", (0.9, 1.0)), ("gru", (0.2,))):
+        for seed, accuracy in enumerate(scores, 1):
+            write_job(tmp_path, f"model={model}", f"seed={seed}", *shared, accuracy=accuracy, loss=1 - accuracy)
+    failed = write_job(tmp_path, "model=gru", "seed=2", *shared)
+    (failed / "FAILED").write_text("NonFiniteError: step 8\n")
+    write_job(tmp_path, "model=rnn", "seed=1", *shared, accuracy=1.0)
+    write_plan(tmp_path, "model=lstm,rum_associative,gru", "seed=1,2", *shared[:1], "logger=wandb")
+    [table] = tables_of(tmp_path)
+    # the deviation of two values is their distance over √2
+    assert texts(table, 0) == {"LSTM": "60.0 ± 14.1", "RUM λ = 1": "95.0 ± 7.1", "GRU": "20.0"}
+    assert table.heads == ("row", "accuracy\nin %", "test loss\n(nats)", "loss /\nbaseline", "parameters", "seeds")
+    best = {name: [cell.best for cell in cells] for name, cells in table.rows}
+    assert best["RUM λ = 1"] == [True, True, True, False, False]
+    assert not any(best["LSTM"] + best["GRU"])
+    assert texts(table, 4) == {"LSTM": "2", "RUM λ = 1": "2", "GRU": "1 of 2"}
+    assert table.rows[2][1][0].missing == ("seed 2 FAILED",)
+    printed = invoke(f"sweep={tmp_path}", entry="report").out
+    assert f"1 run of another sweep is in {tmp_path}, too; all=true shows all runs." in printed
+    assert f"FAILED: {failed}: NonFiniteError: step 8" in printed
+    assert set(texts(tables_of(tmp_path, everything=True)[0], 0)) == {"LSTM", "RUM λ = 1", "GRU", "RNN"}
+
+
+def test_values_of_a_tasks_option_are_columns_and_are_not_compared(tmp_path: Path) -> None:
+    for model, rate, scores in (("gru", 0.1, (0.3, 0.9)), ("gru", 0.2, (0.4, 0.6)), ("lstm", 0.1, (0.1, 0.1))):
+        for delay, accuracy in zip((3, 12), scores, strict=True):
+            given = (f"model={model}", f"task.delay={delay}", f"optimizer.lr={rate}", "seed=1", "trainer.max_steps=40")
+            write_job(tmp_path, *given, accuracy=accuracy)
+    [section] = collect(str(tmp_path))[0]
+    [table] = section.tables
+    assert table.heads == ("row", "accuracy\nin %\ndelay = 3", "accuracy\nin %\ndelay = 12", "parameters")
+    names = ["GRU, learning rate = 0.1", "GRU, learning rate = 0.2", "LSTM, learning rate = 0.1"]
+    assert [name for name, _ in table.rows] == names
+    assert [[cell.best for cell in cells] for _, cells in table.rows] == [
+        [False, True, False],
+        [True, False, False],
+        [False, False, False],
+    ]
+    caption = "seed 1, 40 steps, at the checkpoints with the best validation score; all with trainer.max_steps=40"
+    assert table.caption == caption
+    assert len(section.labels) == 6, "figures have a line for each"
+
+
+def test_rows_with_other_steps_or_seeds_say_so(tmp_path: Path) -> None:
+    write_job(tmp_path, "task=copy", "model=gru", "seed=1", accuracy=0.5)
+    write_job(tmp_path, "task=copy", "model=lstm", "seed=2", accuracy=0.5)
+    [table] = tables_of(tmp_path)
+    assert [cells[-1].notes for _, cells in table.rows] == [("seed 1", "40 steps"), ("seed 2", "40 steps")]
+    assert [cells[0].best for _, cells in table.rows] == [True, True], "ties are all marked"

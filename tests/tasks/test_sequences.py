@@ -1,0 +1,151 @@
+"""`task=sequences`: the task that follows from a file, its baseline, its log line, and its pictures."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gyral.core.errors import OptionError
+from gyral.tasks import base
+from gyral.tasks.objective import Classification, Regression
+from gyral.tasks.rendering import align, describe_value
+from tests.helpers.running import build_task, invoke
+from tests.helpers.sequences import sequences_file
+
+SMALL = ("task=sequences", "model=gru", "model.cell.hidden_size=4")
+
+
+@pytest.mark.parametrize(
+    ("options", "objective", "readout", "baseline"),
+    [
+        ({"inputs": "tokens", "targets": "classes"}, Classification, True, math.log(3)),
+        ({"inputs": "tokens", "targets": "tokens"}, Classification, False, math.log(5)),
+        ({"targets": "a"}, Regression, False, 1),
+        ({"inputs": ["a", "b"], "targets": "a", "per_step": False}, Regression, True, 1),
+    ],
+)
+def test_the_file_decides_what_is_predicted(
+    options: dict[str, Any], objective: type, readout: bool, baseline: float
+) -> None:
+    task = build_task(*SMALL, data=str(sequences_file()), **options)
+    assert isinstance(task.objective, objective)
+    assert (task.model.readout is not None) == readout
+    assert task.baseline == pytest.approx(baseline, rel=0.5)
+    batch = next(iter(task.data.loader("val")))
+    task.loss(task(batch), batch).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in task.parameters())
+    lines = task.render(batch, task.predict(batch)).splitlines()
+    assert [line.split()[0] for line in lines] == ["input", "target", "prediction"]
+
+
+def test_baseline_is_the_loss_of_who_knows_the_targets_of_training(tmp_path: Path) -> None:
+    split = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
+    arrays = {"inputs": np.ones((8, 3)), "y": np.arange(8.0), "c": np.array([0, 0, 0, 1, 0, 1, 1, 1])}
+    np.savez(tmp_path / "mine.npz", split=split, **arrays)
+    options = {"data": str(tmp_path / "mine.npz")}
+    assert build_task(*SMALL, targets="y", **options).baseline == pytest.approx((4.5**2 + 5.5**2) / 2)
+    assert build_task(*SMALL, targets="c", **options).baseline == pytest.approx(-math.log(2 / 6))
+
+
+def test_contents_of_the_file_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        build_task(*SMALL, data=str(sequences_file()))
+    assert caplog.messages[-1] == (
+        "sequences_0.npz: 48 train, 6 val, 6 test sequences of 2 to 6 steps; inputs: 2 real values; "
+        "targets: a real value per step; one pass over the training split takes 2 steps"
+    )
+
+
+def test_options_for_tokens_are_refused_for_real_inputs() -> None:
+    for option, value, said in (
+        ("embedding_size", 5, "model.embedding_size=5: must be null: the inputs are real vectors, not tokens"),
+        ("embedding_dropout", 0.5, "model.embedding_dropout=0.5: must be 0: the inputs are real vectors, not tokens"),
+        ("tied", True, "model.tied=True: must be false: the inputs are real vectors, not tokens"),
+    ):
+        with pytest.raises(OptionError) as raised:
+            build_task(*SMALL, f"model.{option}={value}", data=str(sequences_file()))
+        assert str(raised.value) == said
+
+
+def test_a_model_of_another_kind_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^model\._target_=\S+PointerGenerator: must be a SequenceModel for Seq"):
+        build_task("task=sequences", "model=pointer_generator", data=str(sequences_file()))
+
+
+def test_an_unusable_file_is_one_line_and_no_run_directory(tmp_path: Path) -> None:
+    targets = np.zeros((5, 3))
+    targets[3, 1] = math.nan
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((5, 3)), targets=targets)
+    outcome = invoke(*SMALL, f"task.data={tmp_path}/mine.npz", "logger=none", f"hydra.run.dir={tmp_path}/run")
+    place = f"task.data={tmp_path}/mine.npz: array targets, row 3, step 1: nan; must be a finite number (float32)"
+    assert outcome.error == place
+    assert not (tmp_path / "run").exists()
+
+
+def test_lines_are_aligned_and_the_middle_of_long_ones_is_left_out() -> None:
+    assert align({"input": ["1", "22", "3"], "target": ["4", "5", "666"], "prediction": ["7"]}).splitlines() == [
+        "input       1 22   3",
+        "target      4  5 666",
+        "prediction         7",
+    ]
+    lines = align({"input": [str(1000 + i) for i in range(90)], "target": ["7"]}).splitlines()
+    assert lines[0].startswith("input       1000 1001 ")
+    assert lines[0].endswith("… 1086 1087 1088 1089")
+    assert max(map(len, lines)) <= 120
+    assert len(lines[0]) == len(lines[1])
+    shown = lines[0].count(" 10")
+    assert f" …{90 - shown}… " in lines[0]
+    assert describe_value([0.123456, -2.0, 3]) == "0.123,-2,3"
+
+
+def test_metrics_do_not_depend_on_batches_or_scale() -> None:
+    objective = Regression(2)
+    targets = torch.randn(40, 5, 2) * torch.tensor([1e-4, 1e3]) + torch.tensor([0.0, 1e4])
+    outputs = targets + 0.3 * targets.std(dim=(0, 1)) * torch.randn_like(targets)
+    targets[::3, 2:] = math.nan
+    present = objective.has_target(targets)
+    residuals = (outputs - targets)[present].double().square().sum(dim=0)
+    deviations = targets[present].double().sub(targets[present].double().mean(dim=0)).square().sum(dim=0)
+    wanted = (1 - residuals / deviations).mean().item()
+    assert 0.8 < wanted < 0.95
+    for sizes in ([40], [1, 3, 36], [7] * 5 + [5]):
+        metrics = objective.metrics(per_step=True)
+        for output, target in zip(outputs.split(sizes), targets.split(sizes), strict=True):
+            batch = type("Batch", (), {"targets": target, "answers": None})
+            metrics.update(output, batch, objective.loss(output, target))
+        values = metrics.compute()
+        assert values["r2"].item() == pytest.approx(wanted, rel=1e-5)
+        assert values["loss"].item() == pytest.approx(values["mse"].item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 9])
+def test_processes_that_share_a_batch_have_the_loss_of_the_whole(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = build_task(*SMALL, data=str(sequences_file())).eval()
+    batch = task.data.sequences.batch(np.arange(7))
+    whole = task.loss(task(batch), batch)
+    monkeypatch.setattr(base, "world_size", lambda: processes)
+    losses = []
+    for number in range(processes):
+        monkeypatch.setattr(base, "rank", lambda number=number: number)
+        rows = task.on_before_batch_transfer(batch, 0)
+        losses.append(task._weight * task.loss(task(rows), rows) if task._weight else torch.zeros(()))
+    torch.testing.assert_close(torch.stack(losses).mean(), whole)
+
+
+@pytest.mark.parametrize(("outputs", "expected"), [([5.0, 5.0, 5.0], 1.0), ([4.0, 5.0, 6.0], 0.0)])
+def test_r2_of_constant_targets_is_one_or_zero(outputs: list[float], expected: float) -> None:
+    metrics = Regression(1).metrics(per_step=True)
+    batch = type("Batch", (), {"targets": torch.full((3, 1), 5.0)})
+    metrics.update(torch.tensor(outputs).unsqueeze(1), batch, torch.tensor(0.0))
+    assert metrics.compute()["r2"] == expected
+
+
+def test_targets_of_another_shape_than_the_outputs_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"shapes \(4, 3, 1\) and \(4, 3\), which must be equal"):
+        Regression(1).loss(torch.zeros(4, 3, 1), torch.zeros(4, 3))

@@ -1,0 +1,211 @@
+"""Configurations, training and runs from Python: `gyral.compose`, `build`, `train`, `load` and `runs`."""
+
+import copy
+import logging
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import hydra
+import pytest
+import torch
+from hydra import version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning import Trainer
+
+import gyral
+from gyral.core.errors import UserError
+from gyral.runs.records import RunRecord
+from gyral.runs.table import RunTable
+from tests.helpers.running import SMALL_RECALL, assert_same_run, compose_config, invoke
+
+SILENT = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "accelerator": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def config() -> DictConfig:
+    """A small run, with an option that was changed after composing."""
+    config = gyral.compose(["model=gru", "seed=3", *SMALL_RECALL])
+    config.model.cell.hidden_size = 9
+    return config
+
+
+@pytest.fixture(scope="module")
+def folder(config: DictConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was trained from Python, and one that failed."""
+    path = tmp_path_factory.mktemp("runs")
+    gyral.train(config, path / "wide")
+    failed = path / "failed"
+    failed.mkdir()
+    (failed / "config.yaml").write_text((path / "wide" / "config.yaml").read_text())
+    (failed / "overrides.yaml").write_text("[model=gru]\n")
+    (failed / "provenance.json").write_text("{}")
+    (failed / "FAILED").write_text("ValueError: no <memory>\n")
+    return path
+
+
+# ---------------------------------------------------------------- compose and build
+
+
+def test_a_composed_configuration_is_that_of_the_command() -> None:
+    overrides = ("model=rum", "task=recall", "model.cell.lambd=1")
+    config = gyral.compose(overrides)
+    assert OmegaConf.to_container(config, resolve=True) == OmegaConf.to_container(compose_config(*overrides))
+    config.seed = 7
+    assert config.task.data_seed == 7
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model=rumm"], "model=rumm: "),
+        (["task.lenght=3", "task=recall"], "task.lenght: no such option; "),
+        (["model"], "model: cannot be parsed; "),
+        ("model=rum", 'overrides: must be a list of texts, such as ["model=rum", "task=copy"], not \'model=rum\''),
+    ],
+)
+def test_wrong_overrides_raise_one_line(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        gyral.compose(overrides)
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_users_own_hydra_stays_as_it_is(config: DictConfig, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("x: 1\n")
+    arguments, handlers, level = sys.argv, logging.getLogger().handlers[:], logging.getLogger().level
+    with hydra.initialize_config_dir(str(tmp_path), version_base="1.2"):
+        gyral.train(config, folder / "wide")  # it is DONE
+        with pytest.raises(UserError, match=r"^model=no: "):
+            gyral.compose(["model=no"])
+        assert hydra.compose("own") == {"x": 1}
+        assert str(version.getbase()) == "1.2"
+    assert not GlobalHydra.instance().is_initialized()
+    assert not HydraConfig.initialized()
+    assert (sys.argv, logging.getLogger().handlers, logging.getLogger().level) == (arguments, handlers, level)
+
+
+def test_the_folder_conf_of_the_current_directory_adds_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "own_gru.yaml").write_text("defaults: [gru, _self_]\nnum_layers: 2\n")
+    monkeypatch.chdir(tmp_path)
+    assert gyral.compose(["model=own_gru"]).model.num_layers == 2
+
+
+def test_lightning_trains_and_tests_a_task_again_and_again(config: DictConfig) -> None:
+    task = gyral.build(config)
+    first = [weight.clone() for weight in task.parameters()]
+    assert all(torch.equal(*pair) for pair in zip(first, gyral.build(config).parameters(), strict=True))
+    for _ in range(2):
+        trainer = Trainer(max_steps=2, val_check_interval=1, **SILENT)
+        trainer.fit(task, task.data)
+        (metrics,) = trainer.test(task, task.data, verbose=False)
+        assert {"test/loss", "test/accuracy", "test/baseline"} <= set(metrics)
+    assert not torch.equal(first[0], next(iter(task.parameters())))
+    with pytest.raises(UserError, match=r"^Trainer\(max_steps=-1\): must be set; "):
+        Trainer(max_epochs=1, **SILENT).fit(task, task.data)
+
+
+def test_what_is_no_configuration_is_refused_in_one_line() -> None:
+    for function in (gyral.build, gyral.train):
+        with pytest.raises(UserError, match=r"^config: must be what gyral\.compose returns, not list$"):
+            function(["model=rum"])
+
+
+# ---------------------------------------------------------------- train
+
+
+def test_a_run_from_python_is_that_of_the_command(folder: Path, tmp_path: Path) -> None:
+    words = ["model=gru", "seed=3", *SMALL_RECALL, "model.cell.hidden_size=9"]
+    assert invoke(*words, f"hydra.run.dir={tmp_path / 'wide'}").status == 0
+    first, second = folder / "wide", tmp_path / "wide"
+    assert_same_run(first, second)
+    assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
+    assert "GRUCell runs on the " in (first / "train.log").read_text()
+    assert OmegaConf.load(first / "overrides.yaml") == [*words] == OmegaConf.load(second / "overrides.yaml")
+    command = gyral.runs(first)[0].provenance.command
+    assert command.startswith("gyral train model=gru seed=3 ")
+    assert command.endswith(f" model.cell.hidden_size=9 hydra.run.dir={first}")
+
+
+def test_errors_of_training_leave_nothing_behind(config: DictConfig, folder: Path, tmp_path: Path) -> None:
+    wrong = copy.deepcopy(config)
+    wrong.optimizer.lr = -1
+    with pytest.raises(UserError, match=r"^optimizer\.lr=-1: "):
+        gyral.train(wrong, tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match=r"holds a run of another configuration \(optimizer\.lr is "):
+        gyral.train(wrong, folder / "wide")
+    wrong.resume = "nowhere"
+    with pytest.raises(UserError, match=r"^resume=nowhere: must be a run directory"):
+        gyral.train(wrong)
+
+
+def test_a_record_stands_for_its_directory(folder: Path) -> None:
+    run = gyral.runs(folder)[1]
+    task = gyral.load(run)
+    batch = next(iter(task.data.loader("test")))
+    assert not task.training
+    assert task.predict(batch).shape == batch.targets.shape
+    assert repr(run).startswith(f"<run {folder / 'wide'}: GRU on recall, DONE, test/loss = ")
+    assert run.directory == folder / "wide" == Path(run)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_runs_are_a_sequence_with_curves(folder: Path) -> None:
+    runs = gyral.runs(folder)
+    assert isinstance(runs, RunTable)
+    assert [run.state for run in runs] == ["FAILED", "DONE"]
+    assert [run.metrics.get("steps") for run in runs] == [None, 24]
+    assert len(runs[1:]) == 1
+    assert isinstance(runs[-1], RunRecord)
+    assert runs[1].curve("val/loss")[0] == [8, 16, 24]
+    with pytest.raises(UserError, match=r"metrics\.csv: has no metric val/bits; it has .*val/loss, "):
+        runs[1].curve("val/bits")
+    with pytest.raises(UserError, match=r"metrics\.csv: has no metric val/loss; it has none yet$"):
+        runs[0].curve("val/loss")
+
+
+def test_tables_of_runs_as_text_html_and_rows(folder: Path) -> None:
+    runs = gyral.runs(folder)
+    accuracy = f"{100 * runs[1].metrics['test/accuracy']:.1f}"
+    text, html = repr(runs), runs._repr_html_()
+    for word in ("GRU", "FAILED", "test accuracy in %", accuracy, "wide", "2 runs in "):
+        assert word in text
+        assert word in html
+    assert max(map(len, text.splitlines())) < 200
+    first, second = runs.rows()
+    assert (first["state"], first["directory"], "test/loss" in first) == ("FAILED", str(folder / "failed"), False)
+    assert second["model.cell.hidden_size"] == 9
+    assert second["test/accuracy"] == runs[1].metrics["test/accuracy"]
+
+
+def test_a_directory_without_runs_is_an_empty_table(tmp_path: Path) -> None:
+    runs = gyral.runs(tmp_path)
+    assert (len(runs), runs.rows(), repr(runs)) == (0, [], f"0 runs in {tmp_path}")
+    with pytest.raises(UserError, match=r"nowhere: no such directory$"):
+        gyral.runs(tmp_path / "nowhere")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "overrides.yaml").write_text("[]\n")
+    assert repr(gyral.runs(tmp_path)).endswith(f"{tmp_path}/broken: cannot be read: config.yaml is missing")
+
+
+def test_data_frames_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match=r"^to_pandas: needs the package pandas: pip install pandas$"):
+        gyral.runs(folder).to_pandas()
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: rows))
+    assert gyral.runs(folder).to_pandas() == gyral.runs(folder).rows()

@@ -1,0 +1,152 @@
+"""What an offline run of Weights & Biases holds, read by W&B's own reader. The run failed once and was resumed."""
+
+import os
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import wandb
+from omegaconf import open_dict
+from torch import Tensor
+
+from gyral.config.instantiation import check_section
+from gyral.core.errors import OptionError
+from gyral.tasks.base import SequenceTask
+from gyral.training.loggers import RunLogger
+from tests.helpers.running import SMALL_RECALL, compose_config, invoke
+from tests.helpers.wandb_log import of_type, read_records
+
+OPTIONS = ("model=rum", "model.cell.lambd=1", "optimizer.lr=0.01", "seed=2")
+WANDB = ("logger=wandb", "logger.wandb.tags=[mine,RUM]", "logger.wandb.notes='two of them'")
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """The records of both starts of a run, the only job of a sweep."""
+    folder = tmp_path_factory.mktemp("sweeps") / "two_cells"
+    options = [option for option in SMALL_RECALL if option != "logger=none"]
+    arguments = ["-m", *options, *OPTIONS, *WANDB, "callbacks.checkpoints.every=6", f"hydra.sweep.dir={folder}"]
+    step = SequenceTask.training_step
+
+    def fail_late(task: SequenceTask, batch: Any, index: int) -> Tensor:
+        if task.global_step == 21:  # steps after 18 are repeated
+            raise MemoryError
+        return step(task, batch, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            patch.delenv(name)
+        patch.setenv("WANDB_MODE", "offline")
+        with patch.context() as failing:
+            failing.setattr(SequenceTask, "training_step", fail_late)
+            assert invoke(*arguments).status == 1
+        outcome = invoke(*arguments)
+    wandb.teardown()
+    assert outcome.status == 0, outcome.err
+    return [read_records(path) for path in sorted(folder.rglob("offline-run-*"))]
+
+
+def history(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row["item"] for row in of_type(records, "history")]
+
+
+def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for update in of_type(records, "summary") for name, value in update["update"].items()}
+
+
+def test_both_starts_are_one_run_with_name_group_type_tags_and_notes(starts: list[list[dict[str, Any]]]) -> None:
+    first, second = (of_type(records, "run")[-1] for records in starts)
+    assert first["run_id"] == second["run_id"]
+    assert (first.get("resume"), second["resume"]) == (None, True)
+    for run in (first, second):
+        assert run["display_name"].startswith("RUM λ = 1 · recall · seed 2 · ")
+        assert "length = 4" in run["display_name"]
+        assert run["display_name"].endswith("learning rate = 0.01")
+        assert (run["run_group"], run["job_type"]) == ("two_cells", "recall")
+        assert run["tags"] == ["RUM", "recall", "mine"]
+        assert run["notes"] == "two of them"
+        assert run["project"] == "gyral"
+
+
+def test_the_number_of_steps_is_the_axis_and_never_decreases(starts: list[list[dict[str, Any]]]) -> None:
+    for records in starts:
+        axis, everything, monitored = of_type(records, "metric")
+        assert axis == {"name": "steps", "options": {"defined": True, "hidden": True}}
+        assert (everything["glob_name"], everything["step_metric"]) == ("*", "steps")
+        assert everything["options"]["step_sync"]
+        assert (monitored["name"], monitored["step_metric"]) == ("val/accuracy", "steps")
+        assert monitored["summary"] == {"max": True}
+    steps = [row["steps"] for records in starts for row in history(records)]
+    assert all(before <= after for before, after in pairwise(steps))
+    assert (steps[0], steps[-1]) == (2, 24)
+    assert not any({"epoch", "trainer/global_step"} & set(row) for records in starts for row in history(records))
+
+
+def test_every_metric_is_logged_once_at_its_step(starts: list[list[dict[str, Any]]]) -> None:
+    rows = [row for records in starts for row in history(records)]
+    every, validations = list(range(2, 25, 2)), [8, 16, 24]
+    for name in ("train/loss", "train/learning_rate", "train/gradient_norm", "train/seconds_a_step"):
+        assert [row["steps"] for row in rows if name in row] == every, name
+    for name in ("val/loss", "val/accuracy", "example._type"):
+        assert [row["steps"] for row in rows if name in row] == validations, name
+    assert [row["steps"] for row in rows if "test/loss" in row] == [24]
+
+
+def test_the_summary_has_the_best_of_the_monitored_metric_results_and_picture(
+    starts: list[list[dict[str, Any]]],
+) -> None:
+    accuracies = [row["val/accuracy"] for row in history(starts[1]) if "val/accuracy" in row]
+    values = summary(starts[1])
+    assert values["val/accuracy"] == {"max": max(accuracies)}
+    assert values["monitor"] >= max(accuracies)
+    assert {"test/loss", "test/accuracy", "test/baseline", "parameters", "seconds_a_step"} <= set(values)
+    assert values["steps"] == 24
+    assert values["loss._type"] == "images/separated"
+
+
+def test_configuration_code_packages_and_outcome_are_recorded(starts: list[list[dict[str, Any]]]) -> None:
+    config = {key: value for update in of_type(starts[0], "config") for key, value in update["update"].items()}
+    assert (config["model_name"], config["cell_name"], config["task_name"]) == ("RUM λ = 1", "RUM", "recall")
+    assert config["optimizer"]["lr"] == 0.01
+    assert config["parameters"] > 0
+    (git,) = (record["git"] for record in of_type(starts[0], "environment") if "git" in record)
+    assert git["commit"] == config["run"]["git_commit"]
+    files = [file["path"] for record in of_type(starts[0], "files") for file in record["files"]]
+    assert "requirements.txt" in files
+    assert ("diff.patch" in files) == config["run"]["changed"]
+    assert [of_type(records, "exit")[0].get("exit_code", 0) for records in starts] == [1, 0]
+
+
+def test_what_the_server_has_not_received_is_logged_again() -> None:
+    logged: list[dict[str, Any]] = []
+
+    server: Any = SimpleNamespace(summary={"steps": 20}, log=logged.append)  # the row of step 22 was lost
+    logger = RunLogger(experiment=server)
+    logger.resume({"train/loss": 21})
+    for step in (17, 19, 21, 23):
+        logger.log_metrics({"train/loss": 0.5}, step)
+    assert [row["steps"] for row in logged] == [22, 24]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("tags", [""], "=['']: must have at least 1 character"),
+        ("tags", ["x" * 65], f"=['{'x' * 65}']: must have at most 64 characters"),
+        ("tags", [1], "=[1]: must be a valid string"),
+        ("project", "me/gyral", "=me/gyral: must not contain / \\ # ? % :"),
+        ("project", "", "=: must have at least 1 character"),
+        ("entity", 1, "=1: must be a valid string"),
+        ("notes", ["a"], "=['a']: must be a valid string"),
+        ("label", "a", "=a: no such option; allowed: run, project, entity, group, tags, notes"),
+    ],
+)
+def test_wrong_options_are_refused(option: str, value: Any, said: str) -> None:
+    config = compose_config("logger=wandb")
+    check_section(config.logger.wandb, "logger.wandb")
+    with open_dict(config):
+        config.logger.wandb[option] = value
+    with pytest.raises(OptionError) as raised:
+        check_section(config.logger.wandb, "logger.wandb")
+    assert str(raised.value) == f"logger.wandb.{option}{said}"
