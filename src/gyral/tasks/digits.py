@@ -22,8 +22,7 @@ from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import RowData
 
 DIGITS, PIXELS, BRIGHTEST = 10, 64, 16
-# The images of a split, in the order of the data set. The first part of it has other writers than the last part.
-BOUNDS = {"train": (0, 1097), "val": (1097, 1297), "test": (1297, 1797)}
+SIZES = {"train": 1097, "val": 200, "test": 500}
 SHADES = " .:-=+*#%@"
 
 
@@ -42,7 +41,9 @@ def load_images() -> Tensor:
 
 
 class DigitsData(RowData):
-    """The 1,797 images of scikit-learn's `load_digits`, split in their order: 1,097 for training, 200, and 500.
+    """The 1,797 images of scikit-learn's `load_digits`, in a fixed random split: 1,097 for training, 200, and 500.
+
+    In the order of the data set, the images of a split would be less like those of another one.
 
     Args:
         permuted: whether the pixels are in a random order, the same for all images.
@@ -61,7 +62,8 @@ class DigitsData(RowData):
             generator = torch.Generator().manual_seed(mix_seed(permutation_seed, "pixels"))
             self.order = torch.randperm(PIXELS, generator=generator)
         images = load_images()
-        self._rows = {split: images[start:end] for split, (start, end) in BOUNDS.items()}
+        shuffled = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(mix_seed(0, "split")))]
+        self._rows = dict(zip(SIZES, shuffled.split(list(SIZES.values())), strict=True))
 
     def rows(self, split: str) -> Tensor:
         """Return the pixels, 0 to 16, and in the last column the digits of a split: (n, 65)."""
