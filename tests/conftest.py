@@ -27,6 +27,7 @@ else:
 def seed() -> None:
     """Make every test's random numbers its own, whatever ran before it."""
     torch.manual_seed(0)
+    torch.set_flush_denormal(False)  # a run that was built in this process has set it
 
 
 @pytest.fixture(scope="session")

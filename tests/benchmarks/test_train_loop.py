@@ -68,11 +68,9 @@ def test_a_task_of_the_command_line_has_its_own_sizes(capsys):
     assert "| RecallTask | gru   | 4 × 9 × 8 |" in printed
 
 
-def test_the_bar_is_drawn_beside_the_table(capsys):
+def test_progress_is_not_mixed_into_the_table(capsys):
     assert train_loop.main(RECALL) == 0
-    captured = capsys.readouterr()
-    assert "training" in captured.err
-    assert "training:" not in captured.out
+    assert "train loss" not in capsys.readouterr().out
 
 
 def test_random_masks_are_the_same_in_both_loops():

@@ -21,7 +21,7 @@ CELLS = {
     "text_lstm": "LSTM",
     "babi_goru": "GORU",
     "copy_fs_rum": "FSRNN(LSTM, RUM)",
-    "summaries_lead": "PointerGenerator",
+    "summaries_lead": "PointerGenerator(LSTM, LSTM)",
 }
 # every `_target_` in conf/ of 947ec39 that is not of another package
 TARGETS = [
