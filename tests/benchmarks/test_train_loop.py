@@ -45,7 +45,7 @@ def test_reports_a_row_per_case_and_model_in_table_and_file(capsys, tmp_path):
     ]
     assert {(row["case"], row["batch"], row["time_steps"], row["hidden"]) for row in rows} == {
         ("tiny", 4, 5, 8),
-        ("copy", 4, 23, 8),
+        ("copy", 4, 19, 8),
     }
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny", "| copy"))]
     assert len(lines) == len(rows)
