@@ -5,7 +5,6 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -14,6 +13,7 @@ from omegaconf import DictConfig
 from gyral.config import command_line
 from gyral.config.composition import check_config
 from gyral.config.overrides import program, typed
+from gyral.core.modules import make_callable
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import Run, open_run, read_results, record_run
@@ -111,14 +111,7 @@ def train_from_python(config: DictConfig, directory: str | Path | None = None) -
     return read_run(path)
 
 
-class _CallableModule(ModuleType):
-    """The class of this module, so that `gyral.train` is both the module of the command and a function."""
-
-    def __call__(self, config: DictConfig, directory: str | Path | None = None) -> RunRecord:
-        return train_from_python(config, directory)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, train_from_python)  # gyral.train(config)
 
 
 def main() -> None:

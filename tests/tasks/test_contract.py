@@ -191,7 +191,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def oracle(task: SequenceTask, batch: Any) -> Any:
-    """Return the outputs of one who knows the targets: logits, real values, or of summaries the predictions."""
+    """Return outputs that predict every target correctly."""
     if isinstance(task, SummaryTask):
         return Predictions(torch.zeros(batch.targets.shape), torch.zeros(batch.targets.shape))
     if isinstance(task.objective, Regression):
@@ -200,7 +200,7 @@ def oracle(task: SequenceTask, batch: Any) -> Any:
 
 
 def uniform(task: SequenceTask, batch: Any) -> Any:
-    """Return the outputs of one who knows nothing: equal logits, zeros, or of summaries the predictions."""
+    """Return outputs that are the same for all inputs: equal logits, or zeros."""
     if isinstance(task, SummaryTask):
         written = (batch.targets != IGNORED).float()
         return Predictions(-math.log(classes_of(task)) * written, 0.5 * written)
@@ -642,7 +642,7 @@ def test_the_seed_of_the_run_is_the_seed_of_the_data(task: str) -> None:
 
 
 def memoryless(built: SequenceTask, batch: Batch) -> Tensor:
-    """Return the outputs of one who knows the time alone: how often each class is the target there, or the mean."""
+    """Return outputs that depend on the step alone: the frequencies of the classes at each step, or the mean."""
     if isinstance(built.objective, Regression):
         return batch.targets.nanmean(dim=0).expand_as(batch.targets)
     counts = torch.stack([F.one_hot(column[column != IGNORED], classes_of(built)).sum(0) for column in batch.targets.T])

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import groups
+from gyral.config.overrides import is_sweep
 from gyral.core.errors import OptionError, UserError
 
 STEPS = "training is counted in steps; write trainer.max_steps=<number>"
@@ -85,7 +84,7 @@ def check_words(words: list[str], command: str) -> None:
         value = word.partition("=")[2]
         if _key(word) in hints.keys() - set(groups()):
             raise OptionError(_key(word), value, hints[_key(word)])
-        if "," in value and not {"-m", "--multirun"} & set(words) and _is_sweep(word):
+        if "," in value and not {"-m", "--multirun"} & set(words) and is_sweep(word):
             raise OptionError(_key(word), value, "several values need -m, as in: gyral train -m model=rum,lstm")
 
 
@@ -137,13 +136,6 @@ def suggest_choice(name: str, allowed: list[str]) -> str:
 
 def _key(word: str) -> str:
     return word.lstrip("+~").partition("=")[0]
-
-
-def _is_sweep(word: str) -> bool:
-    try:
-        return OverridesParser.create().parse_override(word).is_sweep_override()
-    except OverrideParseException:  # reported when the configuration is composed
-        return False
 
 
 def _default_groups(file: Path) -> set[str]:

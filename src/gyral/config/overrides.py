@@ -36,7 +36,7 @@ def defer_options(arguments: list[str]) -> list[str]:
         argument: f"{key}=choice({value})"
         for argument, (key, value) in words.items()
         if key.partition(".")[0] in varied or ("experiment" in varied and not key.startswith("hydra."))
-        if "." in key and not _is_sweep(argument)
+        if "." in key and is_sweep(argument) is False
     }
     return [deferred.get(argument, argument) for argument in arguments]
 
@@ -45,14 +45,15 @@ def undefer_option(argument: str) -> str:
     """Return the option key=value of an axis key=choice(value) of one value; return any other argument as it is."""
     match = re.fullmatch(r"([\w.]+)=choice\((.+)\)", argument, re.DOTALL)
     option = match and f"{match[1]}={match[2]}"
-    return argument if option is None or _is_sweep(option) else option
+    return option if option is not None and is_sweep(option) is False else argument
 
 
-def _is_sweep(override: str) -> bool:
+def is_sweep(override: str) -> bool | None:
+    """Return whether an override has several values, or None if it cannot be parsed, which Hydra reports."""
     try:
         return OverridesParser.create().parse_override(override).is_sweep_override()
-    except HydraException:  # it is reported when Hydra parses it
-        return True
+    except HydraException:
+        return None
 
 
 def plain(override: str) -> str:

@@ -3,23 +3,19 @@
 The package can be called: `gyral.runs("outputs")` is `gyral.runs.table.list_runs("outputs")`.
 """
 
-import sys
 from os import PathLike
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from gyral.core.modules import make_callable
 
 if TYPE_CHECKING:
     from gyral.runs.table import RunTable
 
 
-class _CallableModule(ModuleType):
-    """The class of this package, so that `gyral.runs` is both the package and a function."""
+def _list_runs(directory: "str | PathLike[str]" = "outputs") -> "RunTable":
+    from gyral.runs.table import list_runs  # imports modules of this package
 
-    def __call__(self, directory: "str | PathLike[str]" = "outputs") -> "RunTable":
-        """Return the runs below a directory, see `gyral.runs.table.list_runs`."""
-        from gyral.runs.table import list_runs
-
-        return list_runs(directory)
+    return list_runs(directory)
 
 
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, _list_runs)

@@ -30,7 +30,7 @@ from gyral.training.ddp.cluster import ClusterEnvironment, cluster_environment
 
 
 def configure_process(config: DictConfig) -> None:
-    """Seed the random generators, set the number of threads, and silence Lightning.
+    """Seed the random generators, set the number of threads, flush subnormal numbers, and silence Lightning.
 
     Raises:
         OptionError: the seed, the number of threads or `deterministic` is not allowed.
