@@ -3,12 +3,13 @@ PYTHON ?= python3
 ARGS ?= model=rum task=copy
 CORPORA ?= ptb text8 enwik8 babi
 GPU ?= json=benchmarks/records/gpu.json
+SEED ?= 0
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all lint format docs bench gpu data wandb-sweeps clean
+.PHONY: help install train test test-all test-faults lint format docs bench gpu data wandb-sweeps clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -31,6 +32,9 @@ test: $(INSTALLED)  ## run the tests without the slow ones
 
 test-all: $(INSTALLED)  ## run all tests
 	@$(RUN) -m pytest -n auto
+
+test-faults: $(INSTALLED)  ## run all attacks of tests/faults, in an hour or two; SEED=7 chooses others
+	@SEED=$(SEED) $(RUN) -m pytest tests/faults -n auto --attacks=whole -q
 
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .

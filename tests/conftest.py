@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest_plugins = ["tests.helpers.attacks"]
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # before triton is imported anywhere: without a GPU its kernels run in its interpreter

@@ -1,0 +1,1 @@
+"""The fixture `attack` and the option --attacks are in tests/helpers/attacks.py."""
