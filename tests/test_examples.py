@@ -11,9 +11,13 @@ from tests.helpers.running import ROOT, spawn
 
 FRAMEWORKS = ("hydra", "omegaconf", "pytorch_lightning", "lightning_fabric", "wandb")
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+SAMPLED = "new_cell"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=() if path.stem == SAMPLED else pytest.mark.slow) for path in NOTEBOOKS],
+)
 def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))

@@ -55,4 +55,4 @@ def test_help_lists_the_commands_without_importing_them() -> None:
 
 def test_an_unknown_command_is_one_line() -> None:
     outcome = spawn("-m", "gyral", "trian")
-    assert outcome.error == f"trian: must be one of {', '.join(program.COMMANDS)}"
+    assert outcome.error == f"trian: did you mean train? must be one of {', '.join(program.COMMANDS)}"

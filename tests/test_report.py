@@ -48,8 +48,8 @@ def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.Mo
         "gyral.reports.figures.drawing.draw", lambda *arguments: asked.append(arguments) or "picture.png"
     )
     assert invoke("figure=cosines", f"run={tmp_path}", entry="report").out == "picture.png\n"
-    assert invoke("figure=derivatives", entry="report").status == 0
-    assert asked == [("cosines", tmp_path), ("derivatives", None)]
+    assert invoke("figure=derivatives", "trust=my_cells", entry="report").status == 0
+    assert asked == [("cosines", tmp_path, None), ("derivatives", None, "my_cells")]
 
 
 def test_a_report_of_a_sweep_needs_no_torch(tmp_path: Path) -> None:

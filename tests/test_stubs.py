@@ -8,13 +8,19 @@ import pytest
 from tests.helpers.running import ROOT, SMALL, spawn
 
 
-def test_train_then_evaluate(tmp_path: Path) -> None:
+def test_train(tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained = spawn("-m", "src.train", "model=rum", "task=copy", *SMALL, f"hydra.run.dir={run}")
     assert trained.status == 0, trained.err
     assert "baseline beaten" in trained.out
     assert (run / "DONE").is_file()
-    assert "test/loss" in spawn("-m", "src.evaluate", f"run={run}", "split=test").out
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_other_commands_start(command: str) -> None:
+    printed = spawn("-m", f"src.{command}", "--help")
+    assert printed.status == 0, printed.err
+    assert f"python -m src.{command}" in printed.out
 
 
 def test_make_alone_prints_its_targets() -> None:

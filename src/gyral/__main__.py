@@ -4,6 +4,8 @@ import importlib
 import os
 import sys
 
+from gyral.core.errors import suggest_name
+
 COMMANDS = {
     "train": "train a model on a task, or sweep over many",
     "evaluate": "evaluate the checkpoint of a run",
@@ -39,7 +41,8 @@ def main() -> None:
         sys.argv = [str(module.__file__), *sys.argv[2:]]
         module.main()
     else:
-        print(f"error: {name}: must be one of {', '.join(COMMANDS)}", file=sys.stderr)
+        hint = suggest_name(name, tuple(COMMANDS))
+        print(f"error: {name}: {hint}must be one of {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(1)
 
 

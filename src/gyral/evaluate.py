@@ -16,10 +16,10 @@ from gyral.runs.summary import print_metrics
 
 def evaluate(config: DictConfig) -> dict[str, float]:
     """Print and return the metrics of a run's checkpoint on a split."""
-    if OmegaConf.is_missing(config, "run"):
+    if OmegaConf.is_missing(config, "run") or config.run is None:
         raise OptionError("run", "<nothing>", "must be a run directory")
     split = check_choice("split", config.split, ("train", "val", "test"))
-    run = load_run(Path(config.run))
+    run = load_run(Path(config.run), config.trust)
 
     from gyral.training import build, checkpoints, evaluation
 

@@ -25,10 +25,10 @@ def generate(config: DictConfig) -> None:
     values = OmegaConf.to_container(config, resolve=True)
     assert isinstance(values, dict)
     given = {str(name): value for name, value in values.items() if value is not None}
-    directory, checkpoint = given.pop("run", None), given.pop("checkpoint", "best")
+    directory, checkpoint, trust = given.pop("run", None), given.pop("checkpoint", "best"), given.pop("trust", None)
     if directory is None:
         raise OptionError("run", "<nothing>", "must be a run directory")
-    run = load_run(Path(directory))
+    run = load_run(Path(directory), trust)
 
     from gyral import generation
     from gyral.generation.output import write

@@ -13,14 +13,15 @@ from omegaconf import DictConfig
 from gyral.config import command_line
 from gyral.config.composition import check_config
 from gyral.config.overrides import program, typed
+from gyral.core.memory import limited_memory
 from gyral.core.modules import make_callable
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import Run, open_run, read_results, record_run
+from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
 from gyral.runs.job import job_from_python
 from gyral.runs.legacy import translate_override
 from gyral.runs.records import RunRecord, read_run
-from gyral.runs.summary import print_next_commands, print_results, relative_path
+from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,17 @@ def fit_and_record(run: Run) -> bool:
     Returns:
         whether `gyral generate` can be used with the run alone, without further options.
     """
+    with stop.on_signals(), limited_memory():
+        try:
+            return _fit_and_record(run)
+        except Interrupted:
+            if (run.directory / CONFIG).is_file():  # else nothing was written yet
+                words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
+                log.info("Stopped. To resume: %s", typed(words))
+            raise
+
+
+def _fit_and_record(run: Run) -> bool:
     from gyral import generation
     from gyral.training import build, loggers, loop
     from gyral.training.ddp.peers import peer_processes
@@ -61,14 +73,9 @@ def fit_and_record(run: Run) -> bool:
     line.begin("loading data and model")
     trainer, task, resumed_at = build.build_run(run)  # validates every option before anything is written
     with record_run(run):
-        with stop.on_signals(), loggers.open_loggers(run, resumed_at) as trainer.loggers:
-            try:
-                with peer_processes(trainer, run):
-                    results = loop.fit_and_test(trainer, task, run)
-            except Interrupted:
-                words = [*program("train"), f"resume={relative_path(run.directory)}"]
-                log.info("Stopped. To resume: %s", typed(words))
-                raise
+        with loggers.open_loggers(run, resumed_at) as trainer.loggers:
+            with peer_processes(trainer, run):
+                results = loop.fit_and_test(trainer, task, run)
             picture = None
             if results["steps"] > 1:  # one point is no curve
                 from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step

@@ -1,14 +1,17 @@
 """Objects from sections of the configuration; errors name the option by its whole key, as an object."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
-from gyral.config.instantiation import Factory, check_section, make
+from gyral.config.instantiation import Factory, check_section, check_sections, make, parameters_of
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError, UserError
+from gyral.tasks.copy import CopyTask
+from gyral.training.callbacks import Statistics
 
 
 class Inner:
@@ -24,6 +27,8 @@ class Outer:
         self.cells = [first(), second()]
         if mode not in ("a", "b"):
             raise ValueError("cannot do that")  # without the names of option and value
+        if size == 10**13:
+            raise RuntimeError("cannot allocate memory for 10000000000000\nwith a traceback")
         if size == 99:
             raise TypeError("never works with these cells")
         check_integer("second.hidden_size", self.cells[1].hidden_size, maximum=100)
@@ -61,6 +66,16 @@ def test_sections_become_factories_of_their_targets() -> None:
         ("net.second.hidden_size", 1.5, "must be a valid integer, got a number with a fractional part"),
         ("net.second.hidden_size", 101, "must be an integer from 1 to 100"),  # refused by the target that contains it
         ("net.first.speed", 3, "no such option; allowed: hidden_size, rate"),
+        ("net.first.rates", 3, "no such option; did you mean rate? allowed: hidden_size, rate"),
+        ("net.first._target_", 3, "must be the dotted name of a class or function"),
+        ("net.first._target_", "math.pi", "must be the dotted name of a class or function"),
+        (
+            "net.first._target_",
+            "gyral.cells.rum.RUMCel",
+            "did you mean gyral.cells.rum.RUMCell? cannot be imported: No module named 'gyral.cells.rum.RUMCel';"
+            " 'gyral.cells.rum' is not a package",
+        ),
+        ("net.size", 10**13, "out of memory: cannot allocate memory for 10000000000000"),
         ("net.mode", "c", "cannot do that"),  # found by a call with the default
         ("net.first._target_", "no_such_module.Cell", "cannot be imported: No module named 'no_such_module'"),
     ],
@@ -77,6 +92,37 @@ def test_an_error_that_is_due_to_no_single_option_names_the_section() -> None:
     config = OmegaConf.create(CONFIG)
     with pytest.raises(UserError, match=r"^net: never works with these cells$"):
         make(config, "net", size=99)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("task", None, "task=null: must be a section; choose one by task=<name>"),
+        ("task", 3, "task=3: must be a section"),
+        ("model", {"a": 1}, "model._target_=null: must be the dotted name of a class or function"),
+        ("scheduler", 3, "scheduler=3: must be a section"),
+        ("callbacks", 3, "callbacks=3: must hold sections; choose some by callbacks=<name>"),
+        ("callbacks.guard", None, "callbacks.guard=null: must be a section; write ~callbacks.guard to leave it out"),
+        ("logger.own", {"a": 1}, "logger.own._target_=null: must be the dotted name of a class or function"),
+    ],
+)
+def test_missing_sections_are_named(key: str, value: Any, message: str) -> None:
+    section = {"_target_": f"{HERE}.Inner"}
+    config = OmegaConf.create(dict.fromkeys(("task", "model", "optimizer", "trainer"), section))
+    check_sections(config)
+    OmegaConf.update(config, key, value, merge=False)
+    with pytest.raises(OptionError) as raised:
+        check_sections(config)
+    assert str(raised.value) == message
+
+
+def test_options_that_a_class_passes_to_its_base_are_known() -> None:
+    parameters = parameters_of(CopyTask)
+    assert parameters is not None
+    assert {"delay", "monitor", "overfit"} <= set(parameters)
+    assert "options" not in parameters
+    assert parameters_of(Statistics) == {}
+    assert parameters_of(Outer) == dict(signature(Outer).parameters)  # of another package: options may be anything
 
 
 def test_a_section_is_checked_without_building_anything() -> None:

@@ -1,34 +1,32 @@
-"""The C library's allocator: retained buffers of a training step are not faulted in again."""
+"""Memory that this machine does not have is refused before a process uses it."""
 
-import platform
+import resource
+from pathlib import Path
 
 import pytest
-
-from tests.helpers.running import spawn
-
-FAULTS = """
-import resource
 import torch
-from gyral.core.memory import retain_freed_memory
 
-def page_faults():
-    for _ in range(20):  # until all gaps between buffers are of use
-        torch.ones(10_000_000)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(3):
-        torch.ones(10_000_000)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-print(page_faults())
-retain_freed_memory()
-print(page_faults())
-"""
+from gyral.core import memory
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_freed_memory_is_used_again_without_page_faults() -> None:
-    outcome = spawn("-c", FAULTS)
-    assert outcome.status == 0, outcome.err
-    default, retained = map(int, outcome.out.split())
-    assert default > 100, "otherwise this test sees nothing"
-    assert retained < 100
+def test_what_the_machine_does_not_have_cannot_be_allocated() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory.limited_memory():
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] <= memory.machine_memory()
+        with pytest.raises(RuntimeError) as raised:
+            torch.empty(memory.machine_memory(), dtype=torch.uint8)
+    assert memory.is_out_of_memory(raised.value)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"memory.max": "max\n", "memory.limit_in_bytes": "1000000\n"}.items():
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(memory, "CONTAINER_LIMITS", [str(tmp_path / name), str(tmp_path / "none")])
+        assert (memory.machine_memory() == 1_000_000) == (text != "max\n")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed with sizes=[9]")])
+def test_errors_of_memory_are_known(error: Exception) -> None:
+    assert memory.is_out_of_memory(error)
+    assert not memory.is_out_of_memory(ValueError("must be positive"))

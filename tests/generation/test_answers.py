@@ -10,6 +10,7 @@ import pytest
 from gyral.data.babi.batches import LEVELS
 from gyral.data.babi.stories import Question, questions, write
 from gyral.generation.answers import answer
+from tests.faults.damages import OTHERS
 from tests.helpers.running import invoke
 from tests.tasks.test_babi import made
 
@@ -77,12 +78,15 @@ def test_questions_of_a_file_are_answered(babi_run: Path, tmp_path: Path) -> Non
         (b"", "has no question; "),
         (b"Where is M\xff?\n", "is not UTF-8 at offset 10"),
         (None, "cannot be read (No such file or directory)"),
+        ("a named pipe", "is a named pipe, and must be a file"),
     ],
 )
 def test_a_story_that_cannot_be_answered_is_told_in_one_line(
-    babi_run: Path, tmp_path: Path, content: bytes | None, said: str
+    babi_run: Path, tmp_path: Path, content: bytes | str | None, said: str
 ) -> None:
     story = tmp_path / "story.txt"
-    if content is not None:
+    if isinstance(content, str):
+        OTHERS[content](story)
+    elif content is not None:
         story.write_bytes(content)
     assert invoke(f"run={babi_run}", f"story={story}", entry="generate").error.startswith(f"story={story}: {said}")

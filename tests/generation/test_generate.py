@@ -41,6 +41,7 @@ from tests.helpers.running import SMALL_COPY, build_task, compose_config, invoke
         ({"surprisal": "{}/empty.txt"}, "surprisal={}/empty.txt: is empty"),
         ({"surprisal": "{}/short.txt"}, "surprisal={}/short.txt: has 1 chars, and must have at least 2"),
         ({"surprisal": "{}/latin.txt"}, "surprisal={}/latin.txt: is not UTF-8: byte 0xfc at offset 1"),
+        ({"surprisal": "{}/pipe"}, "surprisal={}/pipe: is a named pipe, and must be a file"),
         ({"surprisal": "{}/zoo.txt"}, "surprisal={}/zoo.txt: 'z' (U+007A) at position 0 does not occur *"),
     ],
 )
@@ -49,6 +50,7 @@ def test_bad_values_are_told_in_one_line(
 ) -> None:
     for name, content in (("empty", b""), ("short", b"t"), ("latin", b"t\xfc"), ("zoo", b"zoo")):
         (tmp_path / f"{name}.txt").write_bytes(content)
+    os.mkfifo(tmp_path / "pipe")
     given_options = {k: v.format(tmp_path) if isinstance(v, str) else v for k, v in options.items()}
     with pytest.raises(UserError) as caught:
         list(generation.choose(generation.generators_of(trained.task), given_options, "task")(**given_options))
@@ -60,7 +62,7 @@ def test_bad_values_are_told_in_one_line(
     [
         (["top_p=2"], "top_p=2: must be a finite number > 0 and ≤ 1"),
         (["checkpoint=first"], "checkpoint=first: must be one of best, last"),
-        (["tale=x"], "tale: no such option; allowed: run, checkpoint, prompt, *"),
+        (["tale=x"], "tale: no such option; allowed: run, checkpoint, trust, prompt, *"),
         (["story=x"], "story=x: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
         (["html=x.html"], "html: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
         (["surprisal=-", "length=5"], "length, surprisal: run=*"),
@@ -110,7 +112,7 @@ def test_the_first_generator_that_takes_what_is_given_is_chosen() -> None:
 def test_every_option_is_some_tasks_and_its_default_is_told() -> None:
     config = compose_config(name="generate", hydra_too=True)
     help_text = config.hydra.help.template
-    options = {name for name in config if name not in ("hydra", "run", "checkpoint")}
+    options = {name for name in config if name not in ("hydra", "run", "checkpoint", "trust")}
     taken = {}
     for generator in generation.GENERATORS:
         taken |= {name: option.default for name, option in list(signature(generator).parameters.items())[1:]}

@@ -3,12 +3,16 @@
 import io
 import json
 import re
+import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gyral.core.errors import OptionError
+from gyral.data.summaries.files import Article, Output
+from gyral.data.summaries.parsing import Pair
 from tests.helpers.running import PARTS, Outcome, invoke
 
 PAIRS = Path(__file__).parents[1] / "tasks" / "pairs.jsonl"
@@ -104,6 +108,9 @@ def test_what_cannot_be_used_is_named_and_counted(summary_run: Path, tmp_path: P
         ((f"input={PAIRS}", "beam=0"), "beam=0: must be an integer ≥ 1"),
         ((f"input={PAIRS}", "min_length=9"), "min_length=9: must be below max_length, 6"),
         ((f"input={PAIRS}", "out={}"), "out={}: cannot be written (Is a directory)"),
+        (("input=/dev/zero",), "input=/dev/zero: "),
+        ((f"input={PAIRS}", "out=/dev/full"), "out=/dev/full: is a device, and must be a file"),
+        ((f"input={PAIRS}[:2]", "html=/dev/full"), "/dev/full: is a named pipe or a device, which is not replaced"),
         ((f"input={PAIRS}", "out={}/other.txt"), "out={}/other.txt: is not a file of summaries; remove it or choose"),
         (
             (f"input={PAIRS}", "out={}/other.jsonl"),
@@ -118,6 +125,24 @@ def test_bad_input_is_one_line(options: tuple[str, ...], told: str, summary_run:
     error = generate(summary_run, *(option.format(tmp_path) for option in options)).error
     assert error.startswith(told.format(tmp_path)), error
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_is_named_and_the_summaries_so_far_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    article = Article(1, "a:1", Pair(["a"], (), []))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        said = rf"^out={path}: cannot be written \(File too large\)$"
+        with Output(path) as out:
+            out.add(article, ["b"], 0.0)
+            with pytest.raises(OptionError, match=said):
+                out.add(article._replace(number=2), ["b"], 0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.stat().st_size == 100
+    with Output(path) as out:  # the incomplete line is overwritten
+        assert [article.number for article in out.remaining([article, article._replace(number=2)])] == [2]
 
 
 def test_the_page_shows_attention_and_what_was_copied(summary_run: Path, tmp_path: Path) -> None:

@@ -16,10 +16,9 @@ import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from omegaconf import OmegaConf
 
-from gyral.sweeps.launchers import joblib
+from gyral.sweeps.launchers import joblib, slurm
 from gyral.sweeps.launchers.base import execute
 from gyral.sweeps.launchers.gpus import gpus_of_worker, visible_gpus
-from gyral.sweeps.launchers.slurm import Slurm
 from tests.helpers.launching import accident
 from tests.helpers.running import (
     ROOT,
@@ -169,11 +168,15 @@ def test_an_engine_that_is_not_installed_is_named(
     assert error == f"launcher={launcher}: needs the package {package}: pip install 'gyral[{launcher}]'"
 
 
-def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_there_and_a_parameter_of_another_type_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
-    error = invoke("-m", "launcher=slurm", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep").error
-    assert error.startswith("launcher=slurm: ")
+    command = ["-m", "launcher=slurm", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
+    assert invoke(*command).error.startswith("launcher=slurm: ")
+    error = invoke(*command, "hydra.launcher.cluster=local", "hydra.launcher.timeout_min=x").error
+    assert error.startswith('launcher=slurm: Parameter "timeout_min" expected type ')
 
 
 def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +187,10 @@ def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, m
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     config = compose_config("launcher=slurm", "hydra.launcher.slurm_partition=gpu", hydra_too=True)
     options = {str(key): value for key, value in config.hydra.launcher.items() if key != "_target_"}
-    slurm = Slurm(**options)
-    slurm.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
-    assert slurm.begin() is None, "all jobs at once"
-    handed_in = slurm.submit(["one", "two", "three"])  # type: ignore[list-item]
+    cluster = slurm.Slurm(**options)
+    cluster.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+    assert cluster.begin() is None, "all jobs at once"
+    handed_in = cluster.submit(["one", "two", "three"])  # type: ignore[list-item]
     assert [job.job_id for job in handed_in] == ["42_0", "42_1", "42_2"]
     script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
     for line in (
@@ -200,6 +203,30 @@ def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, m
         "gpus-per-node=1",
     ):
         assert f"#SBATCH --{line}\n" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "jobs", "threads"),
+    [
+        ({}, "", 8, "1"),
+        ({"n_jobs": 2}, "", 2, "4"),
+        ({"gpus_per_node": 1}, "", 8, "1"),
+        ({"gpus_per_node": 1}, "0", 1, "8"),
+    ],
+)
+def test_slurm_on_this_machine_divides_the_cores(
+    options: dict[str, int], gpus: str, jobs: int, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setattr(slurm, "available_cores", lambda: 8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    launcher = slurm.Slurm(cluster="local", **options)
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    assert launcher.begin() == jobs
+    assert os.environ["OMP_NUM_THREADS"] == threads
+    monkeypatch.delenv("OMP_NUM_THREADS")  # which `begin` has set
 
 
 # What follows starts processes that import torch.

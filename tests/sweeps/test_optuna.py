@@ -115,7 +115,7 @@ def test_a_search_in_which_all_fails_stops_early(tmp_path: Path) -> None:
 
 def test_a_value_that_is_no_number_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
-    monkeypatch.setattr(loop, "summarize", lambda trainer: {"monitor": None, "steps": 1})
+    monkeypatch.setattr(loop, "summarize", lambda _: {"monitor": None, "parameters": 1, "steps": 1})
     assert search(tmp_path, trials=1).status == 1
     (trial,) = read(tmp_path)
     assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is not a finite number")

@@ -56,7 +56,8 @@ def test_what_an_agent_runs_composes(path: Path, monkeypatch: pytest.MonkeyPatch
     assert definition["name"] == path.stem
     monkeypatch.setenv("WANDB_RUN_ID", "abc123")
     goals = {"max": "maximize", "min": "minimize"}
-    for words in commands(definition):
+    shown = commands(definition)
+    for words in shown[:: max(1, len(shown) - 1)] if path.stem in GRIDS else shown:  # rows have tests
         assert words[:4] == ["/usr/bin/env", "python", "-m", "src.train"]
         overrides = words[4:]
         assert not any(re.search(r"\$\{(?!oc\.env:)", word) for word in overrides)

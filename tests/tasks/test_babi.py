@@ -172,7 +172,7 @@ def test_without_a_release_stories_are_generated_and_said_to_be(
     with pytest.raises(ValueError, match=r"^task\.qa=3: must be an integer from 1 to 2, or all; .* has neither"):
         made(generated=False, data_dir=str(tmp_path), qa=3)
     # a place that was asked for is no place to replace
-    with pytest.raises(ValueError, match=rf"^{tmp_path}/nothing: has neither"):
+    with pytest.raises(ValueError, match=rf"^task\.path={tmp_path}/nothing: has neither"):
         made(generated=False, path=str(tmp_path / "nothing"))
 
 
@@ -187,7 +187,7 @@ def test_a_broken_file_is_told_in_one_line(tmp_path: Path, text: str, message: s
     for part in ("train", "test"):
         (tmp_path / f"qa1_any_{part}.txt").write_text(text)
     arguments = ("task=babi", "task.size=1k", f"task.path={tmp_path}", "logger=none", f"hydra.run.dir={tmp_path}/run")
-    assert invoke(*arguments).error == f"{tmp_path}/qa1_any_train.txt, {message}"
+    assert invoke(*arguments).error == f"task.path={tmp_path}: {tmp_path}/qa1_any_train.txt, {message}"
 
 
 def test_order_and_generated_stories_follow_the_seed() -> None:

@@ -485,6 +485,16 @@ def test_texts_that_cannot_be_used_are_refused_in_one_line(case: str, tmp_path: 
         assert not list(data.iterdir()), "something was written into the data folder"
 
 
+def test_a_text_of_one_symbol_without_callbacks_is_trained_to_the_end(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a" * 300)  # the loss is 0
+    base = [item for item in SMALL_TEXT if "callbacks" not in item and "task.window" not in item]
+    more = (f"task.corpus.path={tmp_path / 'text.txt'}", f"paths.data_dir={tmp_path}", "task.window=10")
+    run = tmp_path / "run"
+    outcome = invoke(*base, *more, "model=gru", "callbacks=none", f"hydra.run.dir={run}")
+    assert outcome.status == 0, outcome.err
+    assert json.loads((run / "DONE").read_text())["monitor"] == 0
+
+
 def test_a_folder_is_refused_as_a_text(tmp_path: Path) -> None:
     error = invoke(*SMALL_TEXT, "model=gru", f"task.corpus.path={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}").error
     assert error == f"task.corpus.path={tmp_path}: cannot be read (Is a directory)"

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from gyral.data.batching import Batch
 from gyral.tasks.base import SequenceTask
 from gyral.training.ddp.cluster import ClusterEnvironment
 from gyral.training.ddp.strategy import DDP
+from tests.helpers.processes import children, other_processes, wait_for_end
 from tests.helpers.running import (
     SMALL,
     SMALL_COPY,
@@ -51,11 +54,6 @@ TEXT = (
     "task.warm_up=20",
 )
 MINUTES = 5
-
-
-def children() -> set[str]:
-    """Return the numbers of this process's children; one that other tests leave is multiprocessing's tracker."""
-    return {child for thread in Path("/proc/self/task").glob("*/children") for child in thread.read_text().split()}
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +172,7 @@ def test_recall_in_two_processes_is_recall_in_one(tmp_path: Path) -> None:
 def test_text_in_two_processes_is_text_in_one_also_when_stopped_and_continued(
     tmp_path: Path, text: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the midst of a pass, whose last window has no targets for the second process."""
+    """Stopped by a signal to the second process, in the midst of a pass whose last window has no targets for it."""
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(whole, *text, *TWO)
     assert_close(whole, run(tmp_path / "alone", *text))
@@ -183,7 +181,8 @@ def test_text_in_two_processes_is_text_in_one_also_when_stopped_and_continued(
 
     def ask_to_stop(task: SequenceTask, *arguments: Any) -> Any:
         if task.global_step == 10:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(*other_processes(), signal.SIGTERM)
+            time.sleep(0.1)  # on one core, the signal may arrive later
         return step(task, *arguments)
 
     with monkeypatch.context() as context:
@@ -191,12 +190,37 @@ def test_text_in_two_processes_is_text_in_one_also_when_stopped_and_continued(
         outcome = invoke(*text, *TWO, f"hydra.run.dir={stopped}")
     assert outcome.status == 130, outcome.err
     assert f"resume={stopped}" in outcome.err
-    assert load_last(stopped)["global_step"] == 11
+    assert load_last(stopped)["global_step"] == 11, "the second process has not heard the signal"
     assert not (stopped / "FAILED").exists()
     outcome = invoke(f"resume={stopped}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, stopped)
     assert_same(load_last(whole)["carried"], load_last(stopped)["carried"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+def test_a_process_that_is_stopped_ends_the_job_in_time(tmp_path: Path, number: int) -> None:
+    arguments = [*COPY, *TWO, f"hydra.run.dir={tmp_path}", "trainer.max_steps=100000"]
+    command = f"import sys; from gyral import train; sys.argv[1:] = {arguments}"
+    sooner = "from gyral.training.ddp import peers; peers.STOPPED = 3.0"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{command}; {sooner}\nif __name__ == '__main__': train.main()"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as first:
+        while not (tmp_path / "checkpoints" / "last.ckpt").exists():
+            assert first.poll() is None, first.communicate()[0]
+            time.sleep(0.1)
+        (second,) = other_processes(first.pid)
+        os.kill((first.pid, second)[number], signal.SIGSTOP)
+        printed, _ = first.communicate(timeout=60)
+    reason = f"process {number} was stopped by a signal and did not continue in 3 seconds"
+    assert first.returncode == (-signal.SIGKILL if number == 0 else 1)
+    assert reason in (tmp_path / "FAILED").read_text()
+    assert number == 0 or f"error: {reason}" in printed
+    wait_for_end(second)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from gyral.training import build
 from tests.helpers.running import SMALL, SMALL_COPY, choices, compose_config, invoke, small_text
 
 STEPS = 12
+SAMPLED = ("rum", "lstm", "fs_lstm", "fast_weights")  # the other cells are slow proofs
 TASKS = {
     "copy": SMALL_COPY,
     "text": (
@@ -60,7 +61,9 @@ def train(directory: Path, task: str, model: str, *overrides: str) -> tuple[Any,
 
 @pytest.mark.parametrize("backend", ["auto", pytest.param("reference", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("task", [pytest.param("copy", marks=pytest.mark.slow), "text"])
-@pytest.mark.parametrize("model", choices("cell"))
+@pytest.mark.parametrize(
+    "model", [pytest.param(name, marks=[] if name in SAMPLED else pytest.mark.slow) for name in choices("cell")]
+)
 def test_bfloat16_trains_as_float32_does(tmp_path: Path, model: str, task: str, backend: str) -> None:
     _, expected = train(tmp_path, task, model, f"model.backend={backend}")
     mixed, losses = train(tmp_path, task, model, f"model.backend={backend}", "trainer.precision=bf16-mixed")

@@ -229,32 +229,39 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("step", "method", "number"),
+    ("point", "step", "number", "saved"),
     [
-        (5, "training_step", signal.SIGINT),
-        (8, "validation_step", signal.SIGINT),
-        (23, "training_step", signal.SIGINT),
-        (10, "training_step", signal.SIGTERM),
+        ("before_step", 5, signal.SIGINT, 6),
+        ("before_step", 23, signal.SIGINT, 24),
+        ("in_validation", 8, signal.SIGTERM, 8),
+        ("before_replace", 9, signal.SIGTERM, 10),
+        pytest.param("before_replace", 24, signal.SIGTERM, 24, marks=pytest.mark.slow),
     ],
-    ids=["step", "validation", "last step", "SIGTERM"],
 )
-def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, step: int, method: str, number: int
+def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int, number: int, saved: int
 ) -> None:
     directory = tmp_path / "run"
-    interrupt_at(monkeypatch, step, method, number)
-    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    with monkeypatch.context() as context:
+        killing.arm(point, step, lambda: os.kill(os.getpid(), number), context.setattr)
+        outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
     assert outcome.status == 130
     assert f"python -m src.train resume={directory}" in outcome.err
     assert "Traceback" not in outcome.err
     assert not (directory / "DONE").exists()
     assert not (directory / "FAILED").exists()
-    assert load_last(directory)["global_step"] == step + (method == "training_step")
+    assert load_last(directory)["global_step"] == saved
     assert outcome.handlers_put_back, "Ctrl-C does something else afterwards"
 
     outcome = invoke(f"resume={directory}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, directory)
+
+
+def test_a_program_that_exits_in_a_run_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SequenceTask, "training_step", lambda *_: sys.exit())
+    assert "the run was ended by sys.exit()" in invoke(*CHEAP, f"hydra.run.dir={tmp_path}").error
+    assert "SystemExit" in (tmp_path / "FAILED").read_text()
 
 
 def test_ctrl_c_during_the_test_says_how_to_go_on(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +366,12 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def empty(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -397,20 +410,21 @@ def make_directory(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said", "entry"),
     [
-        (truncate, "truncated", "train"),
-        (empty, "truncated", "train"),
-        (randomize, "truncated, is not a checkpoint", "train"),
-        (plant_pickle, "execute code", "train"),
+        (empty, "damaged or not a checkpoint", "train"),
+        (randomize, "damaged or not a checkpoint", "train"),
+        (plant_pickle, "damaged or not a checkpoint", "train"),
         (plant_torch_pickle, "execute code", "train"),
         (strip, "was not written by a training run", "train"),
         (replace_by_tensor, "was not written by a training run", "train"),
         (replace_by_another_model, "of another model", "train"),
-        (plant_pickle, "execute code", "evaluate"),
+        (plant_torch_pickle, "execute code", "evaluate"),
+        (flip_a_byte, "is damaged: a checksum does not match", "evaluate"),
         (replace_by_another_model, "of another model", "evaluate"),
     ],
 )
 def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], None], said: str, entry: str) -> None:
     path = stopped / "checkpoints" / "last.ckpt"
+    path.with_name("previous.ckpt").unlink()  # it would be used instead
     spoil(path)
     before = snapshot(stopped)
     arguments = [f"resume={stopped}"] if entry == "train" else [f"run={stopped}", "checkpoint=last"]
@@ -421,6 +435,46 @@ def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], 
     assert snapshot(stopped) == before
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [flip_a_byte, *(pytest.param(spoil, marks=pytest.mark.slow) for spoil in (truncate, Path.unlink))],
+)
+def test_the_previous_checkpoint_replaces_a_damaged_one(
+    tmp_path: Path, whole: Path, spoil: Callable[[Path], None]
+) -> None:
+    """It is of step 21; in metrics.csv and examples.txt, there is more already."""
+    directory = Path(shutil.copytree(whole, tmp_path / "run"))
+    path = directory / "checkpoints" / "last.ckpt"
+    (directory / "DONE").unlink()
+    spoil(path)
+    outcome = invoke(f"resume={directory}")
+    assert outcome.status == 0, outcome.err
+    (line,) = (line for line in outcome.err.splitlines() if str(path) in line and "Resuming" not in line)
+    assert line.endswith("the previous checkpoint is used (step 21)")
+    assert (path.with_name("damaged.ckpt")).exists() == (spoil is not Path.unlink)
+    assert_same_run(whole, directory)
+    assert (directory / "examples.txt").read_text() == (whole / "examples.txt").read_text()
+
+
+def test_two_damaged_checkpoints_are_refused(stopped: Path) -> None:
+    path = stopped / "checkpoints" / "last.ckpt"
+    flip_a_byte(path), flip_a_byte(path.with_name("previous.ckpt"))
+    before = snapshot(stopped)
+    error = invoke(f"resume={stopped}").error
+    assert error == (
+        f"checkpoint={path}: is damaged: a checksum does not match;"
+        f" without the folder {path.parent}, the run starts from step 0"
+    )
+    assert snapshot(stopped) == before
+
+
+@pytest.mark.parametrize("given", ["hydra.run.dir", "-m"])
+def test_resume_beside_another_directory_is_refused(tmp_path: Path, given: str) -> None:
+    words = ["-m", f"hydra.sweep.dir={tmp_path}/other"] if given == "-m" else [f"hydra.run.dir={tmp_path}/other"]
+    assert invoke(f"resume={tmp_path}/none", *words).error.startswith(f"resume={tmp_path}/none: ")
+    assert not (tmp_path / "other").exists()
+
+
 def test_evaluating_a_run_without_checkpoint_is_refused(stopped: Path) -> None:
     shutil.rmtree(stopped / "checkpoints")
     error = invoke(f"run={stopped}", entry="evaluate").error
@@ -429,6 +483,7 @@ def test_evaluating_a_run_without_checkpoint_is_refused(stopped: Path) -> None:
 
 def test_resuming_a_run_without_checkpoint_starts_again(stopped: Path, whole: Path) -> None:
     shutil.rmtree(stopped / "checkpoints")
+    assert (stopped / "examples.txt").exists()
     saved = (stopped / "config.yaml").read_text()
     with pytest.MonkeyPatch.context() as monkeypatch:
         # the wrong configuration would train for minutes
@@ -436,6 +491,7 @@ def test_resuming_a_run_without_checkpoint_starts_again(stopped: Path, whole: Pa
         outcome = invoke(f"resume={stopped}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, stopped)
+    assert (stopped / "examples.txt").read_text() == (whole / "examples.txt").read_text()
 
 
 def check_config_first(saved: str) -> Callable[..., Any]:

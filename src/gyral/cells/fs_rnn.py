@@ -14,6 +14,8 @@ from gyral.core.errors import OptionError
 from gyral.ops import fast_slow
 from gyral.ops.dropout import dropout_mask
 
+MAX_FAST = 1000  # fast cells
+
 
 class Constants(NamedTuple):
     """Constants of each cell, and dropout masks or None.
@@ -79,7 +81,7 @@ class FSRNNCell(RecurrentCell):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        check_integer("num_fast", num_fast, minimum=2)
+        check_integer("num_fast", num_fast, minimum=2, maximum=MAX_FAST)
         slow_size = hidden_size if slow_size is None else check_integer("slow_size", slow_size)
         for name, factory, size in (("fast", fast, "hidden_size"), ("slow", slow, "slow_size")):
             if "hidden_size" in getattr(factory, "keywords", {}):

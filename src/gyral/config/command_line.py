@@ -30,6 +30,7 @@ PATHS = ("run", "resume", "weights")  # options of all commands whose values may
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 logging.captureWarnings(True)
+logging.raiseExceptions = False  # a log that cannot be written prints no traceback; results name the full disk
 
 
 def main(
@@ -100,7 +101,7 @@ def _is_literal(word: str, literal: tuple[str, ...], words: list[str]) -> bool:
     """Return whether the value of a word is literal text. In a sweep, that of a path is if the path exists."""
     key, _, value = word.partition("=")
     sweeps = bool({"-m", "--multirun"} & set(words))
-    return key in literal or (key in PATHS and value != "null" and (not sweeps or Path(value).exists()))
+    return key in literal or (key in PATHS and value != "null" and (not sweeps or os.path.exists(value)))
 
 
 def _compose_once() -> None:

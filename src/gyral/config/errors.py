@@ -1,14 +1,15 @@
 """Errors as one line of text for the user."""
 
-from pathlib import Path
+import os
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.groups import choices
-from gyral.config.mistakes import suggest, suggest_choice
-from gyral.core.errors import SweepError, UserError
+from gyral.config.mistakes import suggest
+from gyral.core.errors import SweepError, UserError, suggest_name
+from gyral.core.memory import is_out_of_memory
 
 
 def describe(error: BaseException) -> str:
@@ -17,7 +18,7 @@ def describe(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
         if isinstance(cause, UserError | SweepError):
-            return str(cause)
+            return "\\n".join(str(cause).splitlines())  # names in files and names of files may have line breaks
         causes.append(cause)
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -25,23 +26,27 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'writing'}: {error.strerror or error}"
     first_line = (str(error).strip() or "no message").splitlines()[0]
-    # torch's allocator for the CPU raises a plain RuntimeError
-    if isinstance(error, MemoryError) or ("memory" in first_line and "allocate" in first_line):
-        return f"out of memory: {first_line.rpartition('Allocator: ')[2]}"
+    if is_out_of_memory(error):
+        return f"out of memory: {allocation(error)}; reduce task.batch_size, or the sizes of the model or the task"
     return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
+
+
+def allocation(error: BaseException) -> str:
+    """Return what a process has tried to allocate, from the error of torch or Python."""
+    return (str(error).strip() or "no memory is left").splitlines()[0].rpartition("Allocator: ")[2]
 
 
 def _describe_composition(causes: list[BaseException]) -> str:
     for cause in causes:
         if isinstance(cause, OverrideParseException):
-            if Path(str(cause.override)).is_dir():
+            if os.path.isdir(str(cause.override)):
                 return f"{cause.override}: write run={cause.override}"
             return f"{cause.override}: cannot be parsed; write key=value, or key=a,b without empty items for a sweep"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
             names = choices(group)
             if names:
-                return f"{group}={name}: {suggest_choice(name, names)}must be one of {', '.join(names)}"
+                return f"{group}={name}: {suggest_name(name, names)}must be one of {', '.join(names)}"
         node = getattr(cause, "parent_node", None)
         if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
             allowed = ", ".join(str(key) for key in node if key != "hydra" and not str(key).startswith("_"))

@@ -3,7 +3,7 @@
 import math
 import re
 from functools import partial
-from inspect import Parameter, signature
+from inspect import Parameter, isclass, signature
 from typing import Any
 
 from hydra.utils import get_object, instantiate
@@ -12,9 +12,19 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from gyral.core.errors import OptionError, UserError
+from gyral.config.errors import allocation
+from gyral.config.trust import known_names
+from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.memory import is_out_of_memory
 
-REFUSALS = (ValueError, TypeError, MisconfigurationException)  # what constructors raise for an argument
+# What constructors raise for an argument.
+COMMON_REFUSALS = (ValueError, TypeError, MisconfigurationException)
+REFUSALS = (*COMMON_REFUSALS, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, MemoryError)
+ONE = ("task", "model", "optimizer", "trainer")  # sections that a configuration must have
+OPTIONAL, SEVERAL = "scheduler", ("callbacks", "logger")  # one that it may have, and those that hold sections
+
+
+ANY = Parameter("options", Parameter.VAR_KEYWORD)
 
 
 class LocatedError(OptionError):
@@ -47,20 +57,32 @@ class Factory(partial[Any]):
         except UserError:
             raise
         except REFUSALS as error:
-            message = " ".join(str(error).split())
+            if is_out_of_memory(error):
+                raise self._out_of_memory(error) from error
+            message = " ".join(str(error).split()) or type(error).__name__
+            if not isinstance(error, COMMON_REFUSALS):
+                message = f"{type(error).__name__}: {message}"
             refused = self._find_refused_option(arguments, named)
             if refused is None:
                 raise UserError(f"{self.key}: {message}") from error
             raise LocatedError(f"{self.key}.{refused}", self.keywords[refused], message) from error
+
+    def _out_of_memory(self, error: Exception) -> UserError:
+        """Return the error for a call that needs too much memory; it names the option with the largest value."""
+        numbers = {name: value for name, value in self.keywords.items() if type(value) in (int, float)}
+        if not numbers:
+            return UserError(f"{self.key}: out of memory: {allocation(error)}")
+        largest = max(numbers, key=numbers.__getitem__)
+        return LocatedError(f"{self.key}.{largest}", numbers[largest], f"out of memory: {allocation(error)}")
 
     def _find_refused_option(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str | None:
         """Return the option that makes the call fail: with its default instead, the call succeeds.
 
         Only the constructors of other packages are called again: Gyral's own name the option, and may read a corpus.
         """
-        if self.func.__module__.startswith("gyral."):
+        if str(getattr(self.func, "__module__", None)).startswith("gyral."):
             return None
-        for name, parameter in signature(self.func).parameters.items():
+        for name, parameter in (parameters_of(self.func) or {}).items():
             if name in self.keywords and parameter.default is not Parameter.empty:
                 others = {key: value for key, value in self.keywords.items() if key != name}
                 try:
@@ -83,8 +105,9 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         OptionError: an option that is unknown, of the wrong type, or refused by the target.
     """
     node = OmegaConf.select(config, key)
-    if not node:
+    if node is None or (OmegaConf.is_dict(node) and not node):
         return None
+    check_target(node, key)
     check_section(node, key)
     factory = _build_factory(node, key)
     try:
@@ -93,6 +116,46 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         raise
     except OptionError as error:
         raise LocatedError.of(error, _find_section(node, key, error)) from error
+
+
+def check_sections(config: DictConfig) -> None:
+    """Check that the sections of a configuration are there and that each names its class or function.
+
+    Raises:
+        OptionError: a section is missing or is a value.
+    """
+    for key in (*ONE, OPTIONAL, *SEVERAL):
+        node = config.get(key)
+        if key in ONE and not node:
+            raise LocatedError(key, "null", f"must be a section; choose one by {key}=<name>")
+        if key in ONE or (key == OPTIONAL and node):
+            check_target(node, key)
+        elif key in SEVERAL and not (node is None or isinstance(node, DictConfig)):
+            raise LocatedError(key, node, f"must hold sections; choose some by {key}=<name>")
+        elif key in SEVERAL:
+            for name in map(str, node or ()):
+                check_target(node[name], f"{key}.{name}")
+
+
+def check_target(node: Any, key: str) -> None:
+    """Check that a value is a section that names its class or function.
+
+    Raises:
+        OptionError: it is not.
+    """
+    if not isinstance(node, DictConfig):
+        removed = f"; write ~{key} to leave it out" if "." in key else ""
+        raise LocatedError(key, "null" if node is None else node, f"must be a section{removed}")
+    if "_target_" not in node:
+        raise LocatedError(f"{key}._target_", "null", "must be the dotted name of a class or function")
+
+
+def check_made(made: Any, base: type, config: DictConfig, key: str) -> None:
+    """Raise `OptionError` if the object that a section describes is not of the type that its place needs."""
+    if not isinstance(made, base):
+        target = OmegaConf.select(config, f"{key}._target_")
+        reason = f"must make a {base.__module__.partition('.')[0]} {base.__name__}, not a {type(made).__name__}"
+        raise LocatedError(f"{key}._target_", target, reason)
 
 
 def check_section(node: DictConfig, key: str) -> None:
@@ -106,13 +169,17 @@ def check_section(node: DictConfig, key: str) -> None:
             check_section(node[name], f"{key}.{name}")
     if "_target_" not in node:
         return
-    parameters = _parameters(node["_target_"], f"{key}._target_")
-    is_open = not parameters or any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    parameters = parameters_of(_find_target(node["_target_"], f"{key}._target_"))
+    parameters = {ANY.name: ANY} if parameters is None else parameters
+    is_open = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
     values = OmegaConf.to_container(node, resolve=True)
     assert isinstance(values, dict)
     for name, value in ((str(name), value) for name, value in values.items() if not str(name).startswith("_")):
         if not is_open and name not in parameters:
-            raise LocatedError(f"{key}.{name}", value, f"no such option; allowed: {', '.join(parameters)}")
+            hint = suggest_name(name, list(parameters))
+            raise LocatedError(
+                f"{key}.{name}", value, f"no such option; {hint}allowed: {', '.join(parameters) or 'none'}"
+            )
         if not isinstance(value, dict):
             _check_value(f"{key}.{name}", value, parameters[name].annotation if name in parameters else Any)
 
@@ -134,18 +201,59 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
         raise LocatedError(option, value, reason) from None
 
 
-def _parameters(target: str, option: str) -> dict[str, Parameter]:
-    """Return the parameters of a target, with text as hints that cannot be evaluated; none if they cannot be read."""
+def _find_target(target: Any, option: str) -> Any:
+    """Return the class or function with a dotted name.
+
+    Raises:
+        OptionError: there is none.
+    """
+    if not isinstance(target, str) or not target:
+        raise LocatedError(option, target, "must be the dotted name of a class or function")
     try:
-        function = get_object(target)
-    except (ImportError, ValueError) as error:
-        raise LocatedError(option, target, f"cannot be imported: {error.__cause__ or error}") from error
+        found = get_object(target)
+    except Exception as error:  # a module may raise anything when it is imported
+        hint = suggest_name(target, known_names())
+        raise LocatedError(
+            option, target, f"{hint}cannot be imported: {first_line(error.__cause__ or error)}"
+        ) from error
+    if not callable(found):
+        raise LocatedError(option, target, "must be the dotted name of a class or function")
+    return found
+
+
+def parameters_of(function: Any) -> dict[str, Parameter] | None:
+    """Return the parameters of a class or function, or None if they cannot be read.
+
+    Hints that cannot be evaluated are text. If a class of Gyral passes further options to its base class, these are
+    parameters, too.
+    """
+    if not (isclass(function) and function.__module__.startswith("gyral.")):
+        return _signature(function)
+    parameters: dict[str, Parameter] = {}
+    for owner in function.__mro__:
+        if "__init__" not in vars(owner) or owner is object:
+            continue
+        own = list((_signature(vars(owner)["__init__"]) or {}).values())[1:]  # without self
+        for parameter in own:
+            parameters.setdefault(parameter.name, parameter)
+        rest = [parameter.name for parameter in own if parameter.kind is Parameter.VAR_KEYWORD]
+        if not rest:
+            return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
+    return parameters
+
+
+def _signature(function: Any) -> dict[str, Parameter] | None:
     for evaluated in (True, False):
         try:
             return dict(signature(function, eval_str=evaluated).parameters)
         except (NameError, TypeError, ValueError):
             continue
-    return {}
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, or the name of its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _build_factory(node: DictConfig, key: str) -> Factory:

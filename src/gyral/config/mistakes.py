@@ -4,16 +4,19 @@ Imports no torch.
 """
 
 import difflib
+from argparse import ArgumentError
 from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from gyral.config.groups import groups
+from gyral.config.groups import choices, groups
 from gyral.config.overrides import is_sweep
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import SIMILARITY, OptionError, UserError
 
 STEPS = "training is counted in steps; write trainer.max_steps=<number>"
 TASK = "a task makes its own data; write task=<name>"
@@ -48,7 +51,6 @@ OTHERS = {
     "resume": "write run=<run directory>",
 }
 SUGGESTIONS = 3
-SIMILARITY = 0.75  # of two names, 1 for equal ones
 
 
 def arrange_words(words: list[str], file: Path) -> list[str]:
@@ -73,19 +75,45 @@ def check_words(words: list[str], command: str) -> None:
 
     Raises:
         OptionError: a key of another framework, or several values without -m.
-        UserError: a flag that does not exist.
+        UserError: a flag that does not exist or lacks its value, or a word without a key.
     """
-    _, unknown = get_args_parser().parse_known_args(words)
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        _, unknown = parser.parse_known_args(words)
+    except ArgumentError as error:
+        raise UserError(f"{error.argument_name}: {error.message}") from None
+    for word in words:
+        if not _key(word):
+            raise UserError(f"{word or 'an empty word'}: has no key; write key=value")
     for flag in (word for word in unknown if word.startswith("-")):
         name = flag.lstrip("-").partition("=")[0]
         raise UserError(f"{flag}: no such flag; options have no dashes: {name}=<value>")
     hints = TRAIN if command == "train" else OTHERS
     for word in words:
         value = word.partition("=")[2]
+        if _key(word) == "resume" and value != "null" and {"-m", "--multirun"} & set(words):
+            raise OptionError("resume", value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
         if _key(word) in hints.keys() - set(groups()):
             raise OptionError(_key(word), value, hints[_key(word)])
+        if command == "train" and _key(word) in groups() and not word.startswith("~"):
+            _check_choice(_key(word), word)
         if "," in value and not {"-m", "--multirun"} & set(words) and is_sweep(word):
             raise OptionError(_key(word), value, "several values need -m, as in: gyral train -m model=rum,lstm")
+
+
+def _check_choice(group: str, word: str) -> None:
+    """Check that the value of a group is the name of a choice, or several.
+
+    Raises:
+        OptionError: it is a number, null, a reference or the like, which Hydra reports in its own terms.
+    """
+    if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
+        return
+    value = OverridesParser.create().parse_override(word).value()
+    for name in value if isinstance(value, list) else [value]:
+        if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
+            raise OptionError(group, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
 
 
 def check_additions(words: list[str], file: Path) -> None:
@@ -101,9 +129,10 @@ def check_additions(words: list[str], file: Path) -> None:
     added = [word for word in words if word.startswith("+") and "@" not in word]
     if not added:
         return
-    known = {*OmegaConf.load(file.with_suffix(".yaml")), *groups()}
+    primary = OmegaConf.load(file.with_suffix(".yaml"))
+    read = {*groups(), "hydra", "report", "paper"}  # sections of which only the program knows what they may hold
     for word in added:
-        if _key(word).partition(".")[0] not in known:
+        if _key(word).partition(".")[0] not in read and OmegaConf.select(primary, _key(word), default=word) is word:
             with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
                 hint = suggest(_key(word), hydra.compose(file.name))
             raise OptionError(_key(word), word.partition("=")[2], "no such option" + hint)
@@ -118,7 +147,8 @@ def suggest(key: str, config: DictConfig) -> str:
         key: the key, such as lr or task.batchsize.
         config: the configuration.
     """
-    keys = [known for known in _keys(config) if known.partition(".")[0] != "hydra"]
+    of_hydra = key.partition(".")[0] == "hydra"
+    keys = [known for known in _keys(config) if (known.partition(".")[0] == "hydra") == of_hydra]
     section, _, name = key.lower().replace("-", "_").rpartition(".")
     names = {known: known.rpartition(".")[2] for known in keys}
     near = set(difflib.get_close_matches(name, names.values(), n=SUGGESTIONS, cutoff=SIMILARITY))
@@ -126,12 +156,6 @@ def suggest(key: str, config: DictConfig) -> str:
     equal = [known for known in keys if names[known] == name]
     found = own or equal or [known for known in keys if names[known] in near]
     return f"; did you mean {' or '.join(found[:SUGGESTIONS])}?" if found else ""
-
-
-def suggest_choice(name: str, allowed: list[str]) -> str:
-    """Return "did you mean …? " with the most similar choice of a group, or an empty text."""
-    found = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=SIMILARITY)
-    return f"did you mean {found[0]}? " if found else ""
 
 
 def _key(word: str) -> str:

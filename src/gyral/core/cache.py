@@ -1,7 +1,13 @@
 """Directories for files that are expensive to compute: compiled kernels and prepared corpora."""
 
+import functools
+import logging
 import os
+import stat
+import tempfile
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 DATA_CACHE = ".cache"  # in the data directory
 
@@ -23,3 +29,69 @@ def cache_candidates(data_dir: Path) -> list[Path]:
     # The mode is checked as well: root may write anywhere, but a directory without write permission is protected.
     writable = data_dir.is_dir() and data_dir.stat().st_mode & 0o222 and os.access(data_dir, os.W_OK)
     return [data_dir / DATA_CACHE, cache_directory()] if writable else [cache_directory()]
+
+
+def untrusted_reason(path: Path) -> str | None:
+    """Return why another user could have written or replaced a file or directory, or None if nobody could.
+
+    The path and all directories above it must belong to this user or root, and no other user may write to them. A
+    directory with the sticky bit, such as /tmp, is no danger: there, others cannot replace what they do not own.
+    A group may write if it is its owner's alone, as is the default of some distributions.
+
+    Args:
+        path: the path; if it is a symbolic link, the link and its target are checked.
+
+    Raises:
+        OSError: the path does not exist or cannot be read.
+    """
+    if not hasattr(os, "getuid"):  # Windows, which keeps caches in the user's profile
+        return None
+    target = path.resolve(strict=True)
+    for place in (path, target, *target.parents):
+        status = place.lstat()
+        mode = f"{place} (mode {stat.S_IMODE(status.st_mode):o})"
+        if status.st_uid not in (0, os.getuid()):
+            return f"{place} belongs to another user"
+        if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+            continue  # the mode of a link has no meaning
+        if status.st_mode & stat.S_IWOTH:
+            return f"all users may write to {mode}"
+        if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
+            return f"a group may write to {mode}"
+    return None
+
+
+def _is_private_group(group: int, owner: int) -> bool:
+    """Return whether a group has its owner's name and no other member."""
+    import grp  # neither module exists on Windows
+    import pwd
+
+    try:
+        entry, name = grp.getgrgid(group), pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return False
+    return entry.gr_name == name and {*entry.gr_mem} <= {name}
+
+
+@functools.cache  # keeps the object, whose finalizer removes the directory
+def _private_directory() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="gyral-")
+
+
+def keep_compiler_cache_private() -> None:
+    """Set TORCHINDUCTOR_CACHE_DIR, unless the user did, to a folder of the cache directory that others cannot write.
+
+    By default, `torch.compile` loads libraries from /tmp/torchinductor_<user>, which any user may create first.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return
+    directory = cache_directory() / "torch_compile"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = untrusted_reason(directory)
+    except OSError as error:
+        reason = f"{directory}: {error.strerror}"
+    if reason is not None:
+        log.warning("%s; torch.compile compiles for this process alone", reason)
+        directory = Path(_private_directory().name)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory)

@@ -1,7 +1,17 @@
 """Errors that are reported to the user in one line, without a traceback."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
+
+SIMILARITY = 0.75  # of two names, 1 for equal ones
+
+
+def suggest_name(name: str, allowed: Sequence[str]) -> str:
+    """Return "did you mean …? " with the most similar of the allowed names, or an empty text."""
+    found = difflib.get_close_matches(name.lower(), [each.lower() for each in allowed], n=1, cutoff=SIMILARITY)
+    similar = [each for each in allowed if found and each.lower() == found[0] and each != name]
+    return f"did you mean {similar[0]}? " if similar else ""
 
 
 class UserError(ValueError):
@@ -37,7 +47,7 @@ class ChoiceError(OptionError):
 
     def __init__(self, option: str, value: Any, choices: Sequence[str]) -> None:
         self.choices = tuple(choices)
-        super().__init__(option, value, f"must be one of {', '.join(choices)}")
+        super().__init__(option, value, f"{suggest_name(str(value), self.choices)}must be one of {', '.join(choices)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.option, self.value, self.choices)

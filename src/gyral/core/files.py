@@ -1,8 +1,21 @@
 """Atomic writing of files."""
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Add the name of a file to the errors of writing it, which lack the name if the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
@@ -13,8 +26,11 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
         write: writes the file at the path that it is called with.
 
     Raises:
-        OSError: the file cannot be written; the temporary file is removed and `path` is unchanged.
+        OSError: the file cannot be written, or `path` is a named pipe or a device; the temporary file is removed and
+            `path` is unchanged.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():  # a directory is refused below
+        raise OSError(errno.EINVAL, "is a named pipe or a device, which is not replaced by a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:

@@ -1,9 +1,19 @@
-"""Settings of the C library's memory allocator."""
+"""Memory: settings of the C library's allocator, and errors instead of a process that the system kills."""
 
+import contextlib
 import ctypes
+import os
 import platform
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+# The memory limit of the container, of both versions of Linux's control groups.
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from malloc.h
+
+GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def retain_freed_memory() -> None:
@@ -17,3 +27,38 @@ def retain_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory cannot be allocated. That of torch for a CPU is a RuntimeError."""
+    message = str(error)
+    too_large = "Storage size calculation overflowed" in message
+    return isinstance(error, MemoryError) or too_large or ("memory" in message and "allocate" in message)
+
+
+def machine_memory() -> int:
+    """Return the memory of this machine, or the limit of the container if that is lower, in bytes."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            sizes.append(int(Path(name).read_text()))
+    return min(sizes)
+
+
+@contextlib.contextmanager
+def limited_memory() -> Iterator[None]:
+    """Within this context, this process cannot allocate more memory than the machine or the container has.
+
+    Without a limit, Linux lets a process allocate more than there is, and kills it as soon as it uses that. On a
+    machine with a GPU there is no limit, because the driver maps much more memory than it uses.
+    """
+    if any(map(os.path.exists, GPU_DRIVERS)):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [limit for limit in (soft, hard, machine_memory()) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -17,8 +17,8 @@ class StopRequest:
     """State of a request to stop.
 
     Attributes:
-        deferrable: True while a training loop checks `asked` after each step. The first signal then sets `asked`; the
-            second one, or any signal at another time, raises `Interrupted`.
+        deferrable: True while a training loop checks `asked` after each step. The first signal then only sets `asked`;
+            the second one, or any signal at another time, also raises `Interrupted`.
         asked: whether to stop.
     """
 
@@ -42,10 +42,17 @@ class StopRequest:
             for number, handler in former.items():
                 signal.signal(number, handler)
 
+    def ask_on_signals(self) -> None:
+        """Let SIGINT and SIGTERM only set `asked` from now on, also those that have been blocked until now."""
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: setattr(self, "asked", True))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
     def _handle(self, number: int, frame: Any) -> None:
-        if self.asked or not self.deferrable:
+        at_once = self.asked or not self.deferrable
+        self.asked = True  # first: where Python ignores exceptions, as in a destructor, the request remains
+        if at_once:
             raise Interrupted
-        self.asked = True
         print("\nStopping after this step; press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)
 
 

@@ -5,9 +5,12 @@ as it is. A file gets its final name after its checksum was verified, so that a 
 """
 
 import functools
+import gzip
 import http.client
+import lzma
 import os
 import shutil
+import struct
 import tarfile
 import urllib.error
 import urllib.request
@@ -24,12 +27,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from gyral.core.cache import DATA_CACHE
 from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
+from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
 from gyral.data.catalogue import CATALOGUE, PublishedCorpus, PublishedFile, has_file, sha256
 
 BLOCK = 2**18  # bytes per read
 TIMEOUT = 30  # seconds without data
-BROKEN_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, KeyError)
+BROKEN_ARCHIVE = (
+    *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, KeyError, ValueError),
+    *(NotImplementedError, RuntimeError),  # for members that are marked as encrypted or as compressed otherwise
+)
 
 
 class DownloadError(Exception):
@@ -83,6 +91,8 @@ def _download_from_any(urls: tuple[str, ...], folder: Path, files: list[Publishe
 
 def _download_archive(url: str, folder: Path, files: list[PublishedFile]) -> None:
     archive = folder / f"{url.rsplit('/', 1)[-1]}.part"
+    if archive.exists() and (fault := find_fault(archive)):
+        raise UserError(f"{archive}: {fault}; remove it")
     try:
         with archive.open("ab") as part:
             _download(url, part)
@@ -94,7 +104,10 @@ def _download_archive(url: str, folder: Path, files: list[PublishedFile]) -> Non
         raise
     except BROKEN_ARCHIVE as error:
         archive.unlink()
-        raise DownloadError(f"not an archive with the published {file.name}") from error
+        names = ", ".join(file.name for file in files)
+        raise DownloadError(f"not an archive with the published {names}") from error
+    except OSError as error:  # errors of open files lack the file name
+        raise OSError(error.errno, error.strerror or str(error), error.filename or str(archive)) from error
     archive.unlink()
 
 
@@ -111,7 +124,7 @@ def _download(url: str, part: IO[bytes]) -> None:
             if response.status != http.client.PARTIAL_CONTENT:  # the server sends the file from its start
                 start = part.truncate(0)
             length = response.headers.get("Content-Length")
-            total = start + int(length) if length else None
+            total = start + int(length) if length and length.isdecimal() else None
             with _progress_bar(url.rsplit("/", 1)[-1], start, total) as advance:
                 while block := response.read(BLOCK):
                     part.write(block)

@@ -4,10 +4,10 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from itertools import chain
 
 from gyral.core.errors import OptionError
+from gyral.core.inputs import reading
 from gyral.data.babi.stories import Question, Sentence
 from gyral.tasks.babi import BabiTask
 
@@ -75,9 +75,10 @@ def read_lines(name: str) -> Iterator[str]:
         OptionError: the file cannot be read, or is not UTF-8.
     """
     try:
-        with nullcontext(sys.stdin) if name == "-" else open(name, encoding="utf-8") as file:
-            yield from file
-    except OSError as error:
-        raise OptionError("story", name, f"cannot be read ({error.strerror})") from None
+        if name == "-":
+            yield from sys.stdin
+        else:
+            with reading("story", name), open(name, encoding="utf-8-sig") as file:
+                yield from file
     except UnicodeDecodeError as error:
         raise OptionError("story", name, f"is not UTF-8 at offset {error.start}") from None

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
+from gyral.core.inputs import reading
 from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
 from gyral.generation.surprisal_view import Reading, print_readings, write_page
 from gyral.generation.text import symbol_names
@@ -77,13 +79,13 @@ def read_text(name: str, vocabulary: Vocabulary) -> Symbols:
     Raises:
         OptionError: the file cannot be read, is empty or, unless symbols are bytes, is not UTF-8.
     """
-    try:
+    with nullcontext() if name == "-" else reading("surprisal", name):
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        text = content if vocabulary.level == "byte" else content.decode()
-    except OSError as error:
-        raise OptionError("surprisal", name, f"cannot be read ({error.strerror})") from None
+    try:
+        text = content if vocabulary.level == "byte" else content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        reason = f"is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}"
+        offset = len(content) - len(error.object) + error.start  # the object is what follows a byte order mark
+        reason = f"is not UTF-8: byte 0x{content[offset]:02x} at offset {offset}"
         raise OptionError("surprisal", name, reason) from None
     if not content:
         raise OptionError("surprisal", name, "is empty")

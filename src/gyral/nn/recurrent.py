@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
@@ -24,6 +25,7 @@ from gyral.ops.scan import scan
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
+MAX_LAYERS = 1000
 
 
 class RecurrentBase(nn.Module, ABC):
@@ -32,7 +34,7 @@ class RecurrentBase(nn.Module, ABC):
     Args:
         cell_factory: Returns a cell for its input size, such as `functools.partial(RUMCell, hidden_size=100)`.
         input_size: X.
-        num_layers: Number of layers; each reads the outputs of the layer below.
+        num_layers: Number of layers, at most 1,000; each reads the outputs of the layer below.
         bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
             concatenated.
         dropout: Probability of dropout on the outputs of each layer except the last, in training.
@@ -73,7 +75,7 @@ class RecurrentBase(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.input_size = check_integer("input_size", input_size)
-        self.num_layers = check_integer("num_layers", num_layers)
+        self.num_layers = check_integer("num_layers", num_layers, maximum=MAX_LAYERS)
         self.bidirectional = check_boolean("bidirectional", bidirectional)
         self.directions = 2 if bidirectional else 1
         self.batch_first = check_boolean("batch_first", batch_first)
@@ -100,8 +102,11 @@ class RecurrentBase(nn.Module, ABC):
         self.requested_backend = backend
         self.backend = ""
         self._logged: set[str] = set()
-        # the function of the class: a deep copy of this module would share a cell's method with the original
-        self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False) if backend == "compile" else None
+        self._compiled = None
+        if backend == "compile":
+            keep_compiler_cache_private()
+            # the function of the class: a deep copy of this module would share a cell's method with the original
+            self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False)
         self._graphs = GraphedLoops(scan)
         self._choose_backend(cells[0])
 

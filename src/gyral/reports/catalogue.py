@@ -16,11 +16,12 @@ from omegaconf import OmegaConf
 from gyral.config.groups import choices, find_config
 from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.checks import check_choice
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, suggest_name
 from gyral.runs.legacy import translate_override
 from gyral.runs.measures import MEASURES
 from gyral.runs.names import row_names
-from gyral.runs.records import RunRecord, read_yaml, select
+from gyral.runs.records import RunRecord, select
+from gyral.runs.saved_files import read_yaml
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
 LAYOUTS = ("table", "tasks", "curves")
@@ -161,7 +162,8 @@ def find(where: str) -> Path:
     if where in names:
         command = typed([*program("train"), f"sweep={where}"])
         raise OptionError("sweep", where, f"has not run yet; start it with: {command}")
-    raise OptionError("sweep", where, f"must be one of {', '.join(names)}, or a directory that contains runs")
+    reason = f"must be one of {', '.join(names)}, or a directory that contains runs"
+    raise OptionError("sweep", where, suggest_name(where, names) + reason)
 
 
 @dataclass(frozen=True)

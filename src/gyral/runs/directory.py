@@ -5,7 +5,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -15,23 +15,31 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from gyral.core.errors import OptionError
+from gyral.config.trust import check_names
+from gyral.core.errors import OptionError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.locks import lock_file
 from gyral.runs import legacy
 from gyral.runs.provenance import OVERRIDES, git_commit, read_provenance, write_provenance
+from gyral.runs.saved_files import read_config, read_json
 
 log = logging.getLogger(__name__)
 
 # Sections and options that do not change the results of a run. A run may be resumed with other values of them.
 PROCESS_OPTIONS = ("trainer.strategy", "trainer.devices", "trainer.num_nodes")
-NOT_IDENTITY = ("paths", "logger", "resume", "paper", "report", "task.ngrams", *PROCESS_OPTIONS)
+NOT_IDENTITY = ("paths", "logger", "resume", "trust", "paper", "report", "task.ngrams", *PROCESS_OPTIONS)
 DATA_DIR = "data_dir"  # the location of corpora does not change the results either, in any section
 SWEEPS = "outputs/sweep"  # where the directories of sweeps are by default
 NOT_IN_SWEEP_NAME = ("hydra", "launcher=", "logger", "paths.")  # the beginnings of overrides
 CONFIG = "config.yaml"
+# Sections and options that every configuration has; those that may be null are not in NOT_NULL.
+SECTIONS = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger")
+OPTIONS = ("seed", "threads", "deterministic", "weights")
+NOT_NULL = ("task", "model", "optimizer", "trainer")
 DONE, FAILED = "DONE", "FAILED"
+RESULTS = ("test/loss", "test/baseline", "parameters", "steps")  # that every report needs; scores depend on the task
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
+PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"  # the last one before the last
 METRICS, EXAMPLES, LOG, LOCK = "metrics.csv", "examples.txt", "train.log", ".lock"
 
 
@@ -56,7 +64,7 @@ class Run:
     @property
     def identity(self) -> str:
         """The run's id in Weights & Biases, derived from its directory when it first started."""
-        return str(read_provenance(self.directory)["id"])
+        return str(read_provenance(self.directory).get("id") or "")
 
     @property
     def sweep(self) -> str | None:
@@ -68,34 +76,69 @@ class Run:
         write_atomically(self.directory / DONE, json.dumps(results, indent=2) + "\n")
 
 
-def load_run(directory: Path) -> Run:
-    """Return the run in a directory.
+def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
+    """Return the run in a directory, whose configuration may be instantiated.
+
+    Args:
+        directory: the run directory.
+        trust: the modules besides Gyral's own whose classes the configuration may name, see `gyral.config.trust`.
+        option: the option that gives the directory, for errors.
 
     Raises:
-        OptionError: the directory is not a run directory.
+        UserError: the directory is not a run directory, or its configuration is damaged or names what is not trusted.
     """
     if not (directory / CONFIG).is_file():
-        raise OptionError("run", directory, f"must be a run directory, one that holds {CONFIG}")
-    config = OmegaConf.load(directory / CONFIG)
-    assert isinstance(config, DictConfig)
+        raise OptionError(option, directory, f"must be a run directory, one that holds {CONFIG}")
+    for path in (*directory.iterdir(), *directory.glob("figures/*")):
+        if path.is_symlink() and not path.is_dir():  # what is written to it would change a file elsewhere
+            raise OptionError(option, directory, f"{path.relative_to(directory)} is a link; files of a run are not")
+    run = _read_run(directory)
+    config: Any = OmegaConf.to_container(run.config)
+    check_names(config, option, directory, trust)
+    for key in (*SECTIONS, *OPTIONS):
+        value = config.get(key)
+        if key not in config or (key in SECTIONS and not isinstance(value, dict) and (key in NOT_NULL or value)):
+            raise UserError(f"{directory / CONFIG}: has no {'section' if key in SECTIONS else 'option'} {key}")
+    return run
+
+
+def _read_run(directory: Path) -> Run:
+    """Return the run in a directory; its configuration may come from somebody else and name anything."""
+    config = read_config(directory / CONFIG)
     config = OmegaConf.create(legacy.translate_config(OmegaConf.to_container(config)))
     results = read_results(directory) if (directory / DONE).is_file() else None
-    checkpoint = directory / LAST_CHECKPOINT
-    return Run(directory, config, results, checkpoint if checkpoint.is_file() else None)
+    return Run(directory, config, results, find_checkpoint(directory))
+
+
+def find_checkpoint(directory: Path) -> Path | None:
+    """Return the path of the last checkpoint, from which training resumes, or None if a run has none.
+
+    If only the previous checkpoint exists, it takes the place of the last one before training resumes.
+    """
+    exists = any((directory / name).is_file() for name in (LAST_CHECKPOINT, PREVIOUS_CHECKPOINT))
+    return directory / LAST_CHECKPOINT if exists else None
 
 
 def read_results(directory: Path) -> dict[str, float]:
-    """Return the final metrics of a run that is DONE."""
-    results = json.loads((directory / DONE).read_text())
-    assert isinstance(results, dict)
+    """Return the final metrics of a run that is DONE; a metric that was not measured is None.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    results = read_json(directory / DONE)
+    for name in ("monitor", *RESULTS):
+        unmeasured = name == "monitor" and results.get(name, "") is None  # without any validation
+        if not unmeasured and not isinstance(results.get(name), int | float):
+            raise UserError(f"{directory / DONE}: has no number {name}; without this file, the run is tested again")
     return results
 
 
 def resolve(config: DictConfig) -> DictConfig:
-    """Return a copy with every interpolation replaced by its value and without the option `resume`."""
+    """Return a copy with every interpolation replaced by its value, and without what concerns the process alone."""
     container = OmegaConf.to_container(config, resolve=True)
     assert isinstance(container, dict)
-    container.pop("resume", None)
+    for option in ("resume", "trust"):
+        container.pop(option, None)
     return OmegaConf.create(container)
 
 
@@ -116,6 +159,7 @@ def open_run(config: DictConfig) -> Iterator[Run]:
         raise OptionError("hydra.run.dir", directory, "another process is running there") from None
     with lock:
         try:
+            check_resume(config, directory)
             run = _existing_run(directory, config) if (directory / CONFIG).is_file() else None
             yield run or Run(directory, resolve(config), is_new=True)
         finally:
@@ -130,16 +174,19 @@ def record_run(run: Run) -> Iterator[None]:
     If the body raises an exception, FAILED is written with the traceback. The caller writes DONE by `Run.finish`.
     """
     if run.is_new:
-        (run.directory / OVERRIDES).write_text(OmegaConf.to_yaml(HydraConfig.get().overrides.task))
+        write_atomically(run.directory / OVERRIDES, OmegaConf.to_yaml(HydraConfig.get().overrides.task))
         write_provenance(run.directory, sweep_name())
         write_atomically(run.directory / CONFIG, OmegaConf.to_yaml(run.config))
     (run.directory / FAILED).unlink(missing_ok=True)
     _open_log(run.directory / LOG)
     try:
         yield
-    except Exception:  # any failure, so that reports can show it; the caller still sees the exception
-        (run.directory / FAILED).write_text(traceback.format_exc())
-        raise
+    except (Exception, SystemExit) as error:  # any failure, so that reports can show it
+        with suppress(OSError):  # the disk may be full, which is then the failure
+            (run.directory / FAILED).write_text(traceback.format_exc())
+        if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
+            raise RuntimeError(f"the run was ended by sys.exit({error.code or ''})") from error
+        raise  # the caller still sees the exception
 
 
 def _open_log(path: Path) -> None:
@@ -172,9 +219,10 @@ def _remove(directory: Path) -> None:
 
 def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     """Return the run in the directory, or None if it has neither results nor a checkpoint."""
-    run = load_run(directory)
+    run = _read_run(directory)
     if config.resume is not None:
-        extra = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+        run = load_run(directory, config.get("trust"), "resume")
+        extra = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
         if extra:
             raise OptionError("resume", config.resume, f"uses the run's saved configuration; leave out {extra[0]}")
     elif run.results is None and run.checkpoint is None:
@@ -192,11 +240,18 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
             )
         run = Run(directory, wanted, run.results, run.checkpoint)
     if run.results is None:
-        saved, current = read_provenance(directory)["git_commit"], git_commit()
+        saved, current = read_provenance(directory).get("git_commit"), git_commit()
         code = "" if saved == current else f" (started with commit {saved}, now {current})"
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
         log.info("%s%s", start, code)
     return run
+
+
+def check_resume(config: DictConfig, directory: Path) -> None:
+    """Raise `OptionError` if the option `resume` is set and Hydra chose another run directory than that."""
+    if config.resume is not None and directory.resolve() != Path(config.resume).resolve():
+        reason = f"is another directory than hydra.run.dir={directory}; use one of them"
+        raise OptionError("resume", config.resume, reason)
 
 
 def sweep_name() -> str | None:

@@ -1,9 +1,11 @@
 """Reading of metrics.csv."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from gyral.core.errors import UserError
 from gyral.runs.directory import METRICS
 
 
@@ -14,7 +16,8 @@ def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
 
 def logged_metrics(directory: Path) -> list[str]:
     """Return the names of the metrics in metrics.csv."""
-    with (directory / METRICS).open(newline="") as file:
+    path = directory / METRICS
+    with _located_errors(path), path.open(newline="") as file:
         return [name for name in next(csv.reader(file), []) if name != "step"]
 
 
@@ -24,21 +27,46 @@ def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[
     A line that is cut off is left out.
 
     Raises:
-        ValueError: the file does not contain steps and numbers.
+        UserError: the file does not contain steps and numbers.
     """
     curves: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}
-    with (directory / METRICS).open(newline="") as file:
+    path = directory / METRICS
+    with _located_errors(path), path.open(newline="") as file:
         text = file.read()
-    complete = text[: text.rfind("\n") + 1]
-    reader = csv.reader(complete.splitlines())
-    header = next(reader, [])
-    if header and "step" not in header:
-        raise ValueError(f"{METRICS} has no column step")
-    columns = [(header.index(name), *curves[name]) for name in names if name in header]
-    step_column = header.index("step") if columns else 0
-    for row in reader:
-        for column, steps, values in columns:
-            if column < len(row) and row[column]:
-                steps.append(int(row[step_column]) + 1)
-                values.append(float(row[column]))
+        complete = text[: text.rfind("\n") + 1]
+        reader = csv.reader(complete.splitlines())
+        header = next(reader, [])
+        if header and "step" not in header:
+            raise ValueError("has no column step")
+        columns = [(header.index(name), *curves[name]) for name in names if name in header]
+        step_column = header.index("step") if columns else 0
+        for row in reader:
+            for column, steps, values in columns:
+                if column < len(row) and row[column]:
+                    steps.append(int(row[step_column]) + 1)
+                    values.append(float(row[column]))
     return curves, complete != text
+
+
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the columns and the complete rows of metrics.csv; a line that a crash has cut off lacks columns.
+
+    Raises:
+        UserError: the file does not contain steps.
+    """
+    with _located_errors(path), path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        rows = [row for row in reader if None not in row.values() and None not in row]
+        for row in rows:
+            int(row["step"])
+        return list(reader.fieldnames or ["step"]), rows
+
+
+@contextmanager
+def _located_errors(path: Path) -> Iterator[None]:
+    """Raise `UserError` with the name of the file for an error of its content."""
+    try:
+        yield
+    except (csv.Error, ValueError, LookupError) as error:
+        reason = f"has no column {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path}: is damaged: {reason}; if you remove it, a resumed run writes a new one") from None

@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
+from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
+from gyral.runs.saved_files import read_json, read_yaml
 
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"
 
@@ -46,7 +46,7 @@ def write_provenance(directory: Path, sweep: str | None = None) -> None:
     difference = _output("git", "diff", "HEAD")
     (directory / DIFF).unlink(missing_ok=True)  # of an earlier start in this directory that wrote no checkpoint
     if difference:
-        (directory / DIFF).write_text(difference + "\n")
+        write_atomically(directory / DIFF, difference + "\n")
     write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")
 
 
@@ -56,18 +56,32 @@ def _id_from_agent() -> str | None:
 
 
 def read_provenance(directory: Path) -> dict[str, Any]:
-    """Return the content of provenance.json."""
-    provenance = json.loads((directory / PROVENANCE).read_text())
-    assert isinstance(provenance, dict)
-    return provenance
+    """Return the content of provenance.json.
+
+    Raises:
+        UserError: the file does not exist or is damaged.
+    """
+    return read_json(directory / PROVENANCE)
 
 
 def origin_of(directory: Path) -> dict[str, Any]:
     """Return the facts that lead from a dashboard back to a run: its directory, id, command, commit and overrides."""
     provenance = read_provenance(directory)
     kept = {name: provenance.get(name) for name in ("id", "started", "command", "git_commit", "host")}
-    overrides = OmegaConf.to_container(OmegaConf.load(directory / OVERRIDES))
+    overrides = read_overrides(directory)
     return {**kept, "directory": str(directory), "overrides": overrides, "changed": (directory / DIFF).is_file()}
+
+
+def read_overrides(directory: Path) -> list[str]:
+    """Return the overrides on the command line of a run.
+
+    Raises:
+        UserError: the file does not exist or is damaged.
+    """
+    overrides = read_yaml(directory / OVERRIDES)
+    if not isinstance(overrides, list):
+        raise UserError(f"{directory / OVERRIDES}: is not a list")
+    return [str(override) for override in overrides]
 
 
 def git_commit() -> str | None:

@@ -1,7 +1,6 @@
 """Records of finished and unfinished runs, read from their directories. Imports no torch."""
 
 import csv
-import json
 import math
 import os
 import re
@@ -10,17 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.errors import UserError
-from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, flatten
+from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, RESULTS, flatten
 from gyral.runs.legacy import translate_config, translate_override
 from gyral.runs.measures import MEASURES
 from gyral.runs.metrics_file import logged_metrics, read_curves, read_metrics
-from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
+from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
+from gyral.runs.saved_files import read_json, read_yaml
 
-RESULTS = ("test/loss", "test/baseline", "parameters", "steps")  # that a report needs; scores depend on the task
 CURVES = ("train/loss", "val/loss", *(f"val/{measure}" for measure in MEASURES))
 BASELINE = "train/baseline"
 POINTS = 200  # maximum number of points of a thinned curve, without its two ends
@@ -190,7 +187,7 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         try:
             record, own_notes = _read_record(path, locks)
         except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
-            reason = " ".join((str(error) or type(error).__name__).split())
+            reason = " ".join((str(error) or type(error).__name__).split()).removeprefix(f"{path}/")
             notes.append(f"{path}: cannot be read: {reason[:LONGEST_REASON]}")
             continue
         records.append(record)
@@ -227,14 +224,14 @@ def locked_inodes() -> set[int]:
 def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]]:
     """Return the record of a run, and notes about its unreadable parts."""
     if not (directory / CONFIG).is_file():
-        raise UserError(f"{CONFIG} is missing")
+        raise UserError(f"{directory / CONFIG}: is missing")
     config = translate_config(read_yaml(directory / CONFIG))
     if not isinstance(config, dict) or config.get("seed") is None:
-        raise UserError(f"{CONFIG} has no seed")
-    given = read_yaml(directory / OVERRIDES)
-    if not isinstance(given, list):
-        raise UserError(f"{OVERRIDES} is not a list")
-    results = _read_results(directory / DONE) if (directory / DONE).is_file() else None
+        raise UserError(f"{directory / CONFIG}: has no seed")
+    given = read_overrides(directory)
+    results = (
+        check_results(str(directory / DONE), read_json(directory / DONE)) if (directory / DONE).is_file() else None
+    )
     curves: dict[str, tuple[list[int], list[float]]] = {}
     cut_off = False
     if (directory / METRICS).is_file():  # a run that failed before its first step has logged nothing
@@ -248,7 +245,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     record = RunRecord(
         str(directory),
         config,
-        by_key([translate_override(str(override)) for override in given]),
+        by_key([translate_override(override) for override in given]),
         results,
         reason_of(failed.read_text(errors="replace")) if failed.is_file() else None,
         running,
@@ -265,26 +262,6 @@ def by_key(overrides: list[Any]) -> dict[str, str]:
     return {str(override).lstrip("+~").partition("=")[0]: str(override) for override in overrides}
 
 
-def read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file as plain containers.
-
-    Raises:
-        UserError: the file is not YAML.
-    """
-    try:
-        return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the former is fast
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path.name} is not YAML: {error}") from error
-
-
-def _read_results(path: Path) -> dict[str, float]:
-    try:
-        results = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path.name} holds no results: {error}") from error
-    return check_results(path.name, results)
-
-
 def check_results(where: str, results: Any) -> dict[str, float]:
     """Return the results of a run as numbers, without those that are None.
 
@@ -292,17 +269,17 @@ def check_results(where: str, results: Any) -> dict[str, float]:
         UserError: `results` is not a dictionary, or lacks one of `RESULTS`.
     """
     if not isinstance(results, dict):
-        raise UserError(f"{where} holds no results")
+        raise UserError(f"{where}: holds no results")
     missing = [name for name in RESULTS if results.get(name) is None]
     if missing:
-        raise UserError(f"{where} has no {', '.join(missing)}")
+        raise UserError(f"{where}: has no {', '.join(missing)}")
     return {name: float(value) for name, value in results.items() if value is not None}
 
 
 def _read_provenance(directory: Path) -> Provenance | None:
     """Return the provenance of a run, or None if it is unreadable."""
     try:
-        recorded = json.loads((directory / PROVENANCE).read_text())
+        recorded = read_provenance(directory)
         return Provenance.of(recorded, (directory / DIFF).is_file())
     except (OSError, ValueError, AttributeError):
         return None

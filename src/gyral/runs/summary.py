@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from gyral.config.overrides import program, typed
+from gyral.config.trust import trust_words
 from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
 
 COMPARED = ("lstm", "gru")  # the models with which a run is compared; the first that is not its own
@@ -39,7 +41,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         "baseline beaten": f"yes, by a factor of {factor:.4g}" if factor > 1 else "no",
         **({"data": "GENERATED stories"} if results.get("test/generated") else {}),
         "parameters": f"{results['parameters']:,.0f}",
-        "seconds per step": f"{seconds:.3g}" if (seconds := results["seconds_a_step"]) else "not measured",
+        "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step")) else "not measured",
     }
     _print_table(rows)
     print(f"run directory: {relative_path(directory)}")
@@ -57,10 +59,10 @@ def print_next_commands(
         model: the choice of the group `model`.
         generates: whether `gyral generate` needs nothing but the run.
     """
-    run = f"run={relative_path(directory)}"
-    commands = {"evaluate it on the validation split": [*program("evaluate"), run, "split=val"]}
+    run = [f"run={relative_path(directory)}", *needed_trust(config)]
+    commands = {"evaluate it on the validation split": [*program("evaluate"), *run, "split=val"]}
     if generates:
-        commands["generate text with it"] = [*program("generate"), run]
+        commands["generate text with it"] = [*program("generate"), *run]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith(("seed=", "model="))]
         if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
@@ -72,6 +74,16 @@ def print_next_commands(
     print("\nNext:")
     for purpose, words in commands.items():
         print(f"  {purpose}:\n    {typed(words)}")
+
+
+def needed_trust(config: Mapping[str, Any]) -> list[str]:
+    """Return what a command needs besides the run directory: the word trust=<modules>, or nothing.
+
+    Args:
+        config: the configuration of the run.
+    """
+    plain: Any = OmegaConf.to_container(config) if isinstance(config, DictConfig) else config
+    return trust_words(plain)
 
 
 def relative_path(directory: Path) -> Path:

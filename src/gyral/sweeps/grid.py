@@ -19,6 +19,7 @@ from gyral.config.errors import describe
 from gyral.config.groups import choices, find_config
 from gyral.config.overrides import undefer_option
 from gyral.core.errors import JobError, OptionError, SweepError
+from gyral.core.files import write_atomically
 from gyral.runs.directory import DONE, flatten, read_results
 from gyral.runs.measures import main_measure
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
@@ -111,17 +112,20 @@ class Grid(BaseSweeper):
         axes = [
             [f"{key}={value}" for value in values_of(override)] for key, override in self.overrides(arguments).items()
         ]
+        # that a value of an option cannot be used is an error of its job alone
+        choices_or_keys = [axis if is_group(axis[0]) else [axis[0].partition("=")[0]] * len(axis) for axis in axes]
         jobs = list(product(*axes))
         validated: set[str] = set()
-        for number, job in enumerate(jobs, 1):  # an unknown choice or key is reported before the first job starts
-            if not validated.issuperset(job):
-                validated.update(job)
+        # an unknown choice or key is reported before the first job starts
+        for number, (job, checked) in enumerate(zip(jobs, product(*choices_or_keys), strict=True), 1):
+            if not validated.issuperset(checked):
+                validated.update(checked)
                 try:
                     self.validate_batch_is_legal([job])
                 except ConfigCompositionException as error:
                     raise explain_refusal(error, number, job, axes) from error
         self.directory.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, self.directory / "multirun.yaml")
+        write_atomically(self.directory / "multirun.yaml", OmegaConf.to_yaml(self.config))
         shared = [axis[0] for axis in axes if len(axis) == 1]
         counted = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         print(f"{counted} in {self.directory}", f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
@@ -131,6 +135,12 @@ class Grid(BaseSweeper):
     def conclude(self) -> None:
         if self.after_sweep is not None:
             self.after_sweep(self.config)
+
+
+def is_group(override: str) -> bool:
+    """Return whether an override chooses a file of a group, of Gyral's or of Hydra's own."""
+    name = override.lstrip("+~").partition("=")[0].partition("@")[0]
+    return "/" in name or bool(choices(name))
 
 
 def describe_outcome(finished: FinishedJob) -> str:

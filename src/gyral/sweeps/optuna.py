@@ -6,11 +6,13 @@ directory, is the number of its trial.
 """
 
 import csv
+import io
 import json
 import logging
 import math
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +108,9 @@ class Tune(BaseSweeper):
             raise OptionError("hydra.sweep.dir", self.directory, "another search is running there") from None
         with lock:
             study = self.open_study(config, list(axes))
-            self.run_trials(study, fixed, distributions)
-            return self.summarize(study, fixed, config)
+            with storage_errors(self.storage):
+                self.run_trials(study, fixed, distributions)
+                return self.summarize(study, fixed, config)
 
     def open_study(self, config: DictConfig, searched: list[str]) -> Any:
         """Return the study in the storage; create it if there is none.
@@ -135,8 +138,7 @@ class Tune(BaseSweeper):
         except UserError:
             raise
         except Exception as error:
-            reason = " ".join(str(error.__cause__ or error).split("\n")[0].split())
-            raise OptionError("hydra.sweeper.storage", self.storage, f"cannot be used: {reason}") from error
+            raise unusable(self.storage, error) from error
         own = resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
         settings = {key: str(value) for key, value in identity_of(own).items() if key not in searched}
         settings["searched"] = ", ".join(sorted(searched))
@@ -193,6 +195,23 @@ class Tune(BaseSweeper):
         print_summary(summary, sorted(complete, key=lambda trial: trial.value, reverse=config.task.mode == "max"))
         print(f"All trials: {self.directory / TRIALS}\nThe best: {shlex.join(command)}")
         return float(best.value)
+
+
+def unusable(storage: str, error: Exception) -> OptionError:
+    """Return the error of a storage that cannot be read or written, for example because the disk is full."""
+    reason = " ".join(str(error.__cause__ or error).split("\n")[0].split())
+    return OptionError("hydra.sweeper.storage", storage, f"cannot be used: {reason}")
+
+
+@contextmanager
+def storage_errors(storage: str) -> Iterator[None]:
+    """Report errors of Optuna's storage in one line."""
+    from optuna.exceptions import StorageInternalError
+
+    try:
+        yield
+    except StorageInternalError as error:
+        raise unusable(storage, error) from error
 
 
 def exists(config: DictConfig, key: str) -> bool:
@@ -271,13 +290,14 @@ def report_end(study: Any, finished: FinishedJob) -> None:
 def write_trials(path: Path, trials: list[Any], monitor: str) -> None:
     """Write a CSV file with one row per trial: number, state, value, options, reason of a failure."""
     keys = sorted({key for trial in trials for key in trial.params})
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["trial", "state", monitor, *keys, "reason"])
-        for trial in trials:
-            values = [trial.params.get(key, "") for key in keys]
-            reason = trial.user_attrs.get(REASON, "")
-            writer.writerow([trial.number, trial.state.name, last_value(trial), *values, reason])
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["trial", "state", monitor, *keys, "reason"])
+    for trial in trials:
+        values = [trial.params.get(key, "") for key in keys]
+        reason = trial.user_attrs.get(REASON, "")
+        writer.writerow([trial.number, trial.state.name, last_value(trial), *values, reason])
+    write_atomically(path, file.getvalue())
 
 
 def last_value(trial: Any) -> float | str:

@@ -171,8 +171,6 @@ class BabiTask(SequenceTask[BabiData]):
             try:
                 found = babi.load(qa, size, data_dir, path=path, validation=validation, stand_in=stand_in)
             except NoReleaseError as error:
-                if path is not None:
-                    raise
                 found = _generate_instead(qa, size, data_seed, error)
         data = BabiData(found, level=level, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
         log.info(

@@ -27,6 +27,7 @@ from torchmetrics import Metric
 from gyral.core.cache import cache_directory
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
+from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, RepeatedBatches
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus
@@ -107,7 +108,12 @@ class TextData(SplitData):
         self.window = check_integer("window", window)
         self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
         self.warm_up = check_integer("warm_up", warm_up, minimum=0)
-        self.train = Windows(corpus.splits["train"], check_integer("batch_size", batch_size), window)
+        check_integer("batch_size", batch_size)
+        try:
+            self.train = Windows(corpus.splits["train"], batch_size, window)
+        except OptionError as error:
+            reason = f"{error.reason} in the training split of {corpus.name}"
+            raise OptionError(error.option, error.value, reason) from None
 
     def loader(self, split: str) -> Windows:
         tokens = self.corpus.splits[check_choice("split", split, SPLITS)]

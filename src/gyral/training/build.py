@@ -1,5 +1,6 @@
 """Builds the objects of a run from its configuration. The only place where sizes flow from task to model."""
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from omegaconf import DictConfig, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
 
 from gyral.config.composition import check_config
-from gyral.config.instantiation import LocatedError, check_section, make
+from gyral.config.instantiation import LocatedError, check_made, check_section, check_sections, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
@@ -24,9 +25,13 @@ from gyral.training.checkpoints import (
     load_checkpoint,
     load_weights,
     validate_checkpoint,
+    validate_last,
 )
 from gyral.training.ddp import strategy  # noqa: F401  (registers the strategy "ddp")
 from gyral.training.ddp.cluster import ClusterEnvironment, cluster_environment
+
+MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
+MAX_STEPS = 10**12
 
 
 def configure_process(config: DictConfig) -> None:
@@ -38,7 +43,7 @@ def configure_process(config: DictConfig) -> None:
     check_integer("seed", config.seed, minimum=0, maximum=2**32 - 1)
     retain_freed_memory()
     if config.threads is not None:
-        torch.set_num_threads(check_integer("threads", config.threads))
+        torch.set_num_threads(check_integer("threads", config.threads, maximum=MAX_THREADS))
     # Gradients that vanish over time become subnormal numbers, with which arithmetic is many times slower.
     torch.set_flush_denormal(True)
     torch.use_deterministic_algorithms(check_boolean("deterministic", config.deterministic))
@@ -56,7 +61,7 @@ def build_run(run: Run) -> tuple[Trainer, SequenceTask, int]:
     """
     configure_process(run.config)
     task = build_task(run.config)
-    resumed_at = validate_checkpoint(task, run.checkpoint) if run.checkpoint else 0
+    resumed_at = validate_last(task, run.directory) if run.checkpoint else 0
     if run.checkpoint is None and run.config.weights is not None:
         load_weights(task, Path(run.config.weights))
     trainer = build_trainer(run.config, run.directory)
@@ -74,11 +79,13 @@ def build_task(config: DictConfig) -> SequenceTask:
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
+    check_sections(config)
     optimizer = make(config, "optimizer")
     scheduler = make(config, "scheduler")
-    trial = optimizer([torch.nn.Parameter(torch.zeros(1))])
+    trial = optimizer([torch.nn.Parameter(torch.zeros(1))]) if callable(optimizer) else optimizer
+    check_made(trial, torch.optim.Optimizer, config, "optimizer")
     if scheduler is not None:
-        scheduler(trial)
+        check_made(scheduler(trial), torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
 
     def build_model(**sizes: Any) -> Any:
         try:
@@ -90,6 +97,7 @@ def build_task(config: DictConfig) -> SequenceTask:
             raise
 
     task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
+    check_made(task, SequenceTask, config, "task")
     _check_model_type(config, type(task.model))
     if task.causal and config.model.get("bidirectional"):
         raise OptionError(
@@ -127,12 +135,14 @@ def build_trainer(
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
-        check_integer(f"trainer.{key}", config.trainer[key])
-    if config.trainer.gradient_clip_val is not None:
+        check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
+    if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
         callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
+        for name, callback in zip(config.callbacks or {}, callbacks, strict=True):
+            check_made(callback, Callback, config, f"callbacks.{name}")
     trainer = make(
         config,
         "trainer",
@@ -151,6 +161,8 @@ def build_trainer(
         plugins=[SafeCheckpointIO(), environment or cluster_environment(config)],
         profiler=config.trainer.get("profiler") or compat.NoProfiler(),
     )
+    compat.disable_signal_handlers(trainer)
+    check_made(trainer, Trainer, config, "trainer")
     if config.task.batch_size % trainer.world_size:
         reason = f"must be a multiple of {trainer.world_size}, the number of processes that share each batch"
         raise OptionError("task.batch_size", config.task.batch_size, reason)
@@ -185,7 +197,7 @@ def build(config: DictConfig) -> SequenceTask:
     return task
 
 
-def load(directory: str | PathLike[str], checkpoint: str = "best") -> SequenceTask:
+def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str | Sequence[str] = ()) -> SequenceTask:
     """Return the trained task of a run in eval mode, on the device that the run's trainer uses.
 
     `task.model(inputs)` are the predictions for own inputs, and `task.predict(batch)` those for a batch of
@@ -194,11 +206,14 @@ def load(directory: str | PathLike[str], checkpoint: str = "best") -> SequenceTa
     Args:
         directory: the run directory, or the run's record from `gyral.runs`.
         checkpoint: "best" or "last".
+        trust: the modules besides Gyral's own that the configuration of the run may name, if you trust the authors of
+            the modules and of the run: "my_cells", or several names.
 
     Raises:
-        UserError: the directory holds no run, no checkpoint, or a checkpoint of another model.
+        UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; or the configuration of
+            the run names what is not trusted.
     """
-    return load_trained(load_run(Path(directory)), checkpoint)[0]
+    return load_trained(load_run(Path(directory), trust), checkpoint)[0]
 
 
 def load_trained(run: Run, checkpoint: str) -> tuple[SequenceTask, int]:

@@ -1,9 +1,18 @@
-"""Reads, writes and validates checkpoints: plain containers and tensors that load with `weights_only=True`."""
+"""Reads, writes and validates checkpoints: plain containers and tensors that load with `weights_only=True`.
 
+A checkpoint is a file of `torch.save`, that is, a zip archive. The comment at its end is the SHA-256 checksum of all
+bytes before it, so that `torch.load` and `unzip` read the file, too. Older versions wrote no comment; of their
+checkpoints, the CRC-32 checksums are verified that an archive has for each of its records.
+"""
+
+import errno
+import hashlib
 import logging
+import os
 import pickle
+import struct
 import warnings
-from functools import partial
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +23,143 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
 from gyral.runs import legacy
-from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
+from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, PREVIOUS_CHECKPOINT
 from gyral.tasks.base import SequenceTask
 
 log = logging.getLogger(__name__)
 
+DAMAGED_CHECKPOINT = "checkpoints/damaged.ckpt"
+CHECKSUM = b"sha256:"  # what the comment begins with
+CHECKSUM_LENGTH = len(CHECKSUM) + 64
+
+
+class DamagedCheckpointError(OptionError):
+    """A checkpoint is missing or damaged."""
+
 
 class SafeCheckpointIO(TorchCheckpointIO):
-    """Writes checkpoints atomically, and reads them without executing code from the file."""
+    """Writes checkpoints atomically, and reads them without executing code from the file.
+
+    When a new last checkpoint has been written, the former one becomes the previous one.
+    """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        replace_when_written(Path(path), partial(torch.save, checkpoint))
+        def write(temporary: Path) -> None:
+            try:
+                torch.save(checkpoint, temporary)
+            except RuntimeError as error:  # such as "unexpected pos 2624"
+                raise OSError(errno.EIO, "cannot be written; the disk may be full") from error
+            add_checksum(temporary)
+            if path.name == Path(LAST_CHECKPOINT).name and path.is_file():
+                _keep_previous(path)
+
+        path = Path(path)
+        replace_when_written(path, write)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         return load_checkpoint(Path(path))
+
+
+def _keep_previous(last: Path) -> None:
+    """Make the last checkpoint the previous one, too."""
+    previous = last.with_name(Path(PREVIOUS_CHECKPOINT).name)
+    previous.unlink(missing_ok=True)
+    try:
+        os.link(last, previous)
+    except OSError:  # the file system has no hard links
+        os.replace(last, previous)
+
+
+def add_checksum(path: Path) -> None:
+    """Append the checksum to a file that `torch.save` has written."""
+    with path.open("r+b") as file:
+        file.seek(-2, os.SEEK_END)  # the length of the comment, 0, ends the archive
+        file.write(struct.pack("<H", CHECKSUM_LENGTH))
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.write(CHECKSUM + digest.encode())
+
+
+def verify_checksum(path: Path) -> None:
+    """Verify the checksum of a checkpoint or, in one of an older version, the checksums of its records.
+
+    Raises:
+        DamagedCheckpointError: the file is missing or damaged.
+    """
+    # A run that has another checkpoint can use it instead.
+    instead = "; without this file, the last checkpoint is used" if path.name == Path(BEST_CHECKPOINT).name else ""
+    try:
+        with path.open("rb") as file:
+            content = max(0, file.seek(0, os.SEEK_END) - CHECKSUM_LENGTH)
+            file.seek(content)
+            comment = file.read()
+            if comment.startswith(CHECKSUM):
+                is_whole = comment == CHECKSUM + _digest(file, content)
+            else:
+                with zipfile.ZipFile(file) as archive:
+                    stored = all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
+                    is_whole = stored and not archive.comment and archive.testzip() is None
+    except FileNotFoundError:
+        raise DamagedCheckpointError("checkpoint", path, "no such file") from None
+    except (zipfile.BadZipFile, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError):
+        raise DamagedCheckpointError("checkpoint", path, f"is damaged or not a checkpoint{instead}") from None
+    except OSError as error:
+        raise DamagedCheckpointError("checkpoint", path, f"{error.strerror}{instead}") from None
+    if not is_whole:
+        raise DamagedCheckpointError("checkpoint", path, f"is damaged: a checksum does not match{instead}")
+
+
+def _digest(file: Any, size: int) -> bytes:
+    """Return the hexadecimal SHA-256 checksum of the first bytes of a file."""
+    checksum = hashlib.sha256()
+    file.seek(0)
+    while size and (block := file.read(min(size, 2**20))):
+        checksum.update(block)
+        size -= len(block)
+    return checksum.hexdigest().encode()
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load a checkpoint of this or an older version.
 
     Raises:
-        OptionError: the file is missing, truncated or not a checkpoint, or would execute code.
+        OptionError: the file is missing, damaged or not a checkpoint, or would execute code.
     """
+    verify_checksum(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # torch recommends to load the file with weights_only=False
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise OptionError("checkpoint", path, "no such file") from None
     except pickle.UnpicklingError:
-        raise OptionError("checkpoint", path, "is truncated, is not a checkpoint, or would execute code") from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError):
-        raise OptionError("checkpoint", path, "is truncated or not a checkpoint") from None
+        raise OptionError("checkpoint", path, "is not a checkpoint, or would execute code") from None
+    except Exception:  # whatever torch raises for an archive of something else
+        raise OptionError("checkpoint", path, "is not a checkpoint") from None
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
         raise OptionError("checkpoint", path, "was not written by a training run")
     return legacy.translate_checkpoint(checkpoint)
+
+
+def validate_last(task: SequenceTask, run_directory: Path) -> int:
+    """Check the last checkpoint of a run as `validate_checkpoint` does, and return its number of optimizer steps.
+
+    If it is damaged, the previous checkpoint takes its place, and it is renamed to damaged.ckpt.
+
+    Raises:
+        OptionError: neither checkpoint is usable.
+    """
+    last, previous = run_directory / LAST_CHECKPOINT, run_directory / PREVIOUS_CHECKPOINT
+    try:
+        return validate_checkpoint(task, last)
+    except DamagedCheckpointError as error:
+        try:
+            step = validate_checkpoint(task, previous)
+        except DamagedCheckpointError:
+            reason = f"{error.reason}; without the folder {last.parent}, the run starts from step 0"
+            raise OptionError("checkpoint", last, reason) from None
+        if last.is_file():
+            os.replace(last, run_directory / DAMAGED_CHECKPOINT)
+        os.replace(previous, last)
+        log.warning("%s; the previous checkpoint is used (step %d)", error, step)
+        return step
 
 
 def validate_checkpoint(task: SequenceTask, path: Path) -> int:
@@ -77,7 +189,7 @@ def load_weights(task: SequenceTask, run_directory: Path) -> None:
     Raises:
         UserError: the run has no checkpoint, or one of another model.
     """
-    path = choose_checkpoint(run_directory, "best")
+    path = choose_checkpoint(run_directory, "best", "weights")
     checkpoint = load_checkpoint(path)
     task.check_checkpoint(checkpoint)
     try:
@@ -88,8 +200,13 @@ def load_weights(task: SequenceTask, run_directory: Path) -> None:
     log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])
 
 
-def choose_checkpoint(run_directory: Path, name: str) -> Path:
+def choose_checkpoint(run_directory: Path, name: str, option: str = "run") -> Path:
     """Return the path of a run's "best" or "last" checkpoint; the last one if there is no best one.
+
+    Args:
+        run_directory: the run directory.
+        name: "best" or "last".
+        option: the option that gives the directory, for errors.
 
     Raises:
         UserError: another name, or the run has no checkpoint.
@@ -99,4 +216,4 @@ def choose_checkpoint(run_directory: Path, name: str) -> Path:
     for candidate in candidates:
         if (run_directory / candidate).is_file():
             return run_directory / candidate
-    raise OptionError("run", run_directory, "has no checkpoint; it was stopped before its first one")
+    raise OptionError(option, run_directory, "has no checkpoint; it was stopped before its first one")

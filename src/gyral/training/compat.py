@@ -42,8 +42,9 @@ class NoProfiler(PassThroughProfiler):
 def disable_signal_handlers(trainer: Trainer) -> None:
     """Keep Lightning from handling signals.
 
-    Lightning's handler of SIGTERM broadcasts to the other processes while they may be in another collective
-    operation, which blocks all of them (Lightning #20806).
+    On SIGTERM Lightning ends the process by a `SystemExit` without a code, that is, with exit status 0. In a run of
+    several processes, its handler broadcasts to the others while they may be in another collective operation, which
+    blocks all of them (Lightning #20806).
     """
     trainer._signal_connector.register_signal_handlers = lambda: None
 

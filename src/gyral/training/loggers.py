@@ -19,8 +19,10 @@ from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import make
+from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
+from gyral.runs.metrics_file import read_rows
 from gyral.runs.names import describe_option, model_name
 from gyral.runs.provenance import origin_of, read_provenance
 from gyral.runs.records import by_key, cell_of, task_of
@@ -67,11 +69,7 @@ class MetricsFile(Logger):
         self.logged: dict[str, int] = {}
         rows: list[dict[str, Any]] = []
         if resumed_at > 0 and path.is_file():
-            with path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                # a line that a crash has truncated lacks columns; it is from after the checkpoint
-                whole = [row for row in reader if None not in row.values()]
-                self.columns = list(reader.fieldnames or self.columns)
+            self.columns, whole = read_rows(path)
             self.logged = {name: int(row["step"]) for row in whole for name, value in row.items() if value}
             rows = [row for row in whole if int(row["step"]) < resumed_at]
         self._rows = rows
@@ -99,7 +97,7 @@ class MetricsFile(Logger):
         row = {"step": step, **{key: value for key, value in metrics.items() if key != "epoch"}}
         self._rows.append(row)
         if set(row) <= set(self.columns):
-            with self.path.open("a", newline="") as file:
+            with named_in_errors(self.path), self.path.open("a", newline="") as file:
                 csv.DictWriter(file, self.columns, restval="").writerow(row)
         else:
             self._rewrite()
@@ -107,12 +105,13 @@ class MetricsFile(Logger):
     def _rewrite(self) -> None:
         for row in self._rows:
             self.columns += [column for column in row if column not in self.columns]
-        temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w", newline="") as file:
+        replace_when_written(self.path, self._write)
+
+    def _write(self, path: Path) -> None:
+        with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, self.columns, restval="")
             writer.writeheader()
             writer.writerows(self._rows)
-        os.replace(temporary, self.path)
 
 
 def tensorboard_logger(run: Run) -> Logger:
@@ -255,7 +254,7 @@ def _define_metrics(experiment: Any, run: Run) -> None:
 
 def _save_packages(experiment: Any, run: Run) -> None:
     """Save the versions of the installed packages as requirements.txt."""
-    packages = read_provenance(run.directory)["packages"]
+    packages: Any = read_provenance(run.directory).get("packages") or {}
     path = Path(experiment.dir, "requirements.txt")
     if not path.parent.is_dir():  # WANDB_MODE=disabled
         return

@@ -33,9 +33,10 @@ def summarize(trainer: Trainer) -> dict[str, float | None]:
     """Return the best value of the monitored metric, sizes, speed, memory and number of steps after training."""
     task = trainer.lightning_module
     callbacks = {type(callback): callback for callback in trainer.callbacks}
-    last = trainer.callback_metrics.get(task.monitor)
+    monitored = trainer.callback_metrics.get(task.monitor)
+    last = None if monitored is None else monitored.item()
     return {
-        "monitor": callbacks[Checkpoints].best_score if Checkpoints in callbacks else last and last.item(),
+        "monitor": callbacks[Checkpoints].best_score if Checkpoints in callbacks else last,
         "parameters": count_parameters(task),
         "state_size": task.model.state_size(),
         "seconds_a_step": callbacks[Statistics].seconds if Statistics in callbacks else None,

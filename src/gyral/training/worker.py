@@ -3,6 +3,7 @@
 import logging
 import os
 import pickle
+import select
 import signal
 import sys
 import tempfile
@@ -19,10 +20,10 @@ from omegaconf import DictConfig
 from pytorch_lightning import Trainer
 
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import DONE, LAST_CHECKPOINT, Run, load_run, read_results, resolve
+from gyral.runs.directory import DONE, FAILED, Run, check_resume, find_checkpoint, load_run, read_results, resolve
 from gyral.training import build, loop
 from gyral.training.ddp.cluster import ClusterEnvironment
-from gyral.training.ddp.peers import FINISHED, READY, peer_processes
+from gyral.training.ddp.peers import FINISHED, READY, TICK, StoppedClock, peer_processes
 
 
 def main(connection_number: int) -> None:
@@ -33,8 +34,9 @@ def main(connection_number: int) -> None:
     """
     logging.getLogger().addHandler(logging.NullHandler())  # the first process logs the same
     connection = Connection(connection_number, readable=False)
-    run, environment, scratch, threads = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_first_process, daemon=True).start()
+    run, environment, scratch, threads, limit = pickle.load(sys.stdin.buffer)
+    stop.ask_on_signals()  # all processes stop after the same step, whichever of them has received the signal
+    threading.Thread(target=_end_with_first_process, args=(run.directory, limit), daemon=True).start()
     try:
         trainer, task = _build(run, scratch, environment)
         torch.set_num_threads(threads)
@@ -53,8 +55,16 @@ def main(connection_number: int) -> None:
         signal.pause()
 
 
-def _end_with_first_process() -> None:
-    sys.stdin.buffer.read()
+def _end_with_first_process(directory: Path, limit: float) -> None:
+    """End this process when the first process has ended, and end both when that is stopped for too many seconds."""
+    first = os.getppid()
+    clock = StoppedClock(first)
+    while not select.select([sys.stdin], [], [], TICK)[0]:  # it is readable at its end only
+        if clock.tick() >= limit:
+            reason = f"process 0 was stopped by a signal and did not continue in {limit:g} seconds"
+            (directory / FAILED).write_text(f"{reason}\n")
+            os.kill(first, signal.SIGKILL)
+            break
     os._exit(1)
 
 
@@ -65,10 +75,10 @@ def join(config: DictConfig) -> dict[str, Any]:
     """
     logging.getLogger().setLevel(logging.ERROR)  # the first process logs the same
     directory = Path(HydraConfig.get().runtime.output_dir)
+    check_resume(config, directory)
     if config.resume is not None:
-        config = load_run(directory).config
-    last = directory / LAST_CHECKPOINT
-    run = Run(directory, resolve(config), checkpoint=last if last.is_file() else None)
+        config = load_run(directory, config.get("trust"), "resume").config
+    run = Run(directory, resolve(config), checkpoint=find_checkpoint(directory))
     if (directory / DONE).is_file():
         return read_results(directory)
     with tempfile.TemporaryDirectory() as scratch, stop.on_signals():

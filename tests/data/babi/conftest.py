@@ -73,4 +73,4 @@ def message(*arguments: object, **options: object) -> str:
     with pytest.raises(UserError) as caught:
         load(*arguments, **options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return str(caught.value).removeprefix(f"data_dir={arguments[2]}: ")

@@ -47,8 +47,8 @@ def test_a_file_of_another_version_is_refused(real: Path, tmp_path: Path) -> Non
     test = put(tmp_path / "qa1_single-supporting-fact_test.txt", train)
     put(tmp_path / "qa1_single-supporting-fact_train.txt", train.replace("\n", "\r\n"))
     assert message(1, "1k", real, path=tmp_path) == (
-        f"{test}: is not the file of version 1.2 (sha256 c64ba9b1a49b…, published 55acf66cef2f…): take all files from "
-        "one release"
+        f"path={tmp_path}: {test}: is not the file of version 1.2 (sha256 c64ba9b1a49b…, published 55acf66cef2f…): "
+        "take all files from one release"
     )
     put(test, (source / "qa1_single-supporting-fact_test.txt").read_text())
     assert counts(load(1, "1k", real, path=tmp_path)) == [900, 100, 1_000], "other line ends are no other version"
@@ -74,8 +74,8 @@ def test_a_missing_release_is_named_with_its_place_and_origin(tmp_path: Path) ->
         f"{tmp_path / 'babi'}: has neither {RELEASE} nor {ARCHIVE}; `gyral fetch babi` downloads it from "
         "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-2.tar.gz (CC BY 3.0)"
     )
-    assert message(1, "1k", tmp_path, path="/no/where").startswith("/no/where: has neither ")
-    assert message(1, "1k", tmp_path, path=tmp_path).startswith(f"{tmp_path}: has neither ")
+    assert message(1, "1k", tmp_path, path="/no/where").startswith("path=/no/where: has neither ")
+    assert message(1, "1k", tmp_path, path=tmp_path).startswith(f"path={tmp_path}: has neither ")
 
 
 def test_a_missing_file_is_named(release: Path, tmp_path: Path) -> None:
@@ -104,8 +104,9 @@ def test_broken_files_are_named(release: Path, tmp_path: Path) -> None:
 def test_mixed_sizes_and_versions_are_named(release: Path, tmp_path: Path) -> None:
     large = release / "en-10k" / "qa2_any-slug_train.txt"
     small = release / "en" / "qa2_any-slug_train.txt"
-    assert message(2, "1k", tmp_path, path=release / "en-10k") == (
-        f"{large}: has 60 questions, and 20 were published: it is truncated or of another size"
+    folder = release / "en-10k"
+    assert message(2, "1k", tmp_path, path=folder) == (
+        f"path={folder}: {large}: has 60 questions, and 20 were published: it is truncated or of another size"
     )
     other = put(small.with_name("qa2_other-slug_train.txt"), written(2, 20))
     assert message(2, "1k", tmp_path) == f"{other}: is in the same folder as {small}: one of them is of another version"
@@ -121,4 +122,7 @@ def test_broken_archives_are_named(release: Path, tmp_path: Path) -> None:
     damaged = content[:middle] + b"?" * 500 + content[middle + 500 :]
     for broken in (b"", b"<html>moved</html>", content[:middle], content[:-4], damaged):
         archive.write_bytes(broken)
-        assert message("all", "10k", tmp_path, path=archive) == f"{archive}: is not a complete .tar.gz: fetch it again"
+        assert (
+            message("all", "10k", tmp_path, path=archive)
+            == f"path={archive}: is not a complete .tar.gz: fetch it again"
+        )

@@ -246,9 +246,9 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> No
     np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [1, 2]], dtype=object), targets=np.arange(2))
     for data, said in (
         (None, "data=null: must be a .npz or .parquet file"),
-        ("absent.npz", "no such file"),
+        ("absent.npz", "cannot be read (No such file or directory)"),
         ("absent.csv", "must be a .npz or .parquet file"),
-        ("folder.npz", "is not a file"),
+        ("folder.npz", "cannot be read (Is a directory)"),
         ("broken.npz", "cannot be read as .npz: "),
         ("text.npz", "cannot be read as .npz: "),
         ("cut.npz", "cannot be read as .npz: "),

@@ -20,6 +20,7 @@ from gyral.data.summaries import preparation
 from gyral.data.summaries.corpus import OtherVocabularyError, SummaryCorpus, load, load_cnn_dailymail
 from gyral.data.summaries.parsing import Report
 from gyral.data.summaries.sources import read_pairs
+from tests.faults.damages import OTHERS
 from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
 
 DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
@@ -155,6 +156,48 @@ def test_a_damaged_cache_is_made_anew(name: str, files: dict[str, Path], caplog:
     assert texts(second, "test") == expected
 
 
+@pytest.mark.parametrize("name", ["corpus.json", "words.txt", "tokens.bin", "val.npy"])
+def test_a_cache_with_a_flipped_byte_is_made_anew(name: str, files: dict[str, Path]) -> None:
+    first = loaded(files)
+    expected = [texts(first, split) for split in SPLITS]
+    path = first.folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+    assert [texts(loaded(files), split) for split in SPLITS] == expected
+    assert path.read_bytes() == whole
+
+
+def test_shuffled_tokens_are_not_trained_on(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    first = loaded(files)
+    expected = texts(first, "train")
+    tokens = np.fromfile(first.folder / "tokens.bin", dtype=np.uint32)
+    np.random.default_rng(0).permutation(tokens).tofile(first.folder / "tokens.bin")
+    assert texts(loaded(files), "train") == expected
+    assert "is damaged (checksum of tokens.bin) and is prepared again" in caplog.text
+
+
+def test_a_damaged_part_of_a_stopped_preparation_is_prepared_again(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation, "_join", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            loaded(files)
+    (part,) = files["train"].parent.glob(".cache/*.parts/train-000002.npz")
+    content = part.read_bytes()
+    part.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    corpus = loaded(files)
+    assert f"{part}: is damaged" in caplog.text
+    assert texts(corpus, "train") == texts(loaded({**files, "test": files["val"]}), "train")
+
+
+def test_a_split_that_cannot_be_read_is_named(files: dict[str, Path]) -> None:
+    files["val"].unlink()
+    OTHERS["unreadable"](files["val"])
+    with pytest.raises(OptionError, match=rf"^val={files['val']}: cannot be read \("):
+        loaded(files)
+
+
 def test_several_processes_make_the_same_and_one_waits_for_another(files: dict[str, Path]) -> None:
     alone = loaded(files)
     expected = {name: (alone.folder / name).read_bytes() for name in ("tokens.bin", "words.txt", "train.npy")}
@@ -259,7 +302,7 @@ def test_cnn_dailymail_in_every_form_is_the_same_corpus(tmp_path: Path, files: d
 
 
 def test_missing_files_are_named_with_what_may_be_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cnn_dailymail: has no train split: put train\.jsonl or train\.csv .* part="):
+    with pytest.raises(UserError, match=r"cnn_dailymail has no train split: put train\.jsonl or train\.csv .* part="):
         load_cnn_dailymail("full", tmp_path)
     with pytest.raises(OptionError, match=r"^part=half: must be one of full, excerpt$"):
         load_cnn_dailymail("half", tmp_path)

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from gyral.data.summaries.parsing import Report
-from gyral.data.summaries.parts import read_part, write_part
+from gyral.data.summaries.parts import DamagedPartError, read_part, write_part
 from gyral.data.summaries.sources import ArticleSource, read_pairs
 from tests.helpers.examples import article, write_lines
 
@@ -21,3 +23,15 @@ def test_a_part_gives_back_what_was_written(tmp_path: Path) -> None:
     assert part.counts.sum() == len(words)
     assert dict(zip(part.words, part.counts.tolist(), strict=True))["met"] == 4
     assert part.report == Report(2, {"with an empty article": (1, "a.jsonl:2")})
+
+
+def test_a_damaged_part_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [article(1)])
+    part = tmp_path / "part.npz"
+    write_part(part, list(ArticleSource(path).records()), "jsonl", "s2s")
+    whole = part.read_bytes()
+    place = whole.index(b"name1")  # in the words
+    for content in (b"", whole[:-30], whole[:place] + b"game1" + whole[place + 5 :]):
+        part.write_bytes(content)
+        with pytest.raises(DamagedPartError, match=rf"^{part}: is damaged \(.+\): remove it and run"):
+            read_part(part)

@@ -1,6 +1,7 @@
 """Sources of articles and summaries: every format, slices, errors, progress."""
 
 import csv
+import os
 import sys
 import types
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from gyral.core.errors import OptionError
 from gyral.data.summaries.parsing import Pair, Report
 from gyral.data.summaries.sources import ArticleSource, read_pairs
+from tests.faults.damages import OTHERS
 from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
 
 CAT = Pair(["the", "cat", "sat", "."], (["it", "sat", "."], ["a", "cat", "!"]), [])
@@ -47,6 +49,55 @@ def test_comma_separated_values(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("text,highlights\n1,2\n")
     with pytest.raises(OptionError, match=r"b\.csv: has columns text, highlights, and none named article or story$"):
         list(read_pairs(tmp_path / "b.csv"))
+
+
+def test_a_row_without_a_closing_quotation_mark_is_left_out_with_what_it_takes_in(tmp_path: Path) -> None:
+    rows = ['"The cat sat.","It sat.\nA cat!"\n' for _ in range(4)]
+    rows[1] = rows[1].replace('cat!"', "cat!")
+    (tmp_path / "a.csv").write_text("article,highlights\n" + "".join(rows[:2]) + "The cat sat.,It sat.\n" * 3)
+    pairs, report = reported(tmp_path / "a.csv")
+    assert pairs == [CAT]
+    reason = "row with a quotation mark without end, which takes in the rest of the file (5 lines)"
+    assert report.left_out == {reason: (1, "a.csv:row 2")}
+    (tmp_path / "b.csv").write_text('article,"highlights\nThe cat sat.,It sat.\n')
+    with pytest.raises(OptionError, match=r"b\.csv: its header has a quotation mark without end$"):
+        list(read_pairs(tmp_path / "b.csv"))
+    (tmp_path / "c.csv").touch()
+    with pytest.raises(OptionError, match=r"c\.csv: is empty$"):
+        list(read_pairs(tmp_path / "c.csv"))
+
+
+def test_byte_order_marks_are_no_content(tmp_path: Path) -> None:
+    line = write_lines(tmp_path / "a.jsonl", [{"article": "The cat sat.", "highlights": "It sat.\nA cat!"}])
+    line.write_bytes(b"\xef\xbb\xbf" + line.read_bytes())
+    assert reported(line) == ([CAT], Report(kept=1))
+    story = write_story(tmp_path / "stories", "http://a", "\ufeff" + STORY)
+    assert reported(story)[1] == Report(kept=1)
+    (tmp_path / "all.txt").write_text("\ufeffhttp://a\n")
+    assert reported(tmp_path / "all.txt")[1] == Report(kept=1)
+
+
+def test_bad_stories_are_counted_and_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "stories"
+    write_story(folder, "http://a", STORY)
+    (folder / "b.story").symlink_to("nothing")
+    os.mkfifo(folder / "c.story")
+    pairs, report = reported(folder)
+    assert len(pairs) == 1
+    assert report.left_out == {
+        "story that is a link to no file": (1, "b.story"),
+        "story that is no file": (1, "c.story"),
+    }
+    assert ArticleSource(folder).fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "an endless device", "a dangling link", "a directory"])
+def test_other_files_must_be_files(kind: str, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a_0.jsonl", [article(0)])
+    OTHERS[kind](tmp_path / "a_1.jsonl")
+    with pytest.raises(OptionError, match=rf"^train={tmp_path}/a_\*\.jsonl: {tmp_path}/a_1\.jsonl: ") as caught:
+        ArticleSource(tmp_path / "a_*.jsonl", option="train")
+    assert caught.value.option == "train"
 
 
 STORY = "The cat sat\n\nIt was (nearly) gone.\n\n@highlight\n\nIt sat\n\n@highlight\n\nA cat!\n"

@@ -120,6 +120,20 @@ def test_line_ends_are_left_as_they_are(tmp_path: Path) -> None:
     assert corpus.vocabulary.symbols == ("\n", "\r", "a", "b")
 
 
+def test_a_byte_order_mark_is_no_symbol(tmp_path: Path) -> None:
+    text = "the quick brown fox " * 10
+    plain = load_file(write(tmp_path / "text.txt", text), tmp_path)
+    marked = load_file(write(tmp_path / "text.txt", "\ufeff" + text), tmp_path)
+    assert marked.vocabulary.symbols == plain.vocabulary.symbols
+    assert marked.splits["train"].tolist() == plain.splits["train"].tolist()
+    words = load_file(tmp_path / "text.txt", tmp_path, level="word")
+    assert words.vocabulary.symbols == ("brown", "fox", "quick", "the", "<unk>")
+    assert lengths(load_file(tmp_path / "text.txt", tmp_path, level="byte", minimum_count=2)) == [183, 10, 10]
+    write(tmp_path / "text.txt", b"\xef\xbb\xbfabc\xff")
+    with pytest.raises(OptionError, match=r"is not UTF-8: byte 0xff at offset 6; "):
+        load_file(tmp_path / "text.txt", tmp_path)
+
+
 def test_symbols_that_training_lacks(tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "ab" * 50 + "abéab")
     with pytest.raises(OptionError, match=rf"^path={path}: test split: 'é' \(U\+00E9\) at position 2 does not occur"):

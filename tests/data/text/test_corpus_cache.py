@@ -78,6 +78,15 @@ def test_a_changed_vocabulary_is_made_anew(letters: Path, data: Path) -> None:
     assert load("letters", data).vocabulary.symbols[0] == " "
 
 
+def test_another_type_of_the_same_bytes_is_made_anew(letters: Path, data: Path) -> None:
+    load("letters", data)
+    (path,) = (data / ".cache").glob("*.npy")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"|u1", b"|i1", 1))
+    assert load("letters", data).splits["train"].dtype == np.uint8
+    assert path.read_bytes() == whole
+
+
 def load_at_once(path: Path, data: Path, barrier: Barrier) -> None:
     barrier.wait()
     assert lengths(load_file(path, data)) == [396, 22, 22]
@@ -109,7 +118,10 @@ def test_a_cache_that_cannot_be_written_is_one_line(letters: Path, data: Path, u
     (data / ".cache").write_text("a file")
     user_cache.parent.mkdir()
     user_cache.write_text("a file")
-    with pytest.raises(OptionError, match=rf"^data_dir={data}: neither it nor {user_cache} can be written"):
+    reasons = rf"{data / '.cache'}: File exists; {user_cache}: File exists"
+    with pytest.raises(
+        OptionError, match=rf"^data_dir={data}: no folder can be written to cache letters \({reasons}\)$"
+    ):
         load("letters", data)
 
 

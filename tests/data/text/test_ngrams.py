@@ -113,3 +113,9 @@ def test_scores_are_kept_by_the_content_of_the_texts(tmp_path: Path, monkeypatch
     for file in files:
         file.write_text("[[1,")
     assert [ngrams.evaluate_once(text, 3, kept) for text in texts] == scores
+    for file in files:
+        text = file.read_text()
+        changed = text.replace("9", "8", 1)
+        assert changed != text
+        file.write_text(changed)
+    assert [ngrams.evaluate_once(text, 3, kept) for text in texts] == scores

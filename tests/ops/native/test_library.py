@@ -1,5 +1,6 @@
 """Compiling on first use: kept, shared, whole or not at all; and what is said where it cannot be done."""
 
+import hashlib
 import logging
 import os
 from pathlib import Path
@@ -118,17 +119,52 @@ def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch
         library.load(source(tmp_path))
 
 
-def test_a_damaged_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_library_and_one_without_a_digest_are_compiled_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
     needs_compiler()
     library.load(source(tmp_path))
     (made,) = cache.iterdir()
-    library.load_or_reason.cache_clear()
-    other = tmp_path / "other"  # the loader remembers what it has loaded by its path
+    whole = made.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(flipped) // 2] ^= 1
+    for number, content in enumerate((b"", b"half", whole[: len(whole) // 2], whole[:-32], bytes(flipped))):
+        other = tmp_path / str(number)  # the loader remembers what it has loaded by its path
+        other.mkdir()
+        (other / made.name).write_bytes(content)
+        monkeypatch.setenv("GYRAL_CACHE", str(other))
+        library.load_or_reason.cache_clear()
+        assert library.load(source(tmp_path)).answer() == 42
+        assert library._is_whole(other / made.name)
+
+
+def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    library.load(source(tmp_path))
+    (made,) = cache.iterdir()
+    other = tmp_path / "other"
     other.mkdir()
-    (other / made.name).write_bytes(b"half a library")
+    content = b"of another system"
+    (other / made.name).write_bytes(content + hashlib.sha256(content).digest())
     monkeypatch.setenv("GYRAL_CACHE", str(other))
+    library.load_or_reason.cache_clear()
     with pytest.raises(KernelUnavailableError, match=f"{made.name} does not load: "):
         library.load(source(tmp_path))
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
+def test_what_is_compiled_is_trusted_later_whatever_the_mask(mask: int, tmp_path: Path, cache: Path) -> None:
+    needs_compiler()
+    former = os.umask(mask)
+    try:
+        library.load(source(tmp_path))
+    finally:
+        os.umask(former)
+    (made,) = cache.iterdir()
+    before = made.stat().st_mtime_ns
+    library.load_or_reason.cache_clear()
+    assert library.load(source(tmp_path)).answer() == 42
+    assert made.stat().st_mtime_ns == before
 
 
 def test_without_a_compiler_the_reference_runs_and_says_so(

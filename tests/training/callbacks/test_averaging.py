@@ -60,7 +60,10 @@ def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
     assert told == pytest.approx(float(scores[0][2]), rel=1e-5)
 
 
-@pytest.mark.parametrize(("point", "step"), [("before_step", 8), ("before_step", 14), ("after_replace", 18)])
+@pytest.mark.parametrize(
+    ("point", "step"),
+    [pytest.param("before_step", 8, marks=pytest.mark.slow), ("before_step", 14), ("after_replace", 18)],
+)
 def test_a_killed_run_averages_the_same_weights(
     averaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
 ) -> None:

@@ -113,10 +113,10 @@ def test_a_solved_run_ends_tested_and_done(solved: tuple[Path, list[str]]) -> No
 @pytest.mark.parametrize(
     ("point", "step"),
     [
-        ("before_step", 10),
+        pytest.param("before_step", 10, marks=pytest.mark.slow),
         ("before_replace", 16),  # solved, but not in a checkpoint yet
         ("after_replace", 16),  # solved, the checkpoint is the validation's own
-        ("in_test", 16),
+        pytest.param("in_test", 16, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_run_is_solved_at_the_same_step(
@@ -189,7 +189,13 @@ STALLED = (*STALLED, "callbacks.early_stopping.patience=1", "callbacks.checkpoin
 
 
 @pytest.mark.parametrize(
-    ("point", "step"), [("before_step", 10), ("before_replace", 16), ("after_replace", 16), ("in_test", 16)]
+    ("point", "step"),
+    [
+        pytest.param("before_step", 10, marks=pytest.mark.slow),
+        pytest.param("before_replace", 16, marks=pytest.mark.slow),
+        ("after_replace", 16),
+        pytest.param("in_test", 16, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_stops_early_at_the_same_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int

@@ -15,6 +15,7 @@ from gyral.training.callbacks import (
 def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:
     examples = Examples()
     trainer = SimpleNamespace(state=SimpleNamespace(fn="fit"), global_step=3, default_root_dir=tmp_path, loggers=[])
+    examples.setup(trainer, task, "fit")
     examples.on_validation_end(trainer, task)
     assert not (tmp_path / "examples.txt").exists()
     examples.on_validation_batch_start(trainer, task, batch, 0)

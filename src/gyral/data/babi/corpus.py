@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gyral.core.checks import check_boolean, check_choice
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data.babi import release, synthetic
-from gyral.data.babi.release import FOLDERS, TASKS, Release
+from gyral.data.babi.release import FOLDERS, TASKS, NoReleaseError, Release
 from gyral.data.babi.stories import Sentence, Story, questions, split_validation
 from gyral.data.batching import mix_seed
 from gyral.data.splits import SPLITS
@@ -101,32 +101,55 @@ def load(
             these tasks.
 
     Raises:
-        NoReleaseError: the release does not exist.
-        OptionError: an option is out of its bounds.
-        UserError: a file of the release does not exist, is not the published one, or is not in the format.
+        NoReleaseError: `path` is None, and the data folder does not contain the release.
+        OptionError: an option is out of its bounds; a file of the release does not exist, cannot be read, is not the
+            published one, or is not in the format.
     """
     tasks = _tasks(qa, TASKS)
-    sizes = release.SIZES
-    folder = FOLDERS[check_choice("validation", validation, VALIDATION), check_choice("size", size, tuple(sizes))]
+    folder = FOLDERS[
+        check_choice("validation", validation, VALIDATION), check_choice("size", size, tuple(release.SIZES))
+    ]
     small = FOLDERS[validation, "1k"]
     folders = {folder, small} if check_boolean("stand_in", stand_in) else {folder}
-    found = Release(Path(data_dir) / "babi" if path is None else Path(path), folders, tasks)
+    option, place = ("data_dir", data_dir) if path is None else ("path", path)
+    try:
+        found = Release(Path(data_dir) / "babi" if path is None else Path(path), folders, tasks)
+        return _read(found, folder, size, small)
+    except UserError as error:
+        if path is None and isinstance(error, NoReleaseError):
+            raise
+        raise OptionError(option, place, str(error).removeprefix(f"{place}: ")) from None
+    except OSError as error:
+        raise OptionError(option, place, f"{error.filename or place} cannot be read ({error.strerror})") from None
+
+
+def _read(found: Release, folder: str, size: str, small: str) -> Babi:
+    """Return the questions of a release.
+
+    Args:
+        found: the release.
+        folder: folder of the files.
+        size: training questions per task in it.
+        small: folder with the 1k files, which stand in for missing 10k files if the release was opened with it.
+    """
+    sizes = release.SIZES
     splits: dict[str, list[Story]] = {split: [] for split in SPLITS}
     stand_ins = []
-    for task in tasks:
+    is_official = "valid" in folder
+    for task in found.tasks:
         source, actual = folder, size
         if (folder, task, "train") not in found.files and (small, task, "train") in found.files:
             source, actual = small, "1k"
             stand_ins.append(task)
         digests = release.PUBLISHED_DIGESTS[task]
         train = found.stories(source, task, "train")
-        val = found.stories(source, task, "valid") if validation == "official" else []
+        val = found.stories(source, task, "valid") if is_official else []
         # for the official split no checksums are known, only the number of questions in both files together
-        digest = digests.get(actual) if validation == "cut" else None
+        digest = None if is_official else digests.get(actual)
         found.check(source, task, "train", sum(map(len, train + val)), sizes[actual], digest)
         test = found.stories(folder, task, "test")
         found.check(folder, task, "test", sum(map(len, test)), release.TEST_SIZE, digests.get("test"))
-        pieces = {"train": train, "val": val} if validation == "official" else split_validation(train)
+        pieces = {"train": train, "val": val} if is_official else split_validation(train)
         for split, stories in {**pieces, "test": test}.items():
             splits[split] += stories
     if stand_ins:

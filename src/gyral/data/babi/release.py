@@ -4,8 +4,10 @@ Twenty tasks, each with 1,000 or 10,000 training questions and with 1,000 test q
 sizes.
 """
 
+import functools
 import gzip
 import hashlib
+import os
 import re
 import tarfile
 from collections.abc import Callable
@@ -13,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from gyral.core.errors import UserError
+from gyral.core.inputs import find_fault
 from gyral.data.babi.stories import Story, parse
 from gyral.data.catalogue import CATALOGUE
-from gyral.data.download import BLOCK, BROKEN_ARCHIVE
+from gyral.data.download import BLOCK
 
 TASKS = range(1, 21)
 SIZES = {"1k": 1_000, "10k": 10_000}  # training questions per task
@@ -58,6 +61,15 @@ PUBLISHED_DIGESTS = {
     task: dict(zip(("test", *SIZES), line.split(), strict=False))
     for task, line in enumerate(DIGESTS.strip().splitlines(), start=1)
 }
+
+
+def _read(path: Path) -> bytes:
+    if fault := find_fault(path):
+        raise UserError(f"{path}: {fault}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 class NoReleaseError(UserError):
@@ -114,26 +126,30 @@ class Release:
                 for folder in self.folders:
                     # a folder that contains the files is of one size; `stories` checks the number of questions
                     for path in sorted((root if contains_files else root / folder).glob("qa*.txt")):
-                        self._add(folder, path.name, str(path), path.read_bytes)
+                        self._add(folder, path.name, str(path), functools.partial(_read, path))
                 return True
         return False
 
     def _read_archive(self, archive: Path) -> None:
-        if not archive.is_file():
+        if not os.path.lexists(archive):
             origin = CATALOGUE["babi"].origin
             raise NoReleaseError(
                 f"{self.path}: has neither {RELEASE} nor {ARCHIVE}; `gyral fetch babi` downloads it {origin}"
             )
+        if fault := find_fault(archive):
+            raise UserError(f"{archive}: {fault}")
         try:
             with gzip.open(archive) as unzipped:
                 with tarfile.open(fileobj=unzipped, mode="r:") as members:
                     for info in members:
-                        member, inside = members.extractfile(info), PurePosixPath(info.name)
-                        if member is not None:  # None for folders
+                        inside = PurePosixPath(info.name)
+                        if info.isfile() and (member := members.extractfile(info)):
                             self._add(inside.parent.name, inside.name, f"{archive}, {inside}", member.read)
                 while unzipped.read(BLOCK):  # up to the checksum: tarfile takes damaged data for the end
                     pass
-        except (*BROKEN_ARCHIVE, gzip.BadGzipFile):
+        except UserError:
+            raise
+        except Exception:  # damaged archives raise many kinds
             raise UserError(f"{archive}: is not a complete .tar.gz: fetch it again") from None
 
     def stories(self, folder: str, task: int, part: str) -> list[Story]:

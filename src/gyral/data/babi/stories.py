@@ -116,7 +116,9 @@ class _Parser:
         self.stories[-1].append(question)
 
     def _support(self, fact: str) -> int:
-        index = self.lines[int(fact) - 1] if fact.isdecimal() and 0 < int(fact) <= len(self.lines) else None
+        is_number = fact.isdecimal() and len(fact) < 10  # Python does not convert thousands of digits
+        number = int(fact) if is_number else 0
+        index = self.lines[number - 1] if 0 < number <= len(self.lines) else None
         if index is None:
             self.fail(f"its fact {fact[:20]} is not a preceding sentence of the story", self.number)
         return index

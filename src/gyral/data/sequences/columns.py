@@ -1,7 +1,5 @@
 """Columns of .npz and .parquet files."""
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +8,7 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
+from gyral.core.inputs import find_fault
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class NumpyFile:
         try:
             with path.open("rb") as file:
                 archive = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # damaged archives raise many kinds
             raise OptionError("data", path, f"cannot be read as .npz: {first_line(error)}") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise OptionError("data", path, "contains a single array without a name; write it with numpy.savez")
@@ -88,11 +87,13 @@ class NumpyFile:
         try:
             with self.path.open("rb") as file:
                 array = np.load(file, allow_pickle=False)[name]
-        except ValueError as error:  # NumPy refuses arrays of Python objects
-            reason = f"array {name}: contains Python objects; pad the rows to equal lengths and add an array lengths"
-            raise OptionError("data", self.path, reason) from error
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise OptionError("data", self.path, f"array {name}: cannot be read: {first_line(error)}") from error
+        except Exception as error:  # damaged archives raise many kinds
+            reason = f"cannot be read: {first_line(error)}"
+            if "allow_pickle" in reason:
+                reason = "contains Python objects; pad the rows to equal lengths and add an array lengths"
+            raise OptionError("data", self.path, f"array {name}: {reason}") from error
+        if not isinstance(array, np.ndarray):
+            raise OptionError("data", self.path, f"array {name}: is not an array of NumPy")
         if array.ndim == 0:
             raise OptionError("data", self.path, f"array {name}: is a single value; the first dimension must be rows")
         if array.ndim == 1:
@@ -121,7 +122,7 @@ class ParquetFile:
         try:
             with parquet.ParquetFile(path) as file:
                 self.names = list(file.schema_arrow.names)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # damaged files raise many kinds
             raise OptionError("data", path, f"cannot be read as .parquet: {first_line(error)}") from error
 
     def read(self, name: str) -> Column:
@@ -130,9 +131,14 @@ class ParquetFile:
         place = f"column {name}"
         try:
             with parquet.ParquetFile(self.path) as file:
-                entries = file.read(columns=[name]).column(name).combine_chunks()
-        except (OSError, ValueError) as error:
+                return self._convert(file.read(columns=[name]).column(name).combine_chunks(), place)
+        except OptionError:
+            raise
+        except Exception as error:  # damaged files, and types that NumPy lacks, raise many kinds
             raise OptionError("data", self.path, f"{place}: cannot be read: {first_line(error)}") from error
+
+    def _convert(self, entries: Any, place: str) -> Column:
+        """Return the column of an array of pyarrow."""
         self._check_complete(entries, place, None)
         if not _is_list(entries.type):
             return Column.of_scalars(place, entries.to_numpy(zero_copy_only=False))
@@ -173,8 +179,9 @@ def open_columns(path: str | Path) -> ColumnFile:
     readers: dict[str, type[ColumnFile]] = {".npz": NumpyFile, ".parquet": ParquetFile}
     if path.suffix not in readers:
         raise OptionError("data", path, "must be a .npz or .parquet file")
-    if not path.is_file():
-        raise OptionError("data", path, "is not a file" if path.exists() else "no such file")
+    fault = find_fault(path)
+    if fault is not None:
+        raise OptionError("data", path, fault)
     return readers[path.suffix](path)  # type: ignore[call-arg]
 
 

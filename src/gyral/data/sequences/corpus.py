@@ -13,6 +13,7 @@ import torch
 
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch, mix_seed
 from gyral.data.sequences.columns import Column, ColumnFile, open_columns
 from gyral.data.sequences.parsing import Parser, is_real
@@ -177,7 +178,7 @@ def _read_columns(file: ColumnFile, option: str, names: str | Sequence[str]) -> 
         raise OptionError(option, names, "must be the name of an array or a column, or a list of names")
     for name in listed:
         if name not in file.names:
-            reason = f"{file.path} has no {file.kind} {name}; it has {', '.join(file.names) or 'none'}"
+            reason = f"{file.path} has no {file.kind} {name}; it has {excerpt(file.names) or 'none'}"
             raise OptionError(option, names, reason)
     return [file.read(name) for name in listed]
 

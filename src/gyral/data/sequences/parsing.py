@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED
 from gyral.data.sequences.columns import Column
 from gyral.data.splits import SPLITS
@@ -104,11 +105,12 @@ class Parser:
         self._check_rows(column, count)
         if not column.is_scalar or column.values.dtype.kind not in "USTO":
             raise self._error(column.place, f"must have one text per row: {', '.join(SPLITS)}")
-        names = column.values.astype(str)
+        is_bytes = column.values.dtype.kind == "S"
+        names = np.char.decode(column.values, "utf-8", "replace") if is_bytes else column.values.astype(str)
         unknown = ~np.isin(names, SPLITS)
         if unknown.any():
             row = int(unknown.argmax())
-            raise self._error(column.locate(row), f"{names[row]}; must be one of {', '.join(SPLITS)}")
+            raise self._error(column.locate(row), f"{excerpt([str(names[row])])}; must be one of {', '.join(SPLITS)}")
         rows = {name: np.flatnonzero(names == name) for name in SPLITS}
         for name, found in rows.items():
             if not len(found):

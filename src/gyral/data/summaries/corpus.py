@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import json
 import logging
-import zlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +30,7 @@ from gyral.data.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # version of the cached files; increment it to invalidate all earlier caches
+FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
 SIZE = 50_000  # vocabulary size
 
 # File names and folders of the CNN / Daily Mail corpus in the versions that are in use, relative to its data folder.
@@ -108,8 +107,7 @@ def load_cnn_dailymail(
         processes: number of worker processes; None: one for each available core.
 
     Raises:
-        OptionError: `part` is not one of these; as `load`.
-        UserError: the files do not exist.
+        OptionError: `part` is not one of these; the files do not exist; as `load`.
     """
     folder = Path(data_dir) / "cnn_dailymail"
     if check_choice("part", part, ("full", "excerpt")) == "excerpt":
@@ -118,16 +116,23 @@ def load_cnn_dailymail(
     else:
         train, val, test = (_find(folder, *names) for names in (("train",), ("val", "validation"), ("test",)))
         name = "cnn_dailymail"
-    return load(data_dir, train=train, val=val, test=test, size=size, name=name, processes=processes)
+    try:
+        return load(data_dir, train=train, val=val, test=test, size=size, name=name, processes=processes)
+    except OptionError as error:
+        if error.option not in SPLITS:
+            raise
+        raise OptionError("data_dir", data_dir, f"{error.value}: {error.reason}") from None  # the option of this task
 
 
 def _find(folder: Path, *splits: str) -> str:
     for place, name, split in itertools.product(FOLDERS, NAMES, splits):
         if any(folder.glob(f"{place}/{name.format(split)}")):
             return str(folder / place / name.format(split))
-    raise UserError(
-        f"{folder}: has no {splits[0]} split: put {splits[0]}.jsonl or {splits[0]}.csv (article, highlights), See et "
-        f"al.'s chunks {splits[0]}_*.bin, or all_{splits[0]}.txt and the folders of stories there; or set part=excerpt"
+    raise OptionError(
+        "data_dir",
+        folder.parent,
+        f"{folder} has no {splits[0]} split: put {splits[0]}.jsonl or {splits[0]}.csv (article, highlights), See et "
+        f"al.'s chunks {splits[0]}_*.bin, or all_{splits[0]}.txt and the folders of stories there; or set part=excerpt",
     )
 
 
@@ -170,6 +175,7 @@ def load(
     for folder in folders:
         if corpus := _read(folder / stem, name, size):
             return corpus
+    failures = []
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -179,22 +185,19 @@ def load(
                     preparation.prepare(name, sources, folder / stem, processes)
                     corpus = _read(folder / stem, name, size)
         except OSError as error:
-            log.warning("%s: %s", folder, error.strerror or error)
+            failures.append(f"{error.filename or folder}: {error.strerror or error}")
+            log.warning("%s", failures[-1])
             continue
         if corpus is not None:
             return corpus
-    raise OptionError("data_dir", data_dir, f"neither it nor {folders[-1]} can be written, to cache {name}")
+        failures.append(f"{folder / stem}: what is written is not what is read")
+    raise OptionError("data_dir", data_dir, f"no folder can be written to cache {name} ({'; '.join(failures)})")
 
 
 def _source(split: str, path: str | Path | None, mode: str) -> ArticleSource:
     if path is None:
         raise OptionError(split, path, "must be a file of articles with summaries, such as articles.jsonl")
-    try:
-        return ArticleSource(path, mode=mode)
-    except OptionError as error:
-        if error.option != "path":
-            raise
-        raise OptionError(split, error.value, error.reason) from None
+    return ArticleSource(path, mode=mode, option=split)
 
 
 def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
@@ -209,22 +212,25 @@ def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
 def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
     """Return a corpus from the cache, or None if it is missing or damaged."""
     try:
+        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # a named pipe would be waited for
+            raise ValueError("not a file")
         saved = json.loads((folder / "corpus.json").read_text())
         description = saved["description"]
-        text = (folder / "words.txt").read_bytes()
+        if preparation.checksum(description) != saved["checksum"]:
+            raise ValueError("checksum of corpus.json")
+        for file, checksum in description["checksums"].items():
+            if preparation.checksum(folder / file) != checksum:
+                raise ValueError(f"checksum of {file}")
         tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
         bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
-        lengths = {split: len(array) for split, array in bounds.items()}
-        # a checksum of the words, but only the count of the tokens, which are about a gigabyte
-        if (saved["words"], description["tokens"], description["lengths"]) != (zlib.crc32(text), len(tokens), lengths):
-            raise ValueError("checksum")
         end = min(size, description["trained"])
-        symbols = text.decode().split("\n", end)[:end]
+        symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
         reports = {split: restore_report(report) for split, report in description["reports"].items()}
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        log.warning("%s is damaged (%s) and is prepared again", folder, error)
+    except Exception as error:  # NumPy and JSON raise many kinds
+        if folder.exists():
+            log.warning("%s is damaged (%s) and is prepared again", folder, error)
         return None
     for split, report in reports.items():
         log.info("%s, %s: %s", name, split, report)

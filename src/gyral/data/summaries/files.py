@@ -1,5 +1,6 @@
 """Articles from any file or from standard input, and the resumable output file of generated summaries."""
 
+import codecs
 import itertools
 import json
 import sys
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt, find_fault
 from gyral.data.summaries.parsing import Pair, Report, UnusableError, parse
 from gyral.data.summaries.sources import ArticleSource, Record
 
@@ -40,10 +42,7 @@ def read_articles(path: str, report: Report) -> Iterator[Article]:
     Raises:
         OptionError: as `ArticleSource`, for the option `input`.
     """
-    try:
-        source = None if path == STANDARD_INPUT else ArticleSource(path)
-    except OptionError as error:
-        raise OptionError("input", error.value, error.reason) from None
+    source = None if path == STANDARD_INPUT else ArticleSource(path, option="input")
     form = "jsonl" if source is None else source.form
     for number, (place, content, _) in enumerate(_standard_input() if source is None else source.records(), start=1):
         try:
@@ -59,7 +58,7 @@ def read_articles(path: str, report: Report) -> Iterator[Article]:
 def _standard_input() -> Iterator[Record]:
     """Yield the lines of standard input if they are JSON, else the whole input as one article."""
     lines = (line for line in sys.stdin.buffer if line.strip())
-    first = next(lines, b"")
+    first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
     if first.lstrip().startswith(b"{"):
         for number, line in enumerate(itertools.chain([first], lines), start=1):
             yield Record(f"line {number}", line, 0.0)
@@ -93,15 +92,22 @@ class Output:
         if self.path is None:
             return self
         try:
-            content = self.path.read_bytes() if self.path.exists() else b""
+            exists = self.path.exists()
+            if exists and not self.path.is_dir() and (fault := find_fault(self.path)):
+                raise OptionError("out", self.path, fault)
+            content = self.path.read_bytes() if exists else b""
             complete = content[: content.rfind(b"\n") + 1]
             for line in map(json.loads, complete.splitlines()):
+                if not all(isinstance(sentence, str) for sentence in line["summary"]):
+                    raise TypeError("summary")
                 self._done[line["number"]] = {key: line[key] for key in ("place", "summary")}
-            self._file = self.path.open("ab")
+            self._file = self.path.open("ab", buffering=0)
             self._file.truncate(len(complete))
         except OSError as error:
             raise OptionError("out", self.path, f"cannot be written ({error.strerror})") from None
-        except (ValueError, KeyError, TypeError):
+        except OptionError:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise OptionError("out", self.path, "is not a file of summaries; remove it or choose another") from None
         return self
 
@@ -122,7 +128,8 @@ class Output:
             if done is None:
                 yield article
             elif done["place"] != article.place:
-                reason = f"is the output for another input, whose article {article.number} is {done['place']}"
+                place = excerpt([str(done["place"])])
+                reason = f"is the output for another input, whose article {article.number} is {place}"
                 raise OptionError("out", self.path, reason)
             else:
                 self._add_pair(article, done["summary"])
@@ -134,12 +141,19 @@ class Output:
             article: the article.
             summary: sentences of the summary.
             score: score of the summary in the beam search.
+
+        Raises:
+            OptionError: the file cannot be written.
         """
         self._add_pair(article, summary)
         if self._file is not None:
             line = {"number": article.number, "place": article.place, "summary": summary, "score": score}
-            self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-            self._file.flush()
+            content = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+            try:
+                while content:  # a write without buffer may be a part of it
+                    content = content[self._file.write(content) :]
+            except OSError as error:
+                raise OptionError("out", self.path, f"cannot be written ({error.strerror})") from None
 
     def _add_pair(self, article: Article, summary: list[str]) -> None:
         if article.pair.sentences:

@@ -141,16 +141,20 @@ def _shuffle(paragraphs: list[str]) -> list[str]:
     """Return the paragraphs in another order, which depends only on their text."""
     if len(paragraphs) < 2:
         raise UnusableError("with fewer than two paragraphs (lines), which cannot be shuffled")
-    generator = random.Random("\n".join(paragraphs))
+    generator = random.Random("\n".join(paragraphs).encode(errors="surrogatepass"))
     keys = [generator.random() for _ in paragraphs]  # Python guarantees the sequence of this method only
     return [paragraph for _, paragraph in sorted(zip(keys, paragraphs, strict=True))]
 
 
 def _parse_story(path: str) -> tuple[Pair, list[str]]:
+    file = Path(path)
     try:
-        text = Path(path).read_bytes().decode(errors="replace")
-    except OSError:
-        raise UnusableError("story that is not there") from None
+        if not file.is_file():  # a named pipe would be waited for
+            reason = "no file" if file.exists() else "a link to no file" if file.is_symlink() else "not there"
+            raise UnusableError(f"story that is {reason}")
+        text = file.read_bytes().decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise UnusableError(f"story that cannot be read ({error.strerror})") from None
     before, *highlights = re.split(r"^\s*@highlight\s*$", text, flags=re.MULTILINE)
     article = [word for line in before.split("\n") for word in _with_period(tokenize(line))]
     sentences = tuple(words for highlight in highlights if (words := _with_period(tokenize(highlight))))

@@ -11,9 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
 from gyral.data.summaries.parsing import STOP, Report
 from gyral.data.summaries.sources import Record, parse_records
+
+
+class DamagedPartError(UserError):
+    """A file of a part was changed after it was written."""
 
 
 class Part(NamedTuple):
@@ -69,11 +74,18 @@ def write_part(path: Path, records: list[Record], form: str, mode: str) -> None:
 
 
 def read_part(path: Path) -> Part:
-    """Read a file that `write_part` wrote."""
-    with np.load(path) as arrays:
-        words = arrays["words"].tobytes().decode().split("\n")
-        report = restore_report(json.loads(arrays["report"].tobytes()))
-        return Part(words, arrays["counts"], arrays["tokens"], arrays["bounds"], report)
+    """Read a file that `write_part` wrote; it contains a checksum of each array, as every ZIP archive does.
+
+    Raises:
+        DamagedPartError: the content differs from what was written.
+    """
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:  # NumPy leaves a file open that it cannot read
+            words = arrays["words"].tobytes().decode().split("\n")
+            report = restore_report(json.loads(arrays["report"].tobytes()))
+            return Part(words, arrays["counts"], arrays["tokens"], arrays["bounds"], report)
+    except Exception as error:  # NumPy, zipfile and JSON raise many kinds
+        raise DamagedPartError(f"{path}: is damaged ({error}): remove it and run the same command again") from error
 
 
 def restore_report(saved: Mapping[str, Any]) -> Report:

@@ -9,6 +9,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,12 +19,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.core.parallel import parallel_map
 from gyral.core.progress import line
 from gyral.data.splits import SPLITS
 from gyral.data.summaries.parsing import SPECIAL, Report
-from gyral.data.summaries.parts import read_part, write_part
+from gyral.data.summaries.parts import DamagedPartError, read_part, write_part
 from gyral.data.summaries.sources import ArticleSource, Record
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,8 @@ def prepare(name: str, sources: Mapping[str, ArticleSource], target: Path, proce
         processes: number of worker processes; None: one for each available core.
 
     Raises:
-        OptionError: a split contains no pair.
+        OptionError: a split contains no pair, or cannot be read.
+        UserError: a worker process was killed.
         OSError: the folder cannot be written.
     """
     log.info("preparing %s, once", name)
@@ -53,13 +55,17 @@ def prepare(name: str, sources: Mapping[str, ArticleSource], target: Path, proce
         while block := list(itertools.islice(records, BLOCK)):
             parts[split].append(working / f"{split}-{len(parts[split]):06}.npz")
             advance(block[-1].progress)
-            if not parts[split][-1].exists():  # else an interrupted preparation has written it
+            if not _is_whole(parts[split][-1]):  # else an interrupted preparation has written it
                 yield parts[split][-1], block, source.form, source.mode
 
     for split, source in sources.items():
         with _progress_bar(f"{name}, {split}") as advance:
-            for _ in parallel_map(write_part, blocks(split, source), processes):
-                pass
+            try:
+                for _ in parallel_map(write_part, blocks(split, source), processes):
+                    pass
+            except BrokenExecutor:
+                reason = "a process that prepares it was killed, perhaps for want of memory"
+                raise UserError(f"{source.path}: {reason}; the same command continues the preparation") from None
         if not any(read_part(path).report.kept for path in parts[split]):
             reports = [read_part(path).report for path in parts[split]]
             shutil.rmtree(working, ignore_errors=True)
@@ -80,6 +86,18 @@ def _progress_bar(title: str) -> Iterator[Any]:
         yield lambda done: progress.update(task, completed=done)
 
 
+def _is_whole(part: Path) -> bool:
+    """Return whether a part exists and is as it was written."""
+    if not part.is_file():
+        return False
+    try:
+        read_part(part)
+    except DamagedPartError as error:
+        log.warning("%s; it is prepared again", str(error).partition(": remove")[0])
+        return False
+    return True
+
+
 def _total(reports: list[Report]) -> Report:
     total = Report()
     for report in reports:
@@ -96,26 +114,39 @@ def _join(parts: dict[str, list[Path]], target: Path) -> None:
         folder.mkdir()
         text = "\n".join(words).encode()
         (folder / "words.txt").write_bytes(text)
-        lengths, reports, end = {}, {}, 0
+        reports, end = {}, 0
         with (folder / "tokens.bin").open("wb") as file:
             for split, paths in parts.items():
                 bounds, found = [np.array([end])], []
                 for path in paths:
                     part = read_part(path)
                     numbers = np.array([index[word] for word in part.words], dtype=np.uint32)
-                    numbers[part.tokens].tofile(file)
+                    file.write(numbers[part.tokens].data)
                     bounds.append(part.bounds + end)
                     end += len(part.tokens)
                     found.append(part.report)
                 np.save(folder / f"{split}.npy", np.concatenate(bounds))
-                lengths[split] = sum(map(len, bounds))
                 reports[split] = asdict(_total(found))
-        description = {"tokens": end, "lengths": lengths, "trained": trained, "reports": reports}
-        saved = {"description": description, "words": zlib.crc32(text)}
-        (folder / "corpus.json").write_text(json.dumps(saved))
-        if target.exists():
+        description = {
+            "trained": trained,
+            "reports": reports,
+            "checksums": {path.name: checksum(path) for path in folder.iterdir()},
+        }
+        (folder / "corpus.json").write_text(json.dumps({"description": description, "checksum": checksum(description)}))
+        if target.is_dir():
             shutil.rmtree(target)  # it is damaged
         os.replace(folder, target)
+
+
+def checksum(content: Path | Mapping[str, Any]) -> int:
+    """Return the CRC-32 of a file, or of a description as JSON."""
+    if not isinstance(content, Path):
+        return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    value = 0
+    with content.open("rb") as file:
+        while block := file.read(2**20):
+            value = zlib.crc32(block, value)
+    return value
 
 
 def _word_list(parts: dict[str, list[Path]]) -> tuple[list[str], int]:

@@ -4,25 +4,29 @@ Records that cannot be used are skipped and counted. This module does not import
 import it.
 """
 
+import codecs
 import csv
 import glob
 import hashlib
 import io
 import itertools
 import json
+import os
 import re
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt, find_fault, reading
 from gyral.data.summaries.parsing import ARTICLE, SUMMARY, TITLE, Pair, Report, UnusableError, parse
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
 MODES = ("s2s", "sh2s", "s2t")
+END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no such character
 
 
 class Record(NamedTuple):
@@ -65,13 +69,15 @@ class ArticleSource:
         mode: parts of each record that are used. "s2s": the article and its summary; "sh2s": the article with its
             paragraphs (lines) shuffled, and its summary; "s2t": the article and its title, which takes the place of
             the summary. The last two require the form `jsonl`, `csv` or `huggingface`.
+        option: the option that the path is the value of, for errors.
 
     Raises:
-        OptionError: nothing exists at the path, its form is unknown, or the mode is not allowed.
+        OptionError: nothing exists at the path, its form is unknown, a file cannot be read, or the mode is not allowed.
     """
 
-    def __init__(self, path: str | Path, form: str | None = None, mode: str = "s2s") -> None:
+    def __init__(self, path: str | Path, form: str | None = None, mode: str = "s2s", option: str = "path") -> None:
         self.path = str(path)
+        self.option = option
         self.mode = check_choice("mode", mode, MODES)
         found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", self.path, re.DOTALL)
         assert found is not None, "every text matches"
@@ -86,9 +92,14 @@ class ArticleSource:
             self.files = self._find_files()
             if not self.files:
                 raise self._error("no such file or folder, or the folder is empty")
+            if self.form != "story" or self._is_list() or len(self.files) == 1:  # else a bad story is left out
+                for file in self.files:
+                    if fault := find_fault(file):
+                        raise self._error(fault, file)
 
-    def _error(self, reason: str) -> OptionError:
-        return OptionError("path", self.path, reason)
+    def _error(self, reason: str, file: Path | None = None) -> OptionError:
+        place = "" if file is None or str(file) == self._name else f"{file}: "
+        return OptionError(self.option, self.path, f"{place}{reason}")
 
     def _infer_form(self) -> str:
         if self._name.startswith("huggingface:"):
@@ -97,7 +108,7 @@ class ArticleSource:
         forms = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".bin": "bin", ".txt": "story", ".story": "story"}
         if suffix in forms:
             return forms[suffix]
-        if Path(self._name).is_dir():
+        if os.path.isdir(self._name):
             return "bin" if any(Path(self._name).glob("*.bin")) else "story"
         raise self._error(
             "must be a .jsonl, .csv or .bin file, a folder of .story files, a list of their URLs (.txt), or "
@@ -106,13 +117,13 @@ class ArticleSource:
 
     def _find_files(self) -> list[Path]:
         path = Path(self._name)
-        if path.is_dir():
+        if os.path.isdir(path):
             return sorted(path.glob("*.story" if self.form == "story" else f"*.{self.form}"))
-        return [path] if path.is_file() else [Path(name) for name in sorted(glob.glob(self._name))]
+        return [path] if os.path.isfile(path) else [Path(name) for name in sorted(glob.glob(self._name))]
 
     def fingerprint(self) -> list[Any]:
         """Return values that change when the source changes: names, sizes and modification times of its files."""
-        states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in self.files]
+        states = [(file.name, *_state(file)) for file in self.files]
         digest = hashlib.sha256(json.dumps(states).encode()).hexdigest()
         # stories and remote data are identified by their location as well
         place = self.path if not self.files or self._is_list() else self.path[len(self._name) :]
@@ -125,8 +136,8 @@ class ArticleSource:
         """Yield the records, which are not yet parsed.
 
         Raises:
-            OptionError: a CSV file lacks a column, a list of URLs has no folder of stories, or Hugging Face's
-                `datasets` is not installed or cannot load the data.
+            OptionError: a file cannot be read, a CSV file lacks a column, a list of URLs has no folder of stories, or
+                Hugging Face's `datasets` is not installed or cannot load the data.
         """
         return itertools.islice(self._all_records(), self._slice.start, self._slice.stop)
 
@@ -140,8 +151,9 @@ class ArticleSource:
         else:
             read_file = {"jsonl": _jsonl_records, "csv": self._csv_records, "bin": _bin_records}[self.form]
             for index, file in enumerate(self.files):
-                for record in read_file(file):
-                    yield record._replace(progress=(index + record.progress) / len(self.files))
+                with reading(self.option, self.path, file):
+                    for record in read_file(file):
+                        yield record._replace(progress=(index + record.progress) / len(self.files))
 
     def _listed_stories(self) -> list[Path]:
         roots = [root for file in self.files for root in (file.parent, file.parent.parent)]
@@ -149,26 +161,43 @@ class ArticleSource:
         folders = [folder for folder in dict.fromkeys(found) if folder.is_dir()]
         if not folders:
             raise self._error("no folder *stories* in its folder or in the parent folder")
-        names = [
-            f"{hashlib.sha1(url.strip()).hexdigest()}.story"
-            for file in self.files
-            for url in file.read_bytes().splitlines()
-            if url.strip()
-        ]
+        names: list[str] = []
+        for file in self.files:
+            with reading(self.option, self.path, file):
+                lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
+            names += [f"{hashlib.sha1(url).hexdigest()}.story" for line in lines if (url := line.strip())]
         return [next((folder / name for folder in folders if (folder / name).is_file()), Path(name)) for name in names]
 
     def _csv_records(self, file: Path) -> Iterator[Record]:
         csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # articles may exceed the default of 131,072 characters
         size = file.stat().st_size
         with file.open("rb") as content, io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as lines:
-            rows = csv.DictReader(lines)
-            columns = [name for name in rows.fieldnames or () if name]
-            for names in (ARTICLE, (*SUMMARY, *TITLE)):
-                if not set(names) & set(columns):
-                    reason = f"has columns {', '.join(columns)}, and none named {' or '.join(names)}"
-                    raise OptionError("path", file, reason)
-            for number, row in enumerate(rows, start=1):
-                yield Record(f"{file.name}:row {number}", row, content.tell() / size)
+            reader = csv.reader(itertools.chain(lines, [END]))
+            try:
+                yield from self._rows(file, reader, lambda: content.tell() / size)
+            except csv.Error as error:
+                raise self._error(f"line {reader.line_num}: {error}", file) from None
+
+    def _rows(self, file: Path, reader: Any, progress: Callable[[], float]) -> Iterator[Record]:
+        """Yield the rows of a CSV file, whose last line must be `END`."""
+        columns = next(reader)
+        if columns and columns[-1].endswith(END):
+            raise self._error("is empty" if columns == [END] else "its header has a quotation mark without end", file)
+        for names in (ARTICLE, (*SUMMARY, *TITLE)):
+            if not set(names) & set(columns):
+                raise self._error(f"has columns {excerpt(columns)}, and none named {' or '.join(names)}", file)
+        end = reader.line_num
+        for number, row in enumerate(filter(None, reader), start=1):
+            place = f"{file.name}:row {number}"
+            if row == [END]:
+                return
+            if row[-1].endswith(END):
+                lost = reader.line_num - 1 - end
+                reason = f"row with a quotation mark without end, which takes in the rest of the file ({lost:,} lines)"
+                yield Record(place, UnusableError(reason), 1.0)
+                return
+            end = reader.line_num
+            yield Record(place, dict(zip(columns, row, strict=False)), progress())
 
     def _remote_records(self) -> Iterator[Record]:
         name, _, rest = self._name.removeprefix("huggingface:").partition(":")
@@ -191,8 +220,19 @@ def _jsonl_records(file: Path) -> Iterator[Record]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             position += len(line)
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
             if line.strip():
                 yield Record(f"{file.name}:{number}", line, position / size)
+
+
+def _state(file: Path) -> tuple[int, int]:
+    """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
+    try:
+        state = file.stat()
+    except OSError:
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
 
 
 def _bin_records(file: Path) -> Iterator[Record]:

@@ -1,5 +1,6 @@
 """Corpora for language modelling: published ones, any text file, and a small synthetic text."""
 
+import codecs
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import NamedTuple
 
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
+from gyral.core.inputs import reading
 from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file, sha256
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
@@ -72,6 +74,8 @@ def load(name: str, data_dir: str | Path) -> Corpus:
             found = has_file(folder, file)
         except UserError as error:
             raise OptionError("name", name, str(error)) from None
+        except OSError as error:
+            raise OptionError("name", name, f"{folder / file.name} cannot be read ({error.strerror})") from None
         if not found:
             origin = CATALOGUE[corpus.folder].origin
             reason = f"{folder / file.name} does not exist; `gyral fetch {corpus.folder}` downloads it {origin}"
@@ -97,8 +101,8 @@ def load_file(
     """Return any text file as a corpus. Its end is the test split; the validation split comes before that.
 
     Args:
-        path: path of a file, in UTF-8 unless the level is "byte"; line ends are not converted. None: the synthetic text
-            of `gyral.data.text.synthetic.synthetic_text`.
+        path: path of a file, in UTF-8 unless the level is "byte"; line ends are not converted, and a byte order mark is
+            removed. None: the synthetic text of `gyral.data.text.synthetic.synthetic_text`.
         data_dir: data folder, which contains the cache.
         level: kind of symbols, see `gyral.data.vocabulary.Vocabulary`.
         val_fraction, test_fraction: fractions of the symbols.
@@ -107,7 +111,7 @@ def load_file(
             contains new ones, and 1 otherwise.
 
     Raises:
-        OptionError: the file does not exist, is empty, or is not in UTF-8; an option is out of its bounds; a split has
+        OptionError: the file cannot be read, is empty, or is not in UTF-8; an option is out of its bounds; a split has
             less than two symbols; a symbol does not occur in the training split.
     """
     check_choice("level", level, LEVELS)
@@ -116,10 +120,9 @@ def load_file(
         reason = f"must be less than 1 in sum with val_fraction, {val_fraction}"
         raise OptionError("test_fraction", test_fraction, reason)
     least = (2 if level == "word" else 1) if minimum_count is None else check_integer("minimum_count", minimum_count)
-    file = None if path is None else Path(path)
 
     def build() -> tuple[Vocabulary, dict[str, Symbols]]:
-        content = synthetic_text().encode() if file is None else file.read_bytes()
+        content = synthetic_text().encode() if path is None else _read(path)
         pieces = cut(_symbols(content, level, path), *fractions)
         for split, piece in pieces.items():
             if len(piece) < 2:
@@ -127,14 +130,28 @@ def load_file(
                 raise OptionError("path", path, reason)
         return Vocabulary.of(pieces["train"], level, least), pieces
 
-    try:
-        if file is not None and file.stat().st_size == 0:
+    if path is None:
+        name, identity = SYNTHETIC, [hashlib.sha256(synthetic_text().encode()).hexdigest()]
+    else:
+        name, identity = Path(path).name, _identify(path, level)
+    digest, *marks = identity
+    return load_or_build(name, [digest, level, *fractions, least, *marks], data_dir, build, ("path", path))
+
+
+def _read(path: str | Path) -> bytes:
+    with reading("path", path):
+        return Path(path).read_bytes()
+
+
+def _identify(path: str | Path, level: str) -> list[str]:
+    """Return the SHA-256 of a file, and a remark if it begins with a byte order mark, which earlier versions kept."""
+    with reading("path", path):
+        file = Path(path)
+        if file.stat().st_size == 0:
             raise OptionError("path", path, "is empty")
-        digest = hashlib.sha256(synthetic_text().encode()).hexdigest() if file is None else sha256(file)
-    except OSError as error:
-        raise OptionError("path", path, f"cannot be read ({error.strerror})") from None
-    name = SYNTHETIC if file is None else file.name
-    return load_or_build(name, [digest, level, *fractions, least], data_dir, build, ("path", path))
+        with file.open("rb") as content:
+            is_marked = level != "byte" and content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+        return [sha256(file), *(["without byte order mark"] if is_marked else [])]
 
 
 def cut(text: Symbols, val_fraction: float, test_fraction: float) -> dict[str, Symbols]:
@@ -148,11 +165,12 @@ def _symbols(content: bytes, level: str, path: str | Path | None) -> Symbols:
     if level == "byte":
         return content
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        offset = len(content) - len(error.object) + error.start  # the object is what follows a byte order mark
         reason = (
-            f"is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}; convert it, or set level=byte, "
-            "which reads any file"
+            f"is not UTF-8: byte 0x{content[offset]:02x} at offset {offset}; convert it, or set level=byte, which "
+            "reads any file"
         )
         raise OptionError("path", path, reason) from None
     return split_words(text) if level == "word" else text

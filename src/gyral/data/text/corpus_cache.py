@@ -83,32 +83,42 @@ def load_or_build(
         encoded = [vocabulary.encode(pieces[split], f"{split} split") for split in SPLITS]
     except UserError as error:
         raise OptionError(*option, str(error)) from None
+    failures = []
     for folder in folders:
         try:
             _write(folder, stem, vocabulary, encoded)
-            break
         except OSError as error:
-            log.warning("%s: %s", folder, error.strerror)
-    corpus = _read(folder, stem, name)
-    if corpus is None:
-        raise OptionError("data_dir", data_dir, f"neither it nor {folder} can be written, to cache {name}")
-    return corpus
+            # NumPy's error has no number when the disk is full: "10000 requested and 3968 written"
+            failures.append(f"{folder}: {error.strerror or f'No space left on device ({error})'}")
+            log.warning("%s", failures[-1])
+            continue
+        corpus = _read(folder, stem, name)
+        if corpus is not None:
+            return corpus
+        failures.append(f"{folder}: what is written is not what is read")
+    raise OptionError("data_dir", data_dir, f"no folder can be written to cache {name} ({'; '.join(failures)})")
 
 
 def _read(folder: Path, stem: str, name: str) -> Corpus | None:
     """Return a corpus from a cache, or None if it is missing or damaged."""
+    files = folder / f"{stem}.json", folder / f"{stem}.npy"
     try:
-        saved = json.loads((folder / f"{stem}.json").read_text())
-        numbers = np.load(folder / f"{stem}.npy", mmap_mode="r")
+        if any(path.exists() and not path.is_file() for path in files):  # a named pipe would be waited for
+            raise ValueError("not a file")
+        saved = json.loads(files[0].read_text())
+        numbers = np.load(files[1], mmap_mode="r")
         description = saved["description"]
         if saved["checksum"] != _checksum(numbers, description):
             raise ValueError("checksum")
         bounds = np.cumsum([0, *description["lengths"]])
+        vocabulary = Vocabulary.from_json(description["vocabulary"])
+        if numbers.dtype != vocabulary.dtype or numbers.shape != (bounds[-1],):  # the checksum is that of the bytes
+            raise ValueError("type")
         splits = {split: numbers[bounds[i] : bounds[i + 1]] for i, split in enumerate(SPLITS)}
-        return Corpus(name, Vocabulary.from_json(description["vocabulary"]), splits)
+        return Corpus(name, vocabulary, splits)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    except Exception as error:  # NumPy and JSON raise many kinds
         log.warning("%s is damaged (%s) and is encoded again", folder / stem, error)
         return None
 

@@ -13,7 +13,9 @@ Penn Treebank by less than 10⁻⁵ bits.
 
 import hashlib
 import json
+import logging
 import math
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +23,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gyral.core.checks import check_integer
-from gyral.core.files import replace_when_written
+from gyral.core.files import write_atomically
 from gyral.data.text.corpus_cache import Corpus
 
-FORMAT = 1  # version of the cached scores; increment it when their computation changes
+log = logging.getLogger(__name__)
+
+FORMAT = 2  # version of the cached scores; increment it when their computation changes
 
 
 class Score(NamedTuple):
@@ -49,7 +53,8 @@ def evaluate(corpus: Corpus, order: int, split: str = "test") -> list[Score]:
 def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[Score]:
     """Return the scores of `evaluate` on the test split, from a cache file if one of the folders contains it.
 
-    The name of the file depends on the content of the texts. If no folder can be written, the scores are not cached.
+    The name of the file depends on the content of the texts. A file that does not match its checksum is replaced. If no
+    folder can be written, the scores are not cached.
 
     Raises:
         OptionError: as `evaluate`.
@@ -60,17 +65,27 @@ def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[S
     names = [folder / f"ngrams-{content.hexdigest()[:16]}.json" for folder in folders]
     for name in names:
         try:
-            return [Score(*saved) for saved in json.loads(name.read_text())]
-        except (OSError, ValueError, TypeError):  # missing or damaged
-            continue
+            if not name.is_file():
+                continue
+            saved = json.loads(name.read_text())
+            if saved["checksum"] != _checksum(saved["scores"]):
+                raise ValueError("checksum")
+            return [Score(*score) for score in saved["scores"]]
+        except Exception as error:  # JSON of other values raises many kinds
+            log.warning("%s is damaged (%s) and is computed again", name, error)
     scores = evaluate(corpus, order)
+    text = json.dumps({"scores": scores, "checksum": _checksum(scores)})
     for name in names:
         try:
-            replace_when_written(name, lambda temporary: temporary.write_text(json.dumps(scores)))
+            write_atomically(name, text)
             break
         except OSError:
             continue
     return scores
+
+
+def _checksum(scores: Sequence[Sequence[float]]) -> int:
+    return zlib.crc32(json.dumps(scores).encode())
 
 
 def witten_bell(train: np.ndarray, scored: np.ndarray, vocabulary_size: int, order: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gyral.core.cache import cache_directory
+from gyral.core.cache import cache_directory, untrusted_reason
 from gyral.core.progress import line
 from gyral.ops.kernels import KernelUnavailableError
 
@@ -37,7 +37,8 @@ def load(source: Path) -> ctypes.CDLL:
     """Return the library of one C++ source, compiled on first use.
 
     Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, all headers, the
-    compiler, the flags and the processor, so that machines may share the directory.
+    compiler, the flags and the processor, so that machines may share the directory. A library that another user could
+    have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles its own.
 
     Raises:
         KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A process
@@ -66,21 +67,58 @@ def _load(source: Path) -> ctypes.CDLL:
     headers = sorted(SOURCES.rglob("*.hpp"))
     key = [*(path.read_text() for path in (source, *headers)), *flags, _run([command, "--version"]), _processor()]
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
-    path = cache_directory() / name
-    if not path.exists():
-        log.info("Compiling %s; this takes some seconds and happens once", source.name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with line.describe("compiling"), tempfile.TemporaryDirectory(dir=path.parent) as folder:
-                made = Path(folder) / name
-                _run([command, *flags, f"-I{SOURCES}", str(source), "-o", str(made)])
-                os.replace(made, path)  # atomic, also if two processes compile at once
-        except OSError as error:
-            raise KernelUnavailableError(f"{path.parent}: {error.strerror}") from error
+    directory = cache_directory()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = directory.resolve() / name  # a link above could be changed between the check and the loading
+        reason = untrusted_reason(path if os.path.lexists(path) else path.parent)
+        if reason is None:
+            if not _is_whole(path):
+                _compile([command, *flags], source, path)
+            return _open(path)
+        log.warning("%s; compiling %s for this process alone", reason, source.name)
+        with tempfile.TemporaryDirectory(prefix="gyral-") as private:  # a loaded library needs its file no more
+            if (reason := untrusted_reason(Path(private))) is not None:
+                raise KernelUnavailableError(reason)
+            _compile([command, *flags], source, Path(private, name))
+            return _open(Path(private, name))
+    except OSError as error:
+        raise KernelUnavailableError(f"{directory}: {error.strerror}") from error
+
+
+def _open(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelUnavailableError(f"{path} does not load: {error}") from error
+
+
+def _compile(command: list[str], source: Path, path: Path) -> None:
+    """Compile a source and append its digest to the library, which the system's loader ignores.
+
+    Args:
+        command: The compiler and its flags.
+        source: The C++ source.
+        path: The library, which appears when it is complete, also if two processes compile at once.
+    """
+    log.info("Compiling %s; this takes some seconds", source.name)
+    with line.describe("compiling"), tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        _run([*command, f"-I{SOURCES}", str(source), "-o", str(made)])
+        with made.open("r+b") as file:
+            digest = hashlib.sha256(file.read()).digest()
+            file.write(digest)
+        made.chmod(0o755)  # whatever the user's mask, no other user may write to it
+        os.replace(made, path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a library exists and ends with its digest. One of an older version, without it, does not."""
+    if not path.is_file():
+        return False
+    content = path.read_bytes()
+    size = hashlib.sha256().digest_size
+    return hashlib.sha256(content[:-size]).digest() == content[-size:]
 
 
 def _run(command: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -33,7 +34,7 @@ FIGURES_OF_RUNS: dict[str, Callable[[Run], Figure]] = {
 NAMES = (*FIGURES_OF_RUNS, "derivatives")
 
 
-def draw(name: str, run_directory: Path | None) -> Path:
+def draw(name: str, run_directory: Path | None, trust: Any = None) -> Path:
     """Draw a figure of a finished or stopped run, with the weights of its best checkpoint.
 
     The figure is saved as <run directory>/figures/<name>.png and .pdf. The figure `derivatives` needs no run and is
@@ -42,6 +43,7 @@ def draw(name: str, run_directory: Path | None) -> Path:
     Args:
         name: one of `NAMES`.
         run_directory: the run directory, None for `derivatives`.
+        trust: the modules that the configuration of the run may name, see `gyral.config.trust`.
 
     Returns:
         The path of the PNG file.
@@ -56,7 +58,7 @@ def draw(name: str, run_directory: Path | None) -> Path:
             return _save(derivatives(), FOLDER_WITHOUT_RUN / name, "Derivatives of the activations")
     if run_directory is None:
         raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
-    run = load_run(run_directory)
+    run = load_run(run_directory, trust)
     with style():
         figure = FIGURES_OF_RUNS[name](run)
         return _save(figure, run.directory / FOLDER / name, f"{describe_run(run)}: {name.replace('_', ' ')}")

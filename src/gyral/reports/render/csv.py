@@ -15,6 +15,7 @@ COLUMNS = (
     *("seed", "value", "state", "reason", "steps", "place", "commit", "uncommitted_changes", "command", "overrides"),
     *("wandb_id", "started", "host"),
 )
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render(sections: Sequence[Section]) -> str:
@@ -33,8 +34,16 @@ def render(sections: Sequence[Section]) -> str:
                         continue
                     place = {"report": section.title, "row": one_line(label), "column": " ".join(head.split("\n"))}
                     place["setting"] = settings.get(label, "")
-                    writer.writerows(place | line for line in _lines(cell))
+                    writer.writerows(_without_formulas(place | line) for line in _lines(cell))
     return file.getvalue()
+
+
+def _without_formulas(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line whose texts no spreadsheet takes for formulas: an apostrophe precedes the signs that begin one."""
+    return {
+        key: f"'{value}" if str(value).startswith(FORMULAS) and isinstance(value, str) else value
+        for key, value in line.items()
+    }
 
 
 def _setting(row: Row) -> str:

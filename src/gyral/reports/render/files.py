@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gyral.core.files import write_atomically
 from gyral.reports.render import csv, html, latex, markdown
+from gyral.reports.render.text import printable
 from gyral.reports.tables.sections import Section
 
 SUFFIXES = (".html", ".md", ".tex", ".csv")
@@ -30,4 +31,4 @@ def write(
         text = latex.render(sections, notes, title, width)
     else:
         text = csv.render(sections)
-    write_atomically(path, text)
+    write_atomically(path, printable(text))

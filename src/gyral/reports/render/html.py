@@ -51,7 +51,8 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
     if notes:
         body += ["<h2>Runs that cannot be read</h2>", _list(notes)]
     data = {"runs": runs, "sections": charts}
-    content = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    content = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    content = content.replace("<", "\\u003c")  # no markup, neither the end of the script nor a comment in it
     body.append(f'<script type="application/json" id="data">{content}</script>')
     script = "".join((FOLDER / name).read_text() for name in SCRIPTS)
     body.append(f"<script>\n{script}</script>\n</body>\n</html>\n")

@@ -205,7 +205,7 @@ def _lacks_runs(cell: TableCell) -> bool:
 
 
 def _comment(text: str) -> str:
-    return "% " + " ".join(text.split("\n"))
+    return "% " + " ".join(text.splitlines())
 
 
 def _escape(text: str) -> str:
@@ -213,4 +213,4 @@ def _escape(text: str) -> str:
 
 
 def _is_printed(sign: str) -> bool:
-    return sign.isascii() or (sign.isalpha() and sign < "\u0180") or sign in PRINTED
+    return (sign.isascii() and sign.isprintable()) or (sign.isalpha() and sign < "\u0180") or sign in PRINTED

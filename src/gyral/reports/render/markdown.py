@@ -2,13 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gyral.reports.render.text import cell_line, labelled_runs, one_line
 from gyral.reports.tables.cells import TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
-
-BOLD = "\0"  # where bold text begins and ends, until the text around is escaped
 
 
 def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -> str:
@@ -28,9 +25,8 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
 def _section(section: Section, with_runs: bool) -> list[str]:
     parts = [f"## {_escape(section.title)}"]
     for table in section.tables:
-        lines = [[one_line(label), *map(_cell, cells)] for label, cells in table.rows]
-        heads = [" ".join(head.split("\n")) for head in table.heads]
-        parts.append(_table(heads, lines, table.prose))
+        lines = [[_escape(one_line(label)), *map(_cell, cells)] for label, cells in table.rows]
+        parts.append(_table([*map(_escape, table.heads)], lines, table.prose))
     parts += [_escape(f"{section.tables[0].caption}."), *map(_escape, section.footnotes)]
     if with_runs:
         parts += ["### Runs", _runs_table(section)]
@@ -39,7 +35,9 @@ def _section(section: Section, with_runs: bool) -> list[str]:
     if section.stopped:
         parts.append("\n".join(f"- {_escape(describe_stopped(record))}" for record in section.stopped))
     if section.commands:
-        parts.append("To run them:\n\n```bash\n" + "\n".join(section.commands) + "\n```")
+        commands = "\n".join(section.commands)
+        fence = max(("```", *(f"`{ticks}" for ticks in re.findall("`+", commands))), key=len)
+        parts.append(f"To run them:\n\n{fence}bash\n{commands}\n{fence}")
     return parts
 
 
@@ -47,17 +45,15 @@ def _runs_table(section: Section) -> str:
     rows = []
     for label, record in labelled_runs(section):
         origin = record.provenance
-        command = f"`{origin.command or 'unknown'}`"
-        rows.append([label, record.seed, record.state, record.place, origin.code, origin.identity, command])
+        texts = [label, record.seed, record.state, record.place, origin.code, origin.identity]
+        rows.append([*map(_escape, texts), _code(origin.command or "unknown")])
     heads = ["row", "seed", "state", "run directory", "commit", "W&B id", "command"]
     return _table(heads, rows, prose=True)
 
 
 def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
     def line(cells: list[str]) -> str:
-        # code keeps its characters, except for the bar, which would end the cell
-        escaped = [cell.replace("|", r"\|") if cell.startswith("`") else _escape(cell) for cell in cells]
-        return f"| {' | '.join(escaped)} |".replace(BOLD, "**")
+        return f"| {' | '.join(cells)} |"
 
     rule = ["---", *["---:"] * (len(heads) - 1)]
     if prose:
@@ -66,9 +62,17 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
 
 
 def _cell(cell: TableCell) -> str:
-    text = one_line(cell.text)
-    return cell_line(replace(cell, text=f"{BOLD}{text}{BOLD}")) if cell.best else cell_line(cell)
+    text, line = one_line(cell.text), cell_line(cell)
+    return f"**{_escape(text)}**{_escape(line.removeprefix(text))}" if cell.best else _escape(line)
+
+
+def _code(text: str) -> str:
+    """Return a text for the cell of a table, as code if its characters can be kept there."""
+    escaped = text.replace("|", r"\|")
+    return _escape(text) if set("`\\\n\r") & set(text) else f"`{escaped}`"
 
 
 def _escape(text: str) -> str:
-    return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", text)
+    """Return a text as one line in which no sign is markup, at its beginning neither a rule nor an item of a list."""
+    text = re.sub(r"([\\|*_<>`\[\]#~$]|&(?=#?\w+;))", r"\\\1", " ".join(text.splitlines()))
+    return re.sub(r"^(\s*\d*)([-+.)])(?=\s|-|$)", r"\1\\\2", text)

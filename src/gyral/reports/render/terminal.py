@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gyral.reports.render.text import labelled_runs, run_line
+from gyral.reports.render.text import labelled_runs, printable, run_line
 from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
 
@@ -29,35 +29,35 @@ def print_section(console: Console, section: Section, with_runs: bool) -> None:
     for table in section.tables:
         console.print(terminal_table(table))
     for line in section.footnotes:
-        console.print(line, soft_wrap=True)
+        console.print(printable(line), soft_wrap=True)
     if with_runs:
         console.print("Runs", style="bold")
         for label, record in labelled_runs(section):
             lines = filter(None, (f"{label}: {run_line(record)}", record.provenance.command))
-            console.print("\n    ".join(lines), soft_wrap=True)
+            console.print(printable("\n    ".join(lines)), soft_wrap=True)
     for record in section.stopped:
-        console.print(describe_stopped(record), soft_wrap=True)
+        console.print(printable(describe_stopped(record)), soft_wrap=True)
     if section.shortfall:
-        console.print(" To run them: ".join((section.shortfall, *section.commands[:1])), soft_wrap=True)
+        console.print(printable(" To run them: ".join((section.shortfall, *section.commands[:1]))), soft_wrap=True)
         for command in section.commands[1:]:
-            console.print(command, soft_wrap=True)
+            console.print(printable(command), soft_wrap=True)
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
     for line in lines:
-        console.print(line, soft_wrap=True)
+        console.print(printable(line), soft_wrap=True)
 
 
 def terminal_table(table: Table) -> RichTable:
     """Return a table for rich to print."""
     shown = RichTable(
-        title=table.title or None,
-        caption=table.caption or None,
+        title=printable(table.title) or None,
+        caption=printable(table.caption) or None,
         box=box.HORIZONTALS,
         show_lines=bool(table.title),
         padding=(0, 1, 0, 0),
     )
-    for index, head in enumerate(table.heads):
+    for index, head in enumerate(map(printable, table.heads)):
         if index == 0 and table.title:
             shown.add_column(head, min_width=12)
         elif table.prose and index == len(table.heads) - 1:
@@ -68,11 +68,11 @@ def terminal_table(table: Table) -> RichTable:
             width = min(max(map(len, lines), default=0), MIN_NUMBER_WIDTH)
             shown.add_column(head, justify="right", min_width=max(5, width))
     for label, cells in table.rows:
-        shown.add_row(label, *map(_cell, cells))
+        shown.add_row(printable(label), *map(_cell, cells))
     return shown
 
 
 def _cell(cell: TableCell) -> Text:
-    lines = cell.lines
+    lines = [*map(printable, cell.lines)]
     first = Text(lines[0], style="bold" if cell.best else "") if lines else Text()
     return Text("\n").join([first, *map(Text, lines[1:])])

@@ -32,3 +32,11 @@ def labelled_runs(section: Section) -> Iterator[tuple[str, RunRecord]]:
     for row, label in zip(section.rows, section.labels, strict=True):
         for record in row.records:
             yield one_line(label), record
+
+
+def printable(text: str) -> str:
+    """Return a text with � in place of control characters, which terminals obey, and of bytes that are no text.
+
+    The names of runs, their overrides and the reasons of failures may contain any.
+    """
+    return "".join(sign if sign.isprintable() or sign in "\n\N{NO-BREAK SPACE}" else "\ufffd" for sign in text)

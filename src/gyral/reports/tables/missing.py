@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gyral.config.overrides import plain, program, typed
+from gyral.config.trust import trust_words
 from gyral.reports.catalogue import DIRECTORY, Row, Sweep, column_of, in_column
 from gyral.reports.tables.paper_table import absent_seeds
 from gyral.runs.legacy import row_folders
@@ -74,7 +75,7 @@ def _sweep_command(
 
 def resume_command(record: RunRecord) -> str:
     """Return the command that continues a run."""
-    return typed([*program("train"), f"resume={record.place}"])
+    return typed([*program("train"), f"resume={record.place}", *trust_words(record.config)])
 
 
 def is_stopped(record: RunRecord) -> bool:

@@ -216,7 +216,9 @@ class ParallelLauncher(SweepLauncher):
                     except Interrupted:
                         stop_requests.append(True)
                     except Exception as error:
-                        if not stop_requests:
+                        if (job.directory / DONE).is_file():  # its process died afterwards
+                            yield FinishedJob.of(job, execute(job, quiet=True))
+                        elif not stop_requests:
                             yield FinishedJob(job, error=_mark_as_lost(job, error))
                     else:
                         yield finished
@@ -272,6 +274,7 @@ def _mark_as_lost(job: SweepJob, error: Exception) -> JobError:
     reason = " ".join(f"the job's process died: {type(error).__name__}: {error}".split())
     if "SIGKILL" in reason:
         reason = "the job's process was killed (SIGKILL); the system does so when memory runs out"
-    if job.directory.is_dir() and not (job.directory / DONE).exists():
-        (job.directory / FAILED).write_text(f"{reason}\n")
+    if job.directory.is_dir():
+        with contextlib.suppress(OSError):  # the disk may be full; the sweep reports the reason, too
+            (job.directory / FAILED).write_text(f"{reason}\n")
     return JobError(f"{job.directory}: {reason}")

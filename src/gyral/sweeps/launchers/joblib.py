@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import importlib
 import os
 import signal
 import sys
@@ -23,12 +24,13 @@ PR_SET_PDEATHSIG = 1  # of prctl.h
 class Worker:
     """A process that runs one job after another and keeps its imported modules.
 
-    Each worker is an executor of joblib's loky with one process, so that a process that dies ends no other.
+    Each worker is an executor of joblib's loky with one process, so that a process that dies ends no other. A process
+    that has died is replaced when the worker is given its next job.
     """
 
     def __init__(self, number: int, environment: dict[str, str], output: Path) -> None:
         self.number, self.environment, self.output = number, environment, output
-        self.start()
+        self.pool: Any = None  # the process starts with the first job: there is none if all jobs are DONE
 
     def start(self) -> None:
         from joblib.externals.loky import ProcessPoolExecutor
@@ -36,20 +38,40 @@ class Worker:
         self.pool = ProcessPoolExecutor(
             1, initializer=_initialize_worker, initargs=(os.getpid(), self.output), env=self.environment
         )
-        self.pid = self.pool.submit(os.getpid)
+        self.pid = self.pool.submit(_prepare_worker)
 
     def submit(self, job: SweepJob) -> Any:
-        return self.pool.submit(execute_in_worker, job)
+        try:
+            if self.pool is None:
+                self.start()
+            elif self.pid.done():  # it has run a job, and could have died since
+                self.pool.submit(os.getpid).result()
+            return self.pool.submit(execute_in_worker, job)
+        except futures.BrokenExecutor:
+            self.end(kill=True)
+            self.start()
+            return self.pool.submit(execute_in_worker, job)
 
     def signal(self, number: int) -> None:
-        if self.pid.done():
+        if self.pid.done() and self.pid.exception() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid.result(), number)
         else:
             self.end(kill=True)
 
     def end(self, kill: bool = False) -> None:
-        self.pool.shutdown(wait=True, kill_workers=kill)
+        if self.pool is not None:
+            self.pool.shutdown(wait=True, kill_workers=kill)
+
+
+def _prepare_worker() -> int:
+    """Import PyTorch and return the id of this process.
+
+    With psutil installed, loky replaces a process whose memory has grown by 300 MB since its first call. If the first
+    call were a job, or less, every process would be replaced after its first job, because PyTorch needs as much.
+    """
+    importlib.import_module("pytorch_lightning")
+    return os.getpid()
 
 
 def _initialize_worker(sweep_pid: int, output: Path) -> None:
@@ -113,12 +135,7 @@ class Joblib(ParallelLauncher):
     def result(self, handle: Any) -> JobReturn:
         worker = self.workers.pop(handle)
         self.idle.append(worker)
-        try:
-            return handle.result()
-        except futures.BrokenExecutor:
-            worker.end(kill=True)
-            worker.start()
-            raise
+        return handle.result()
 
     def stop(self) -> None:
         for worker in self.workers.values():

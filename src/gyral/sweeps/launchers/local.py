@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hydra.core.utils import configure_log, setup_globals
 
+from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import DONE
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher, execute
 
@@ -16,8 +17,11 @@ class Local(SweepLauncher):
 
     def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
         setup_globals()
+        stop.asked = False
         for number, overrides in numbered:
             configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
             job = self.compose(number, overrides)
             was_done = (job.directory / DONE).is_file()
             yield replace(FinishedJob.of(job, execute(job, quiet=was_done)), was_done=was_done)
+            if stop.asked:  # the job failed before it could stop, or ended
+                raise Interrupted

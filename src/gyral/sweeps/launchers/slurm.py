@@ -1,6 +1,7 @@
 """launcher=slurm: the jobs of a sweep on a SLURM cluster, through submitit."""
 
 import logging
+import os
 import signal
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from hydra.core.utils import JobReturn
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import UserError
 from gyral.core.extras import import_extra
+from gyral.core.parallel import available_cores
 from gyral.sweeps.launchers.base import (
     POLL,
     ParallelLauncher,
@@ -19,6 +21,7 @@ from gyral.sweeps.launchers.base import (
     check_n_jobs,
     execute_in_worker,
 )
+from gyral.sweeps.launchers.gpus import visible_gpus
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ class Slurm(ParallelLauncher):
 
     Args:
         cluster: slurm, or local, which runs the same jobs on this machine as a trial.
-        n_jobs: maximum number of submitted jobs; None: no limit.
+        n_jobs: maximum number of submitted jobs. None: no limit; on this machine, one per core, or one that uses GPUs.
         requeues: maximum number of times that a job that times out is submitted again.
         **parameters: parameters of submitit's executor: timeout_min, cpus_per_task, gpus_per_node, slurm_partition, …
     """
@@ -71,10 +74,18 @@ class Slurm(ParallelLauncher):
                 if self.cluster == "slurm" or "slurm_" not in name
             }
             self.executor.update_parameters(**own)
-        except (RuntimeError, NameError, TypeError, ValueError) as error:
+        except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:
             raise UserError(f"launcher=slurm: {' '.join(str(error).split())}") from None
         self.jobs: list[Any] = []
-        return self.n_jobs
+        return self._share_this_machine() if self.cluster == "local" else self.n_jobs
+
+    def _share_this_machine(self) -> int:
+        """Divide the cores among the jobs, as launcher=joblib does; return the maximum number of simultaneous jobs."""
+        cores = available_cores()
+        uses_gpus = bool(self.parameters.get("gpus_per_node") and visible_gpus())
+        n_jobs = self.n_jobs or (1 if uses_gpus else cores)  # submitit gives all jobs the same GPUs
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // n_jobs)))
+        return n_jobs
 
     def submit(self, jobs: list[SweepJob]) -> list[Any]:
         submitted = self.executor.map_array(RequeueableJob(), jobs)

@@ -93,9 +93,17 @@ class Checkpoints(Checkpoint):
         self._save_if_due(trainer)
 
     def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
-        stop.deferrable = False
         if trainer.global_step != self._saved_step:
             self._save_last(trainer)
+        stop.deferrable = False
+        self._stop_if_asked()  # during the last validation or while the checkpoint was written
+
+    def on_test_batch_end(self, *_: Any) -> None:
+        self._stop_if_asked()  # only in the process that got it, a signal has stopped the test
+
+    def _stop_if_asked(self) -> None:
+        if collectives.any_process(stop.asked):
+            raise Interrupted
 
     def _is_due(self, trainer: Trainer) -> bool:
         # the signal may reach any of the processes; all of them stop after the same step

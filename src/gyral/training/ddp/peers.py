@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from pytorch_lightning import Trainer
@@ -22,8 +23,9 @@ from gyral.training.ddp.cluster import ClusterEnvironment
 from gyral.training.ddp.strategy import DDP
 
 # Time limits in seconds: of this process after a peer has ended early, until it is ended; of the message of a failed
-# peer; of the peers to finish after this process.
-GRACE, MESSAGE, FINISH = 15.0, 1.0, 60.0
+# peer; of the peers to finish after this process; of a process that is stopped (SIGSTOP), until the run is ended.
+GRACE, MESSAGE, FINISH, STOPPED = 15.0, 1.0, 60.0, 60.0
+TICK = 1.0  # seconds between two looks at the state of a process
 READY, FINISHED = "ready", "finished"  # messages of a peer
 
 
@@ -52,12 +54,13 @@ def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
         if run.config.threads is None:
             torch.set_num_threads(max(1, torch.get_num_threads() // strategy.num_processes))
         try:
-            for rank in range(1, strategy.num_processes):
-                peers.append(PeerProcess(run, environment.for_peer(rank), scratch))
-            for peer in peers:
-                peer.expect(READY)
+            with _blocked_signals():  # they would end this process between a start and the record of it
+                for rank in range(1, strategy.num_processes):
+                    peers.append(PeerProcess(run, environment.for_peer(rank), scratch))
             for peer in peers:
                 threading.Thread(target=_watch, args=(peer, body_ended, run.directory), daemon=True).start()
+            for peer in peers:
+                peer.expect(READY)
             yield
             for peer in peers:
                 peer.expect(FINISHED, FINISH)
@@ -104,11 +107,11 @@ class PeerProcess:
         self.connection, remote = Pipe(duplex=False)
         command = [sys.executable, "-c", f"from gyral.training import worker; worker.main({remote.fileno()})"]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with _blocked_signals():  # they stay blocked in the new process: the first process decides when all stop
+        with _blocked_signals():  # they stay blocked in the new process until it can handle them
             self.process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, pass_fds=[remote.fileno()])
         remote.close()
         assert self.process.stdin is not None
-        pickle.dump((run, environment, scratch, torch.get_num_threads()), self.process.stdin)
+        pickle.dump((run, environment, scratch, torch.get_num_threads(), STOPPED), self.process.stdin)
         self.process.stdin.flush()  # left open: at its end the peer knows that this process has ended
 
     def expect(self, message: str, seconds: float | None = None) -> None:
@@ -148,13 +151,47 @@ def _first_failure(peers: list[PeerProcess]) -> str | None:
 
 
 def _watch(peer: PeerProcess, body_ended: threading.Event, directory: Path) -> None:
-    """End this process when a peer has ended early: on GPUs this process would wait for it for many minutes."""
-    peer.process.wait()
+    """End this process when a peer has ended early or is stopped: it would wait for the peer for many minutes."""
+    clock = StoppedClock(peer.process.pid)
+    while peer.process.poll() is None:
+        if clock.tick() >= STOPPED:
+            peer.process.kill()
+            _end(directory, f"{peer.name} was stopped by a signal and did not continue in {STOPPED:g} seconds")
+        if body_ended.wait(TICK):
+            return
     if not body_ended.wait(GRACE):
-        failure = _first_failure([peer])
-        (directory / FAILED).write_text(f"{failure}\n")
-        print(f"error: {str(failure).splitlines()[0]}", file=sys.stderr, flush=True)
-        os._exit(1)
+        _end(directory, str(_first_failure([peer])))
+
+
+def _end(directory: Path, failure: str) -> NoReturn:
+    """End this process and with it the run."""
+    (directory / FAILED).write_text(f"{failure}\n")
+    print(f"error: {failure.splitlines()[0]}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+class StoppedClock:
+    """Counts for how many seconds in a row another process has been stopped, as by SIGSTOP or Ctrl-Z.
+
+    Only seconds in which this process runs are counted: Ctrl-Z stops all processes of a run, `fg` continues them, and
+    none is ended. Where there is no /proc, as on macOS, no process counts as stopped.
+
+    Args:
+        process: number of the process.
+    """
+
+    def __init__(self, process: int) -> None:
+        self._file = Path(f"/proc/{process}/stat")
+        self._seconds = 0.0
+
+    def tick(self) -> float:
+        """Return the seconds, if this is called every `TICK` seconds."""
+        try:
+            state = self._file.read_text().rpartition(")")[2].split()[0]
+        except OSError:  # it has ended
+            state = ""
+        self._seconds = self._seconds + TICK if state == "T" else 0.0
+        return self._seconds
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The strategy that averages gradients over processes."""
 
 import torch
-from pytorch_lightning import Trainer
 from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
 from torch import Tensor, distributed
 
@@ -25,10 +24,6 @@ class DDP(DDPStrategy):
         super().setup_environment()
         if self.global_rank > 0:  # dropout and zoneout differ between the rows of a batch
             torch.manual_seed(mix_seed(torch.initial_seed(), f"process {self.global_rank}"))
-
-    def setup(self, trainer: Trainer) -> None:
-        compat.disable_signal_handlers(trainer)
-        super().setup(trainer)
 
     def configure_ddp(self) -> None:
         compat.sync_module_states(self.model)

@@ -1,0 +1,98 @@
+"""Reading of the files in a run directory, which may be damaged or come from somebody else. Imports no torch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gyral.core.errors import UserError
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
+DEEPEST = 100  # levels of nested values
+NOT_READABLE = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError)
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a text file.
+
+    Raises:
+        UserError: the file does not exist, cannot be read, or is not text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not text") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file as plain containers. Nothing in the file is executed.
+
+    Raises:
+        UserError: the file cannot be read or is not YAML, or has aliases, which runs do not write.
+    """
+    text = _plain_yaml(path)
+    try:
+        return yaml.load(text, Loader=LOADER)
+    except NOT_READABLE as error:
+        raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
+
+
+def read_config(path: Path) -> DictConfig:
+    """Return the content of a configuration file, with the numbers of OmegaConf's grammar, such as 1e-3.
+
+    Raises:
+        UserError: as `read_yaml`; or the file is no configuration.
+    """
+    text = _plain_yaml(path)
+    try:
+        config = OmegaConf.create(text)
+    except NOT_READABLE as error:
+        raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
+    if not isinstance(config, DictConfig):
+        raise UserError(f"{path}: is not a configuration")
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that holds an object.
+
+    Raises:
+        UserError: the file cannot be read, or does not hold an object.
+    """
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not JSON: {_first_line(error)}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: is not a JSON object")
+    return content
+
+
+def _plain_yaml(path: Path) -> str:
+    """Return the text of a YAML file after checking that it is not made to exhaust time or memory.
+
+    A few lines with aliases can stand for billions of values, and the time for nested values grows with their depth.
+    """
+    text, depth = read_text(path), 0
+    try:
+        for event in yaml.parse(text, Loader=LOADER):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:
+                raise UserError(f"{path}: has YAML aliases or too deeply nested values, which no run writes")
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
+    return text
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what is wrong and where, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    where = "" if mark is None else f"line {mark.line + 1}: "
+    lines = (str(getattr(error, "problem", None) or error) or type(error).__name__).splitlines()
+    return where + lines[0]

@@ -1,0 +1,149 @@
+"""What the configuration of a run directory may name, and what `trust=` lets in."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+import gyral
+from gyral.config.trust import check_names, trust_words, trusted_modules
+from gyral.core.errors import OptionError, UserError
+from gyral.runs.directory import load_run, resolve
+from tests.helpers.running import SMALL_COPY, compose_config, invoke
+
+OLD_RUNS = Path(__file__).parents[1] / "old_runs"
+PLAIN: Any = OmegaConf.to_container(resolve(compose_config(*SMALL_COPY, "model=fs_rum", "scheduler=plateau")))
+EXTERNAL = {"_target_": "gyral.cells.external.ExternalCell", "_partial_": True}
+CELL = """
+import torch
+from os import system
+from gyral.cells.gru import GRUCell
+class MyCell(GRUCell):
+    pass
+"""
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    """Return a saved configuration with another value."""
+    config = OmegaConf.create(copy.deepcopy(PLAIN))
+    OmegaConf.update(config, key, value, merge=False, force_add=True)
+    saved: Any = OmegaConf.to_container(config)
+    return saved
+
+
+def refusal(config: dict[str, Any], trust: Any = None) -> str:
+    with pytest.raises(OptionError) as raised:
+        check_names(config, "run", Path("outputs/x"), trust)
+    return str(raised.value).removeprefix("run=outputs/x: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", 1),
+        ("optimizer._target_", "torch.optim.Adadelta"),  # of torch, but not in conf/
+        ("scheduler._target_", "torch.optim.lr_scheduler.StepLR"),
+        ("scheduler", None),
+        ("callbacks.pruning", {"_target_": "gyral.training.callbacks.Pruning"}),  # of a search
+        ("model.cell", {**EXTERNAL, "cell": "torch.nn.LSTMCell"}),
+        ("logger.wandb", {"_target_": "gyral.training.loggers.wandb_logger", "notes": "costs $5 {a: 1}"}),
+    ],
+)
+def test_names_of_gyral_and_torch_need_no_trust(key: str, value: Any) -> None:
+    check_names(changed(key, value), "run", Path())
+    assert trust_words(changed(key, value)) == []
+
+
+@pytest.mark.parametrize("directory", [path.parent for path in sorted(OLD_RUNS.rglob("config.yaml"))], ids=str)
+def test_runs_of_earlier_versions_need_no_trust(directory: Path) -> None:
+    assert load_run(directory).config.seed
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("model.cell", "gyral.cells.base.RecurrentCell"),  # a class that no file of conf/ has
+        ("model.cell", "gyral.tasks.copy.CopyTask"),  # of another role
+        ("model", "gyral.cells.gru.GRUCell"),
+        ("task", "gyral.tasks.base.os.system"),
+        ("task.corpus", "gyral.core.files.write_atomically"),
+        ("callbacks.guard", "os.system"),
+        ("paper", "builtins.exec"),
+    ],
+)
+def test_other_names_of_gyral_and_python_are_refused_whatever_is_trusted(key: str, name: str) -> None:
+    config = changed(key, {"_target_": name})
+    assert refusal(config) == f"config.yaml names {name} ({key}), which the configuration of a run must not name"
+    assert refusal(config, ["torch", "numpy"]) == refusal(config)
+    assert trust_words(config) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        ("model.cell", {"_target_": "my_cells.MyCell"}, "trust=my_cells"),
+        ("model.cell.slow", {"_target_": "my_cells.deep.MyCell"}, "trust=my_cells"),
+        ("model.cell", {**EXTERNAL, "cell": "torchrecurrent.MGUCell"}, "trust=torchrecurrent"),
+        ("scheduler", {"_target_": "torch.optim.lr_scheduler.Counter"}, "trust=torch"),
+        ("scheduler.lr_lambda", {"_target_": "numpy.load"}, "trust=numpy"),
+        ("optimizer", {"_target_": "torch.hub.load"}, "trust=torch"),
+    ],
+)
+def test_names_of_other_packages_need_trust(key: str, value: Any, word: str) -> None:
+    config = changed(key, value)
+    assert refusal(config).endswith(f"is not part of Gyral; write {word} if you trust its author and the run's")
+    assert trust_words(config) == [word]
+
+
+def test_all_modules_that_need_trust_are_named_at_once() -> None:
+    config = changed("model.cell", {"_target_": "my_cells.MyCell"})
+    config["callbacks"]["own"] = {"_target_": "my_callbacks.Own"}
+    assert trust_words(config) == ["trust=[my_cells,my_callbacks]"]
+    assert "write trust=[my_cells,my_callbacks] if" in refusal(config, "my_cells")
+
+
+@pytest.mark.parametrize("text", ["${oc.env:HOME}", "a ${seed}", "${", "\\\\${seed}"])
+def test_interpolations_are_refused(text: str) -> None:
+    config = copy.deepcopy(PLAIN)
+    config["task"]["monitor"] = text
+    assert refusal(config) == f"config.yaml has an interpolation, task.monitor={text}; runs save values"
+
+
+@pytest.mark.parametrize("value", [3, "", "a b", "os", "gyral", "gyral.tasks", "my_cells,os", ["my_cells", None], {}])
+def test_what_cannot_be_trusted_is_refused(value: Any) -> None:
+    with pytest.raises(OptionError, match=r"^trust="):
+        trusted_modules(value)
+
+
+def test_trust_lets_in_what_a_module_defines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_cells.py").write_text(CELL)
+    monkeypatch.syspath_prepend(tmp_path)
+    for trust in ("own_cells", ["own_cells", "others"]):
+        check_names(changed("model.cell", {"_target_": "own_cells.MyCell"}), "run", Path(), trust)
+    for name, origin in (("own_cells.system", "posix.system"), ("own_cells.GRUCell", "gyral.cells.gru.GRUCell")):
+        message = f"config.yaml names {name} (model.cell), which is {origin}, of a module that trust= does not name"
+        assert refusal(changed("model.cell", {"_target_": name}), "own_cells") == message
+    assert "cannot be imported" in refusal(changed("model.cell", {"_target_": "own_cells.Nothing"}), "own_cells")
+
+
+def test_a_run_with_an_own_cell_resumes_with_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_cell.py").write_text(CELL)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = tmp_path / "run"
+    short = ("trainer.max_steps=2", "trainer.val_check_interval=1", "trainer.log_every_n_steps=1")
+    outcome = invoke(*SMALL_COPY, *short, "model=gru", "model.cell._target_=own_cell.MyCell", f"hydra.run.dir={run}")
+    assert outcome.status == 0, outcome.err
+    assert f"run={run} trust=own_cell split=val" in outcome.out
+    assert "trust" not in (run / "config.yaml").read_text()
+
+    (run / "DONE").unlink()
+    line = "config.yaml names own_cell.MyCell (model.cell), which is not part of Gyral; write trust=own_cell if you"
+    assert f"resume={run}: {line}" in invoke(f"resume={run}").error
+    with pytest.raises(UserError, match="names own_cell"):
+        gyral.load(run)
+
+    outcome = invoke(f"resume={run}", "trust=own_cell")
+    assert outcome.status == 0, outcome.err
+    assert type(gyral.load(run, trust="own_cell").model.recurrent.cells[0]).__name__ == "MyCell"

@@ -1,0 +1,56 @@
+"""Input files: pipes and devices are refused, errors name the option and the file."""
+
+from pathlib import Path
+
+import pytest
+
+from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt, find_fault, reading
+from tests.faults.damages import OTHERS
+
+
+def test_a_file_and_a_link_to_it_have_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    assert find_fault(tmp_path / "file") is find_fault(tmp_path / "link") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("missing", "cannot be read (No such file or directory)"),
+        ("a directory", "cannot be read (Is a directory)"),
+        ("a named pipe", "is a named pipe, and must be a file"),
+        ("a socket", "is a socket, and must be a file"),
+        ("an endless device", "is a device, and must be a file"),
+        ("a dangling link", "is a link to a file that does not exist"),
+        ("a link to itself", "cannot be read (Too many levels of symbolic links)"),
+    ],
+)
+def test_what_is_no_file_is_refused_by_its_kind(kind: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "given"
+    OTHERS[kind](path)
+    with pytest.raises(OptionError) as caught, reading("data", path):
+        pytest.fail("was opened")
+    assert str(caught.value) == f"data={path}: {reason}"
+    with pytest.raises(OptionError) as caught, reading("train", "*.bin", path):
+        pytest.fail("was opened")
+    assert str(caught.value) == f"train=*.bin: {path}: {reason}"
+
+
+def test_a_path_with_a_null_character_is_refused() -> None:
+    assert find_fault(Path("a\0b")) == "cannot be read (embedded null byte)"
+
+
+def test_errors_while_reading_name_the_file(tmp_path: Path) -> None:
+    OTHERS["unreadable"](tmp_path / "given")
+    with (
+        pytest.raises(OptionError, match=rf"^data={tmp_path / 'given'}: cannot be read \(.+\)$"),
+        reading("data", tmp_path / "given"),
+    ):
+        (tmp_path / "given").read_bytes()
+
+
+def test_long_names_are_shortened() -> None:
+    assert excerpt(["a", "b"]) == "a, b"
+    assert excerpt(["a" * 300, "b"]) == "a" * 200 + "…"

@@ -1,0 +1,121 @@
+"""Reports of runs whose names, overrides, hosts and failures are markup: the reports have them as text alone."""
+
+import csv
+import io
+import itertools
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from gyral.reports.figures.style import style
+from gyral.reports.render import csv as csv_format
+from gyral.reports.render import files, latex, terminal
+from gyral.reports.tables.sections import make_sections
+from gyral.runs import records
+from tests.helpers.attacks import Attack
+from tests.helpers.written import PROVENANCE, TABLE1, write_run
+from tests.reports.render.test_html import Reader
+
+MARKUP = (
+    *("<!--<script>", "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "'\"><svg/onload=x>"),
+    *("[a](javascript:alert(1))", "![a](http://x.y/z.png)", "`code`", "```", "\n```\n# Title\n", "| a | b |", "\\|"),
+    *("\n\n---\n\n", "# Title", "- item", "1. item", "<https://x.y>", "**bold**", "~~gone~~", "$x^2$", "&copy;", "_"),
+    *("\\input{/etc/passwd}", "\r\\input{/etc/passwd}", "\\end{tabular}", "100 %", "a & b", "{", "}", "^^M\\relax"),
+    *("=cmd|' /C calc'!A0", "+1+1", "-2", "@SUM(A1)", "\t=1", '=HYPERLINK("http://x.y")', ",", '"', "\r\n", "&lt;"),
+    *("\x1b[2J\x1b[31m", "\x07", "\x9b31m", "\x00", "\u2028", "\u202e", "\udcff", "[red]", "{}", "%s", "\x85", "\\"),
+)
+COMMANDS = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)
+SIZES = (*filter(None, {size for size, *_ in latex.FITS}), r"\setlength{\tabcolsep}")  # which depend on lengths
+SIGNS = {*COMMANDS.findall("".join(latex.ESCAPES.values())), r"\allowbreak"}  # LaTeX commands that print a sign
+
+
+def write_runs(directory: Path, text: Any) -> None:
+    """Write a run that is done and one that has failed, with texts of an attacker's in all of their files."""
+    for number, accuracy in enumerate((0.25, None, 0.2)):
+        run = write_run(directory, "none" if number < 2 else f"{TABLE1}/gru", seed=number, accuracy=accuracy)
+        overrides = OmegaConf.load(run / "overrides.yaml")
+        (run / "overrides.yaml").write_text(
+            yaml.safe_dump([*overrides, "model=gru", f"+note={text()}".replace("\udcff", "")])
+        )
+        provenance = {**PROVENANCE, "command": ["python", text(), text()]}
+        provenance |= {key: text() for key in ("id", "host", "started")}
+        (run / "provenance.json").write_text(json.dumps(provenance))
+        if accuracy is None:
+            (run / "FAILED").write_text(f"Traceback\n{text()}: {text()}", errors="surrogateescape")
+        name = text().replace("/", ":").replace("\0", "")
+        run.rename(directory / f"{name}{number}")
+
+
+def render(directory: Path) -> dict[str, str]:
+    """Return the report of a directory in all formats, by their suffixes, and as the terminal shows it."""
+    found, told = records.read(directory)
+    sections = make_sections(found, directory)
+    assert len(found) == 3, told
+    rendered = {}
+    for suffix in files.SUFFIXES:
+        path = directory.parent / f"report{suffix}"
+        files.write(path, "Title", sections, told, with_runs=True)
+        rendered[suffix] = path.read_bytes().decode()
+    console = terminal.make_console(io.StringIO())
+    for section in sections:
+        terminal.print_section(console, section, with_runs=True)
+    rendered["terminal"] = console.file.getvalue()  # type: ignore[attr-defined]
+    return rendered
+
+
+def structure(rendered: dict[str, str]) -> dict[str, Any]:
+    """Return what of a report is not text: its tags, its blocks and spans, its commands, its cells."""
+    page = rendered[".html"]
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data
+    assert "<" not in data.group(1)
+    assert len(json.loads(data.group(1))["runs"]) == 3
+    spans: Counter[str] = Counter()
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(rendered[".md"]):
+        spans[token.type] += 1
+        spans.update(
+            child.type for child in token.children or () if child.type not in ("text", "softbreak", "code_inline")
+        )
+    body = [line for line in rendered[".tex"].splitlines() if not line.lstrip().startswith(("%", *SIZES))]
+    cells = list(csv.reader(io.StringIO(rendered[".csv"], newline="")))
+    return {
+        "tags": Counter(tag for tag, _ in Reader(page).tags if tag not in ("br", "small")),
+        "spans": spans,
+        "lines": len(body),
+        "commands": {command for command in COMMANDS.findall("\n".join(body)) if command not in SIGNS},
+        "widths": [len(line) for line in cells],
+    }
+
+
+@pytest.mark.attacks(sampled=2, whole=300)
+def test_texts_of_runs_are_text_in_every_format(attack: Attack, tmp_path: Path) -> None:
+    def text() -> str:
+        return "".join(attack.random.choices(MARKUP, k=attack.random.randint(1, 3)))
+
+    words = itertools.count()
+    write_runs(tmp_path / "harmless" / "runs", lambda: f"word{next(words)}")
+    write_runs(tmp_path / "hostile" / "runs", text)
+    expected, rendered = structure(render(tmp_path / "harmless" / "runs")), render(tmp_path / "hostile" / "runs")
+    assert structure(rendered) == expected
+    for suffix, whole in rendered.items():
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u202e]", whole.replace("\r\n", "\n")), suffix
+    for line in csv.DictReader(io.StringIO(rendered[".csv"], newline="")):
+        for name, value in line.items():
+            numeric = name in ("mean", "deviation", "runs", "paper", "value", "steps")
+            assert numeric or not value.startswith(csv_format.FORMULAS), (name, value)
+    attack.record("files without markup", len(rendered))
+
+
+def test_dollar_signs_are_no_formulas_in_figures() -> None:
+    with style():
+        figure = Figure()
+        figure.text(0.5, 0.5, r"model.cell.name=$\x$")
+        figure.canvas.draw()
