@@ -1,1 +1,0 @@
-"""The fixture `attack` and the option --attacks are in tests/helpers/attacks.py."""
