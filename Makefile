@@ -4,6 +4,7 @@ ARGS ?= model=rum task=copy
 CORPORA ?= ptb text8 enwik8 babi
 GPU ?= json=benchmarks/records/gpu.json
 SEED ?= 0
+ATTACKS ?= tests/faults
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
@@ -33,8 +34,8 @@ test: $(INSTALLED)  ## run the tests without the slow ones
 test-all: $(INSTALLED)  ## run all tests
 	@$(RUN) -m pytest -n auto
 
-test-faults: $(INSTALLED)  ## run all attacks of tests/faults, in an hour or two; SEED=7 chooses others
-	@SEED=$(SEED) $(RUN) -m pytest tests/faults -n auto --attacks=whole -q
+test-faults: $(INSTALLED)  ## run all attacks of tests/faults; SEED=7 makes others, ATTACKS="<file> -k attack3" some
+	@SEED=$(SEED) $(RUN) -m pytest $(ATTACKS) -n auto --attacks=whole -q
 
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .

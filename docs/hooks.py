@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 SUBPACKAGES = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
                "reports", "core")  # fmt: skip
 PAGES = {"index.md": "README.md", "results.md": "RESULTS.md", "benchmarks.md": "benchmarks/README.md",
-         "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}  # fmt: skip
+         "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
+         "changelog.md": "CHANGELOG.md"}  # fmt: skip
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -142,13 +142,13 @@ def finish_and_compare(whole: Whole, directory: Path, arguments: list[str]) -> N
     assert names[0] == names[1]
 
 
-@pytest.mark.attacks(sampled=1, whole=300)
+@pytest.mark.attacks(sampled=2, whole=300)
 def test_a_killed_run_ends_as_if_nothing_had_happened(
     attack: Attack, whole: Callable[[str], Whole], tmp_path: Path
 ) -> None:
     tasks = tuple(SMALL_RUNS)
     reference = whole(tasks[attack.number % len(tasks)])
-    number = NUMBERS[attack.number // len(tasks) % len(NUMBERS)]
+    number = NUMBERS[attack.number % len(NUMBERS)]
     directory, random = tmp_path / "run", attack.random
     command = [*reference.options, f"hydra.run.dir={directory}"]
     latest = reference.seconds
@@ -199,6 +199,6 @@ def test_a_killed_process_ends_as_if_nothing_had_happened(
         process.send_signal(number)
         status = process.wait(LIMIT)
     attack.record(check_end(directory, number, status, printed.read_text()))
-    (directory / "wandb").exists() and shutil.rmtree(directory / "wandb")
+    shutil.rmtree(directory / "wandb", ignore_errors=True)
     finish_and_compare(reference, directory, [*copy(tmp_path, None), f"hydra.run.dir={directory}"])
     attack.record("bit-equal")

@@ -2,7 +2,7 @@
 
 A test of attacks takes the fixture `attack` and has the marker `attacks(sampled=2, whole=300)`. `make test` runs the
 sampled attacks, `make test-faults` all of them. The environment variable SEED chooses other attacks. One attack is
-repeated by its number: `SEED=7 pytest tests/faults/test_kills.py --attacks=whole -k attack213`.
+repeated by its number: `make test-faults SEED=7 ATTACKS="tests/faults/test_kills.py -k attack213"`.
 """
 
 import os
