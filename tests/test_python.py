@@ -200,7 +200,7 @@ def test_a_directory_without_runs_is_an_empty_table(tmp_path: Path) -> None:
         gyral.runs(tmp_path / "nowhere")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "overrides.yaml").write_text("[]\n")
-    assert repr(gyral.runs(tmp_path)).endswith(f"{tmp_path}/broken: cannot be read: config.yaml is missing")
+    assert repr(gyral.runs(tmp_path)).endswith(f"{tmp_path}/broken: cannot be read: config.yaml: is missing")
 
 
 def test_data_frames_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from markdown_it import MarkdownIt
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from gyral.reports.figures.style import style
 from gyral.reports.render import csv as csv_format
 from gyral.reports.render import files, latex, terminal
 from gyral.reports.tables.sections import make_sections
 from gyral.runs import records
 from tests.helpers.attacks import Attack
+from tests.helpers.running import invoke
 from tests.helpers.written import PROVENANCE, TABLE1, write_run
 from tests.reports.render.test_html import Reader
 
@@ -114,8 +113,10 @@ def test_texts_of_runs_are_text_in_every_format(attack: Attack, tmp_path: Path) 
     attack.record("files without markup", len(rendered))
 
 
-def test_dollar_signs_are_no_formulas_in_figures() -> None:
-    with style():
-        figure = Figure()
-        figure.text(0.5, 0.5, r"model.cell.name=$\x$")
-        figure.canvas.draw()
+def test_dollar_signs_are_no_formulas_in_figures(tmp_path: Path) -> None:
+    for number in range(2):
+        run = write_run(tmp_path, "none", seed=number, accuracy=0.5)
+        (run / "overrides.yaml").write_text(yaml.safe_dump(["model=gru", rf"+note={number}$\x$"]))
+    outcome = invoke(f"sweep={tmp_path}", f"save={tmp_path}/plot.png", "y=train/loss", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert (tmp_path / "plot.png").is_file()

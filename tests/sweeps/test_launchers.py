@@ -149,7 +149,7 @@ def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatc
         (["launcher=joblib", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0: must be an integer ≥ 1"),
         (["launcher=joblib", "hydra.launcher.n_jobs=all"], "hydra.launcher.n_jobs=all: must be an integer ≥ 1"),
         (["launcher=joblib", "hydra.launcher.gpus=1.5"], "hydra.launcher.gpus=1.5: must be a whole number"),
-        (["launcher=joblib", "hydra.launcher.jobs=2"], "hydra.launcher.jobs: no such option; allowed: n_jobs, gpus"),
+        (["launcher=joblib", "hydra.launcher.jobs=2"], "no such option; did you mean hydra.launcher.n_jobs?"),
         (["launcher=slurm", "hydra.launcher.cluster=k8s"], "hydra.launcher.cluster=k8s: must be one of slurm, local"),
         (["launcher=ray", "hydra.launcher.cpus=0"], "hydra.launcher.cpus=0: must be a finite number > 0"),
     ],

@@ -147,7 +147,7 @@ def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path
     ("arguments", "said"),
     [
         (["hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0: must be an integer ≥ 1"),
-        (["hydra.sweeper.trials=3"], "hydra.sweeper.trials: no such option; allowed: params, n_trials"),
+        (["hydra.sweeper.trials=3"], "no such option; did you mean hydra.sweeper.n_trials?"),
         (["optimizer.lr=interval(1,0)"], "optimizer.lr=interval(1,0): cannot be searched"),
         (["optimizer.lr=tag(log,interval(0,1))"], "optimizer.lr=tag(log,interval(0,1)): cannot be searched"),
         (["optimizer.rate=interval(0,1)"], "optimizer.rate: no such option; allowed: lr"),

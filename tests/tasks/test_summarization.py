@@ -159,7 +159,7 @@ def test_coverage_starts_from_the_weights_of_a_run_without_it(directory: Path, t
     [
         (("model.encoder.hidden_size=6",), "checkpoint=*: is of another model; model.*"),
         (("task.corpus.size=30",), "the checkpoint has another vocabulary (*) than articles (*, 30 words): *"),
-        (("weights=nowhere",), "run=nowhere: has no checkpoint; *"),
+        (("weights=nowhere",), "weights=nowhere: must be a run directory*"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(

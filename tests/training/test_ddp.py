@@ -160,7 +160,9 @@ def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> 
     assert {path.relative_to(done).as_posix() for path in done.rglob("*")} == names
     assert (done / "examples.txt").read_text().count("step ") == (alone / "examples.txt").read_text().count("step ")
 
-    outcome = invoke(f"run={done.rename(tmp_path / 'done')}", "split=test", entry="evaluate")  # takes one process
+    outcome = invoke(
+        f"run={done.rename(tmp_path / 'done')}", "split=test", "trust=tests", entry="evaluate"
+    )  # takes one process
     assert outcome.status == 0, outcome.err
 
 

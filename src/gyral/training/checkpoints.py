@@ -216,4 +216,6 @@ def choose_checkpoint(run_directory: Path, name: str, option: str = "run") -> Pa
     for candidate in candidates:
         if (run_directory / candidate).is_file():
             return run_directory / candidate
+    if not run_directory.is_dir():
+        raise OptionError(option, run_directory, "must be a run directory")
     raise OptionError(option, run_directory, "has no checkpoint; it was stopped before its first one")

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError
+from gyral.reports.figures.panels import without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
 from gyral.runs.records import task_of
@@ -40,7 +41,7 @@ def missing_part_error(run: Run, task: SequenceTask, part: str) -> OptionError:
 def add_title(figure: Figure, run: Run, subject: str) -> None:
     """Add a title to a figure: the model and task of the run, and the subject of the figure on the next line."""
     width = int(figure.get_figwidth() * CHARACTERS_AN_INCH)
-    figure.suptitle("\n".join(fill(line, width) for line in (describe_run(run), subject)))
+    figure.suptitle("\n".join(fill(line, width) for line in (without_formulas(describe_run(run)), subject)))
 
 
 def describe_run(run: Run) -> str:

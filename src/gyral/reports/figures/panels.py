@@ -1,7 +1,7 @@
 """The panels and rows of a plot of several runs, with readable names. Imports no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gyral.reports.catalogue import NOT_SETTINGS, Row, Sweep, columns_of, in_column
 from gyral.reports.tables.labels import common_overrides
@@ -58,7 +58,17 @@ def make_panels(sections: Sequence[Section]) -> list[Panel]:
             name = section.title if section.sweep else section.records[0].task
             own = [Panel(f"{name}, {panel.title}" if panel.title else name, panel.series) for panel in own]
         panels += own
-    return [panel for panel in panels if panel.records]
+    return [_literal(panel) for panel in panels if panel.records]
+
+
+def without_formulas(text: str) -> str:
+    """Return a text that Matplotlib shows as it is: text between two dollar signs would be a formula."""
+    return text.replace("$", r"\$")
+
+
+def _literal(panel: Panel) -> Panel:
+    series = [replace(series, label=without_formulas(series.label)) for series in panel.series]
+    return Panel(without_formulas(panel.title), series)
 
 
 def _panels_of_sweep(sweep: Sweep, rows: list[Row]) -> list[Panel]:

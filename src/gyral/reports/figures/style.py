@@ -46,7 +46,6 @@ SETTINGS: Any = {
     "ytick.major.width": 0.6,
     "xtick.minor.width": 0.4,
     "ytick.minor.width": 0.4,
-    "text.parse_math": False,  # a $ in the name of a run is no formula
     "legend.frameon": False,
     "legend.handlelength": 2.4,
     "legend.columnspacing": 1.4,
