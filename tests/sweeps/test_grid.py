@@ -5,10 +5,12 @@ import json
 import shlex
 from pathlib import Path
 
+import matplotlib
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from gyral.core.cache import cache_directory
 from gyral.reports import catalogue as sweeps
 from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
 from tests.helpers.wandb_log import of_type, read_records
@@ -221,7 +223,8 @@ def test_each_job_has_its_own_wandb_run_offline_without_a_key_and_without_asking
     arguments = [*SHORT, "logger=wandb", "task=copy", "model=rnn", "seed=1,2", f"hydra.sweep.dir={sweep}"]
     arguments.remove("logger=none")
     secrets = {"WANDB_MODE": None, "WANDB_API_KEY": None, "WANDB_BASE_URL": None, "NETRC": None}
-    outcome = spawn("-m", "src.train", "-m", *arguments, HOME=str(home), **secrets)
+    kept = {"GYRAL_CACHE": str(cache_directory()), "MPLCONFIGDIR": matplotlib.get_configdir()}  # of the real home
+    outcome = spawn("-m", "src.train", "-m", *arguments, HOME=str(home), **kept, **secrets)
     assert outcome.status == 0, outcome.err
     directories = [path.parent for path in sweep.rglob("DONE")]
     assert len(directories) == 2

@@ -51,6 +51,8 @@ def read_config(path: Path) -> DictConfig:
     text = _plain_yaml(path)
     try:
         config = OmegaConf.create(text)
+    except AssertionError:  # of OmegaConf, for a number
+        config = None
     except NOT_READABLE as error:
         raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
     if not isinstance(config, DictConfig):

@@ -63,7 +63,7 @@ def build_run(run: Run) -> tuple[Trainer, SequenceTask, int]:
     task = build_task(run.config)
     resumed_at = validate_last(task, run.directory) if run.checkpoint else 0
     if run.checkpoint is None and run.config.weights is not None:
-        load_weights(task, Path(run.config.weights))
+        load_weights(task, run.config.weights)
     trainer = build_trainer(run.config, run.directory)
     for name, node in (run.config.logger or {}).items():  # loggers write when they are built, see `open_loggers`
         check_section(node, f"logger.{name}")
@@ -193,7 +193,7 @@ def build(config: DictConfig) -> SequenceTask:
     configure_process(config)
     task = build_task(config)
     if config.weights is not None:
-        load_weights(task, Path(config.weights))
+        load_weights(task, config.weights)
     return task
 
 

@@ -183,13 +183,19 @@ def validate_checkpoint(task: SequenceTask, path: Path) -> int:
     return int(checkpoint["global_step"])
 
 
-def load_weights(task: SequenceTask, run_directory: Path) -> None:
+def load_weights(task: SequenceTask, weights: Any) -> None:
     """Initialize a task with the weights of a run's best checkpoint, except the weights that may be missing in it.
 
+    Args:
+        task: the task.
+        weights: the option `weights`, the run directory.
+
     Raises:
-        UserError: the run has no checkpoint, or one of another model.
+        UserError: the value is not a run directory; the run has no checkpoint, or one of another model.
     """
-    path = choose_checkpoint(run_directory, "best", "weights")
+    if not isinstance(weights, str):
+        raise OptionError("weights", weights, "must be a run directory")
+    path = choose_checkpoint(Path(weights), "best", "weights")
     checkpoint = load_checkpoint(path)
     task.check_checkpoint(checkpoint)
     try:
