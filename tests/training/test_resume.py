@@ -96,7 +96,7 @@ def first_checkpoint(points: list[list[Any]]) -> int:
     [
         pytest.param(COPY, POINTS, id="copy"),
         pytest.param(RECALL, POINTS[::2], id="recall", marks=pytest.mark.slow),
-        pytest.param(PLATEAU, [POINTS[2], POINTS[4]], id="plateau"),
+        pytest.param(PLATEAU, [POINTS[2], POINTS[4]], id="plateau", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_killed_at_several_points_ends_bit_equal(
