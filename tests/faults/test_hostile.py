@@ -77,6 +77,15 @@ def load(run: Path) -> None:
         sys.exit(f"error: {error}")
 
 
+def use(command: str) -> None:
+    """Use the run in the working directory by one of `COMMANDS`."""
+    if command == "load":
+        return load(Path("run"))
+    entry, *words = COMMANDS[command]
+    sys.argv = [f"gyral/{entry}.py", *words]
+    forks.ENTRIES[entry]()
+
+
 @pytest.mark.attacks(sampled=1, whole=len(CASES))
 def test_no_file_of_a_run_directory_is_executed(attack: Attack, directory: Path) -> None:
     order = random.Random(f"{attack.seed} order").sample(CASES, len(CASES))
@@ -88,12 +97,7 @@ def test_no_file_of_a_run_directory_is_executed(attack: Attack, directory: Path)
     def call() -> None:
         watch(executed)
         sys.path.append(str(directory))
-        if command == "load":
-            load(Path("run"))
-        else:
-            entry, *words = COMMANDS[command]
-            sys.argv = [f"gyral/{entry}.py", *words]
-            forks.ENTRIES[entry]()
+        use(command)
 
     ended = forks.fork(call, directory, limit=10)
     where = f"{name}, {command}: {ended}"

@@ -1,7 +1,6 @@
 """Damaged files of a run directory: every command ends well, or in one line that names the file or an option."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from tests.faults import forks
 from tests.faults.damages import CONTENTS
 from tests.faults.test_configurations import ROOTS
-from tests.faults.test_hostile import COMMANDS, load
+from tests.faults.test_hostile import COMMANDS, use
 from tests.helpers.attacks import Attack
 from tests.helpers.running import SMALL_TEXT
 
@@ -37,15 +36,7 @@ def test_damaged_files_are_named(attack: Attack, finished: Path, tmp_path: Path)
     content = (run / name).read_bytes() if (run / name).is_file() else b"Traceback\nError: text\n"
     (run / name).write_bytes(CONTENTS[kind](content, attack.random))
 
-    def call() -> None:
-        if command == "load":
-            load(Path("run"))
-        else:
-            entry, *words = COMMANDS[command]
-            sys.argv = [f"gyral/{entry}.py", *words]
-            forks.ENTRIES[entry]()
-
-    ended = forks.fork(call, tmp_path)
+    ended = forks.fork(lambda: use(command), tmp_path)
     where = f"{name}, {kind}, {command}: {ended}"
     assert "Traceback" not in ended.out + ended.err, where
     if ended.status == 0:
