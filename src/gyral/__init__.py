@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gyral.cells.base import RecurrentCell
+    from gyral.cells.dnc import DNCCell
     from gyral.cells.eurnn import EURNNCell
     from gyral.cells.external import ExternalCell
     from gyral.cells.fast_weights import FastWeightsCell
@@ -16,14 +17,32 @@ if TYPE_CHECKING:
     from gyral.cells.full_urnn import FullURNNCell
     from gyral.cells.goru import GORUCell
     from gyral.cells.gru import GRUCell
+    from gyral.cells.lantm import LANTMCell
     from gyral.cells.lstm import LSTMCell
+    from gyral.cells.ntm import NTMCell
     from gyral.cells.on_lstm import ONLSTMCell
     from gyral.cells.rnn import RNNCell
     from gyral.cells.rum import RUMCell
     from gyral.cells.urnn import URNNCell
     from gyral.cells.weinet import WeiNetCell
     from gyral.config.composition import compose
-    from gyral.nn.layers import EURNN, FSRNN, GORU, GRU, LSTM, ONLSTM, RNN, RUM, URNN, FastWeights, FullURNN, WeiNet
+    from gyral.nn.layers import (
+        DNC,
+        EURNN,
+        FSRNN,
+        GORU,
+        GRU,
+        LANTM,
+        LSTM,
+        NTM,
+        ONLSTM,
+        RNN,
+        RUM,
+        URNN,
+        FastWeights,
+        FullURNN,
+        WeiNet,
+    )
     from gyral.nn.recurrent import Recurrent
     from gyral.runs.table import list_runs as runs
     from gyral.train import train_from_python as train
@@ -31,6 +50,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "gyral.cells.base": ("RecurrentCell",),
+    "gyral.cells.dnc": ("DNCCell",),
     "gyral.cells.eurnn": ("EURNNCell",),
     "gyral.cells.external": ("ExternalCell",),
     "gyral.cells.fast_weights": ("FastWeightsCell",),
@@ -38,7 +58,9 @@ _MODULES = {
     "gyral.cells.full_urnn": ("FullURNNCell",),
     "gyral.cells.goru": ("GORUCell",),
     "gyral.cells.gru": ("GRUCell",),
+    "gyral.cells.lantm": ("LANTMCell",),
     "gyral.cells.lstm": ("LSTMCell",),
+    "gyral.cells.ntm": ("NTMCell",),
     "gyral.cells.on_lstm": ("ONLSTMCell",),
     "gyral.cells.rnn": ("RNNCell",),
     "gyral.cells.rum": ("RUMCell",),
@@ -46,13 +68,16 @@ _MODULES = {
     "gyral.cells.weinet": ("WeiNetCell",),
     "gyral.config.composition": ("compose",),
     "gyral.nn.layers": (
+        "DNC",
         "EURNN",
         "FSRNN",
         "FastWeights",
         "FullURNN",
         "GORU",
         "GRU",
+        "LANTM",
         "LSTM",
+        "NTM",
         "ONLSTM",
         "RNN",
         "RUM",
@@ -65,15 +90,19 @@ _MODULES = {
 _FUNCTIONS = ("runs", "train")  # modules that can be called: importing a submodule would replace a function by it
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
+    "DNC",
     "EURNN",
     "FSRNN",
     "GORU",
     "GRU",
+    "LANTM",
     "LSTM",
+    "NTM",
     "ONLSTM",
     "RNN",
     "RUM",
     "URNN",
+    "DNCCell",
     "EURNNCell",
     "ExternalCell",
     "FSRNNCell",
@@ -83,7 +112,9 @@ __all__ = [
     "FullURNNCell",
     "GORUCell",
     "GRUCell",
+    "LANTMCell",
     "LSTMCell",
+    "NTMCell",
     "ONLSTMCell",
     "RNNCell",
     "RUMCell",

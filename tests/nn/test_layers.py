@@ -23,7 +23,9 @@ from gyral.nn.stubs import PATH, layer_stubs
 X, N, BATCH, STEPS = 3, 6, 4, 5
 LAYERS = {layer.__name__: layer for layer in layers.Layer.__subclasses__()}
 OPTIONS: dict[str, dict[str, Any]] = {
+    "DNC": {"slots": 4, "width": 3, "read_heads": 2},
     "FSRNN": {"fast": partial(LSTMCell, layer_norm=True), "slow": LSTMCell, "num_fast": 3},
+    "NTM": {"slots": 4, "width": 3, "write_heads": 2},
     "ONLSTM": {"chunk_size": 2},
     "RUM": {"lambd": 1.0, "eta": 1.0},
 }
@@ -61,13 +63,13 @@ def test_a_layer_is_the_loop_over_its_cell(name: str) -> None:
     assert outputs.shape == (BATCH, STEPS, layer.output_size)
 
 
-def test_every_cell_but_the_external_one_has_a_layer() -> None:
+def test_every_cell_but_the_external_one_and_a_controller_has_a_layer() -> None:
     classes, found = [RecurrentCell], set()
     while classes:
         classes += (parent := classes.pop()).__subclasses__()
         if parent.__module__.startswith("gyral.cells.") and not parent.__abstractmethods__:
             found.add(parent.__name__.removesuffix("Cell"))
-    assert found - {"External"} == set(LAYERS)
+    assert found - {"External", "Feedforward"} == set(LAYERS)
 
 
 def test_options_are_checked() -> None:

@@ -94,6 +94,21 @@ class RecurrentCell(nn.Module, ABC):
         """
         return self.draw_masks(*shape)
 
+    def with_write(self, inputs: Tensor, write: Tensor) -> Any:
+        """Return inputs (T, B, X) together with the steps at which an external memory may be written, (T, B) bool.
+
+        `project` and `fused` take the result in place of the inputs. A cell without an external memory returns the
+        inputs.
+        """
+        return inputs
+
+    def reserve(self, writes: int) -> None:
+        """Size an external memory for sequences with at most so many writes; a cell without one does nothing.
+
+        Raises:
+            OptionError: The memory has a fixed capacity, which is smaller.
+        """
+
     @abstractmethod
     def step(self, projected: Any, state: State, constants: Any) -> tuple[Tensor, State]:
         """Take one step.

@@ -17,6 +17,28 @@ def check_integer(name: str, value: Any, minimum: int = 1, maximum: int | None =
     return value
 
 
+def check_integers(name: str, value: Any, minimum: int = 1, count: int | None = None) -> list[int]:
+    """Return `value` as a list if it holds increasing integers ≥ minimum, else raise `OptionError`.
+
+    Args:
+        name: name of the option.
+        value: value of the option.
+        minimum: smallest first integer.
+        count: number of integers; 2 for a range, whose ends may be equal. None: any number.
+    """
+    kind = "increasing integers" if count is None else f"{count} integers in increasing order"
+    error = OptionError(name, value, f"must be {kind} ≥ {minimum}, such as [{minimum + 1}, {minimum + 3}]")
+    if isinstance(value, str) or not isinstance(value, Sequence) or (count is not None and len(value) != count):
+        raise error
+    found = list(value)
+    for previous, each in zip([minimum, *found], found, strict=False):
+        if isinstance(each, bool) or not isinstance(each, int) or each < previous:
+            raise error
+    if count is None and len(set(found)) < len(found):
+        raise error
+    return found
+
+
 def check_real(
     name: str,
     value: Any,

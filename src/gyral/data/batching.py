@@ -28,12 +28,17 @@ class Batch(NamedTuple):
             (B, Y), NaN where there is no target.
         answers: True for targets that count in the accuracy, in the shape of the targets; None: all targets.
         lengths: (B,) integers in [1, T], number of steps of each sequence before its padding; None: T for all.
+        write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
+        groups: (B, G) bool, the groups of rows that each row belongs to. The first group counts in the metrics of the
+            split; a test reports metrics of each of the others, too. None: all rows are in one group.
     """
 
     inputs: Tensor
     targets: Tensor
     answers: Tensor | None = None
     lengths: Tensor | None = None
+    write: Tensor | None = None
+    groups: Tensor | None = None
 
 
 BatchType = TypeVar("BatchType", covariant=True)

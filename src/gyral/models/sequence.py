@@ -128,24 +128,30 @@ class SequenceModel(nn.Module):
         # With the usual N(0, 1) of an embedding, logits would have a standard deviation of √width.
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
-    def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None, write: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         """Return the outputs, (B, T, output_size) or those of the readout, and the state after the last step.
 
         Args:
             inputs: tokens, (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0; or real (B, T, X).
             state, lengths: see `gyral.nn.recurrent.Recurrent.forward`.
+            write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
         """
-        hidden, vectors, state = self.run(inputs, state, lengths)
+        hidden, vectors, state = self.run(inputs, state, lengths, write)
         hidden = self.output_dropout(hidden)
         if self.head is not None:
             return self.head(hidden).transpose(0, 1), state
         assert self.readout is not None
         return self.readout(hidden, vectors, lengths), state
 
-    def run(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:
+    def run(
+        self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None, write: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Any]:
         """Return the outputs (T, B, H), the inputs (T, B, X) and the last state of the recurrent stack."""
         vectors = self.input_dropout(self._vectors(inputs.transpose(0, 1)))
-        outputs, state = self.recurrent(vectors, state, lengths)
+        write = None if write is None else write.transpose(0, 1)
+        outputs, state = self.recurrent(vectors, state, lengths, write=write)
         return outputs, vectors, state
 
     def _vectors(self, inputs: Tensor) -> Tensor:

@@ -8,17 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from gyral.cells.base import State
-
-
-def is_traced() -> bool:
-    """Return whether a compiler or a transform of `torch.func` runs this code, so that it cannot read values."""
-    return torch.compiler.is_compiling() or transform_is_active()
-
-
-def transform_is_active() -> bool:
-    """Return whether this code runs within a transform of `torch.func`, such as `grad` or `vmap`."""
-    # private, because torch has no public function for it; `torch.autograd.Function.apply` calls the same one
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+from gyral.ops.compiler import is_traced
 
 
 def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool = False) -> tuple[int, int]:
@@ -75,24 +65,24 @@ def check_lengths(
     return lengths.to(device, torch.int64)
 
 
-def check_starts(
-    starts: Tensor | None, steps: int, batch_size: int, device: torch.device, batch_first: bool = False
+def check_mask(
+    name: str, mask: Tensor | None, steps: int, batch_size: int, device: torch.device, batch_first: bool = False
 ) -> Tensor | None:
-    """Return starts as (T, B) on a device, or None.
+    """Return the argument `starts` or `write` as (T, B) on a device, or None.
 
     Raises:
         ValueError: It is not a bool tensor (T, B), or (B, T) with `batch_first`.
     """
-    if starts is None:
+    if mask is None:
         return None
     shape = (batch_size, steps) if batch_first else (steps, batch_size)
-    if not isinstance(starts, Tensor):
-        raise ValueError(f"starts is a {type(starts).__name__}, must be a bool tensor of shape {shape}")
-    if starts.shape != shape or starts.dtype != torch.bool:
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"{name} is a {type(mask).__name__}, must be a bool tensor of shape {shape}")
+    if mask.shape != shape or mask.dtype != torch.bool:
         raise ValueError(
-            f"starts is a {starts.dtype} tensor of shape {tuple(starts.shape)}, must be a bool tensor of shape {shape}"
+            f"{name} is a {mask.dtype} tensor of shape {tuple(mask.shape)}, must be a bool tensor of shape {shape}"
         )
-    return (starts.transpose(0, 1) if batch_first else starts).to(device)
+    return (mask.transpose(0, 1) if batch_first else mask).to(device)
 
 
 def check_state(state: Any, like: State, *leading: int) -> State:

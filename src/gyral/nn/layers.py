@@ -12,13 +12,16 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.dnc import DNCCell
 from gyral.cells.eurnn import EURNNCell
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.cells.fs_rnn import FSRNNCell
 from gyral.cells.full_urnn import FullURNNCell
 from gyral.cells.goru import GORUCell
 from gyral.cells.gru import GRUCell
+from gyral.cells.lantm import LANTMCell
 from gyral.cells.lstm import LSTMCell
+from gyral.cells.ntm import NTMCell
 from gyral.cells.on_lstm import ONLSTMCell
 from gyral.cells.rnn import RNNCell
 from gyral.cells.rum import RUMCell
@@ -120,6 +123,7 @@ class Layer(RecurrentBase):
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
+        write: Tensor | None = None,
     ) -> tuple[Any, Any]:
         """Run over whole sequences.
 
@@ -131,6 +135,8 @@ class Layer(RecurrentBase):
                 outputs are zero; the backward direction starts at the end of the sequence.
             starts: (T, B) bool, (B, T) with `batch_first`, or (T,) without batch dimension: True where a new segment of
                 a row begins, such as an episode or a document; see `gyral.nn.recurrent.Recurrent.forward`.
+            write: A mask like `starts`: True where a cell may write to its external memory; None: everywhere. Cells
+                without an external memory ignore it.
 
         Returns:
             The outputs (…, directions · output size of the cell) of the last layer, in the form of the inputs, and the
@@ -139,15 +145,15 @@ class Layer(RecurrentBase):
         Raises:
             OptionError: The backend does not support the cell on this device.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            ValueError: Inputs, state, lengths or starts have another shape, or lengths are not in [1, T].
+            ValueError: Inputs, state, lengths, starts or write have another shape, or lengths are not in [1, T].
         """
         if isinstance(inputs, PackedSequence):
-            return self._run_packed(inputs, state, lengths, starts)
+            return self._run_packed(inputs, state, lengths, starts, write)
         if isinstance(inputs, Tensor) and inputs.dim() == 2:
-            return self._run_unbatched(inputs, state, lengths, starts)
-        return self.run(inputs, state, lengths, starts)
+            return self._run_unbatched(inputs, state, lengths, starts, write)
+        return self.run(inputs, state, lengths, starts, write)
 
-    def _run_unbatched(self, inputs: Tensor, state: Any, lengths: Any, starts: Any) -> tuple[Tensor, Any]:
+    def _run_unbatched(self, inputs: Tensor, state: Any, lengths: Any, starts: Any, write: Any) -> tuple[Tensor, Any]:
         if lengths is not None:
             raise ValueError("lengths need inputs with a batch dimension")
         if inputs.shape[1] != self.input_size:
@@ -157,23 +163,30 @@ class Layer(RecurrentBase):
         if state is not None:
             checked = check_state(state, self._cell(0).init_state(1), len(self.cells))
             state = tree_map(lambda leaf: leaf.unsqueeze(1), checked)
-        if isinstance(starts, Tensor) and starts.dim() == 1:
-            starts = starts.unsqueeze(batch)
-        outputs, final = self.run(inputs.unsqueeze(batch), state, None, starts)
+        starts, write = (
+            mask.unsqueeze(batch) if isinstance(mask, Tensor) and mask.dim() == 1 else mask for mask in (starts, write)
+        )
+        outputs, final = self.run(inputs.unsqueeze(batch), state, None, starts, write)
         return outputs.squeeze(batch), tree_map(lambda leaf: leaf.squeeze(1), final)
 
-    def _run_packed(self, packed: PackedSequence, state: Any, lengths: Any, starts: Any) -> tuple[PackedSequence, Any]:
+    def _run_packed(
+        self, packed: PackedSequence, state: Any, lengths: Any, starts: Any, write: Any
+    ) -> tuple[PackedSequence, Any]:
         if lengths is not None:
             raise ValueError("a PackedSequence has its own lengths; lengths must be None")
         data, batch_sizes, order, inverse = packed
-        # as it is packed, longest first: states and starts follow, outputs are packed in the same way
+        # as it is packed, longest first: states and masks follow, outputs are packed in the same way
         sequences, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), self.batch_first)
         if state is not None and order is not None:
             checked = check_state(state, self._cell(0).init_state(1), len(self.cells), len(lengths))
             state = tree_map(lambda leaf: leaf.index_select(1, order), checked)
-        if isinstance(starts, Tensor) and order is not None:
-            starts = starts.to(order.device).index_select(0 if self.batch_first else 1, order)
-        outputs, final = self.run(sequences, state, lengths, starts)
+        if order is not None:
+            batch = 0 if self.batch_first else 1
+            starts, write = (
+                mask.to(order.device).index_select(batch, order) if isinstance(mask, Tensor) else mask
+                for mask in (starts, write)
+            )
+        outputs, final = self.run(sequences, state, lengths, starts, write)
         if inverse is not None:
             final = tree_map(lambda leaf: leaf.index_select(1, inverse), final)
         repacked = pack_padded_sequence(outputs, lengths, self.batch_first)
@@ -299,3 +312,21 @@ class FSRNN(Layer):
     """Fast-slow recurrent network; see `gyral.cells.fs_rnn.FSRNNCell`."""
 
     cell_class = FSRNNCell
+
+
+class LANTM(Layer):
+    """Lie-access neural Turing machine; see `gyral.cells.lantm.LANTMCell`."""
+
+    cell_class = LANTMCell
+
+
+class NTM(Layer):
+    """Neural Turing machine; see `gyral.cells.ntm.NTMCell`."""
+
+    cell_class = NTMCell
+
+
+class DNC(Layer):
+    """Differentiable neural computer; see `gyral.cells.dnc.DNCCell`."""
+
+    cell_class = DNCCell

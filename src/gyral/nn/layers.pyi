@@ -66,6 +66,7 @@ class Layer(RecurrentBase):
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
+        write: Tensor | None = None,
     ) -> tuple[Any, Any]: ...
     def forward(
         self,
@@ -73,6 +74,7 @@ class Layer(RecurrentBase):
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
+        write: Tensor | None = None,
     ) -> tuple[Any, Any]: ...
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]: ...
     def join_states(self, states: tuple[State, ...]) -> Any: ...
@@ -661,4 +663,151 @@ class FSRNN(Layer):
         slow_size: int | None = None,
         num_fast: int = 2,
         cell_dropout: float = 0.0,
+    ) -> None: ...
+
+class LANTM(Layer):
+    """Lie-access neural Turing machine; see `gyral.cells.lantm.LANTMCell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        controller: Returns the controller for its input size and `hidden_size`; None: `LSTMCell`.
+        width: W ≥ 1, the width of the vectors in the memory.
+        weighting: "inv_norm" or "softmax".
+        group: "translation", "rotation", "scaling_rotation" or "hyperbolic"; see `gyral.ops.lie_access.groups`.
+        normalize_steps: Whether ṽ is divided by its norm. The initial steps are not.
+        write_gate_bias: Initial bias of g and γ of the write head. With −10 the head writes on a straight line.
+        capacity: Largest number of vectors in the memory. None: the most that the task writes, or 100 for endless
+            streams.
+        forget: How many of the oldest vectors a full memory drops before a write; 0: such a write is an error. None:
+            60 % of the capacity, rounded.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        controller: Callable[..., RecurrentCell] | None = None,
+        width: int = 20,
+        weighting: str = "inv_norm",
+        group: str = "translation",
+        normalize_steps: bool = True,
+        write_gate_bias: float = -10.0,
+        capacity: int | None = None,
+        forget: int | None = None,
+    ) -> None: ...
+
+class NTM(Layer):
+    """Neural Turing machine; see `gyral.cells.ntm.NTMCell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        controller: Returns the controller for its input size and `hidden_size`, such as
+            `gyral.cells.feedforward.Feedforward`; None: `LSTMCell`.
+        slots: C ≥ 1, 128 in the paper.
+        width: W ≥ 1, 20 in the paper.
+        read_heads: Number of read heads, ≥ 1.
+        write_heads: Number of write heads, ≥ 1.
+        max_shift: Shifts are from −max_shift to max_shift, ≥ 0.
+        initial_memory: M_0: "constant" is 1e-6 everywhere, the best in the comparison of Collier and Beel (2018);
+            "random" is uniform in ±1/√(C + W), drawn once for the cell and not trained; "learned" is the same, trained.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        controller: Callable[..., RecurrentCell] | None = None,
+        slots: int = 128,
+        width: int = 20,
+        read_heads: int = 1,
+        write_heads: int = 1,
+        max_shift: int = 1,
+        initial_memory: str = "constant",
+    ) -> None: ...
+
+class DNC(Layer):
+    """Differentiable neural computer; see `gyral.cells.dnc.DNCCell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        controller: Returns the controller for its input size and `hidden_size`; None: `LSTMCell`.
+        slots: C ≥ 1.
+        width: W ≥ 1.
+        read_heads: R ≥ 1. There is one write head.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        controller: Callable[..., RecurrentCell] | None = None,
+        slots: int = 16,
+        width: int = 16,
+        read_heads: int = 4,
     ) -> None: ...

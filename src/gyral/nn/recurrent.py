@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,25 @@ from gyral.nn import arguments
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.weight_hooks import compute_weights, has_computed_weights
-from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx
+from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx, transform_is_active
 from gyral.ops.scan import scan
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
 MAX_LAYERS = 1000
+
+
+class Masks(NamedTuple):
+    """Lengths (B,), starts (T, B) and write (T, B), each or None; see `Recurrent.forward`."""
+
+    lengths: Tensor | None
+    starts: Tensor | None
+    write: Tensor | None
+
+    def reverse(self) -> "Masks":
+        """Return the masks for sequences that `reverse` has reversed."""
+        starts = None if self.starts is None else reverse_starts(self.starts, self.lengths)
+        return Masks(self.lengths, starts, None if self.write is None else reverse(self.write, self.lengths))
 
 
 class RecurrentBase(nn.Module, ABC):
@@ -136,7 +149,7 @@ class RecurrentBase(nn.Module, ABC):
 
     def _fused_unsupported_reason(self, cell: RecurrentCell, starts: bool) -> str | None:
         """Return the reason why the fused path of a cell does not support this call, or None if it does."""
-        if arguments.transform_is_active():
+        if transform_is_active():
             return "transforms of torch.func have no fused path"
         if is_exporting_to_onnx():
             return "ONNX has no operators for the fused path"
@@ -148,7 +161,7 @@ class RecurrentBase(nn.Module, ABC):
             return "does not support weight_drop"
         if has_computed_weights(cell):  # likewise
             return "does not support prune, spectral_norm and weight_norm of torch.nn.utils"
-        if arguments.transform_is_active():
+        if transform_is_active():
             return "does not support transforms of torch.func"
         for part in cell.modules():
             if isinstance(part, RecurrentCell) and (reason := part.graph_unsupported_reason()) is not None:
@@ -166,6 +179,7 @@ class RecurrentBase(nn.Module, ABC):
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
+        write: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
         first = self._cell(0)
@@ -173,7 +187,8 @@ class RecurrentBase(nn.Module, ABC):
         width, device = first.input_size, parameter.device
         steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
         lengths = arguments.check_lengths(lengths, steps, batch_size, device)
-        starts = arguments.check_starts(starts, steps, batch_size, device, self.batch_first)
+        starts = arguments.check_mask("starts", starts, steps, batch_size, device, self.batch_first)
+        write = arguments.check_mask("write", write, steps, batch_size, device, self.batch_first)
         states = self._initial_states(batch_size) if state is None else self.split_state(state, batch_size)
         if self.batch_first:
             inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
@@ -181,7 +196,7 @@ class RecurrentBase(nn.Module, ABC):
             inputs = arguments.zero_padding(inputs, lengths)
         is_dropping = self.weight_drop > 0 and self.training
         with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
-            outputs, final = self._run_layers(inputs, states, lengths, starts)
+            outputs, final = self._run_layers(inputs, states, Masks(lengths, starts, write))
         return (outputs.transpose(0, 1) if self.batch_first else outputs), self.join_states(final)
 
     @abstractmethod
@@ -209,11 +224,9 @@ class RecurrentBase(nn.Module, ABC):
     def _initial_states(self, batch_size: int) -> tuple[State, ...]:
         return tuple(self._cell(index).init_state(batch_size) for index in range(len(self.cells)))
 
-    def _run_layers(
-        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, tuple[State, ...]]:
+    def _run_layers(self, inputs: Any, state: tuple[State, ...], masks: Masks) -> tuple[Tensor, tuple[State, ...]]:
         """Run all cells over (T, B, …) inputs."""
-        backward_starts = reverse_starts(starts, lengths) if starts is not None and self.directions > 1 else None
+        reversed_masks = masks.reverse() if self.directions > 1 else masks
         final: list[State] = []
         outputs = inputs
         for first in range(0, len(self.cells), self.directions):
@@ -222,34 +235,27 @@ class RecurrentBase(nn.Module, ABC):
             layer = []
             for index in range(first, first + self.directions):
                 backward = index > first
-                sequence = reverse(outputs, lengths) if backward else outputs
-                result, last = self._run(
-                    index, sequence, state[index], lengths, backward_starts if backward else starts
-                )
-                layer.append(reverse(result, lengths) if backward else result)
+                sequence = reverse(outputs, masks.lengths) if backward else outputs
+                result, last = self._run(index, sequence, state[index], reversed_masks if backward else masks)
+                layer.append(reverse(result, masks.lengths) if backward else result)
                 # under autocast some paths return its dtype, in which errors would accumulate over calls
                 final.append(tree_map(lambda new, old: new.to(old.dtype), last, state[index]))
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
         return outputs, tuple(final)
 
-    def _run(
-        self, index: int, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, State]:
+    def _run(self, index: int, inputs: Any, state: State, masks: Masks) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs, through its `__call__`, so that its hooks are called."""
         cell = self._cell(index)
-        backend = "reference" if cell.recorded is not None else self._choose_backend(cell, starts is not None)
+        backend = "reference" if cell.recorded is not None else self._choose_backend(cell, masks.starts is not None)
         compute_weights(cell)
-        return cell(inputs, state, partial(self._run_cell, cell, backend, lengths, starts))
+        return cell(inputs, state, partial(self._run_cell, cell, backend, masks))
 
     def _run_cell(
-        self,
-        cell: RecurrentCell,
-        backend: str,
-        lengths: Tensor | None,
-        starts: Tensor | None,
-        inputs: Any,
-        state: State,
+        self, cell: RecurrentCell, backend: str, masks: Masks, inputs: Any, state: State
     ) -> tuple[Tensor, State]:
+        lengths, starts, write = masks
+        if write is not None:
+            inputs = cell.with_write(inputs, write)
         if backend == "fused":
             return cell.fused(inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
@@ -275,6 +281,7 @@ class Recurrent(RecurrentBase):
         state: Sequence[State] | None = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
+        write: Tensor | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
         """Run over whole sequences.
 
@@ -288,6 +295,8 @@ class Recurrent(RecurrentBase):
                 episode or a document. There the state before the step is the initial state of the cell, whatever came
                 before, a `state` passed in included. The backward direction begins anew at the last step of each
                 segment. Values beyond the length of a sequence have no effect.
+            write: (T, B) bool, or (B, T) with `batch_first`: True where a cell may write to its external memory; None:
+                everywhere. Cells without an external memory ignore it.
 
         Returns:
             The outputs (T, B, output_size) of the last layer, and the state after the last step of each sequence.
@@ -296,9 +305,9 @@ class Recurrent(RecurrentBase):
             OptionError: The backend does not support the cell on this device.
             RuntimeError: A cell within a cell has hooks, which would never be called.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            ValueError: Inputs, state, lengths or starts have another shape, or lengths are not in [1, T].
+            ValueError: Inputs, state, lengths, starts or write have another shape, or lengths are not in [1, T].
         """
-        return self.run(inputs, state, lengths, starts)
+        return self.run(inputs, state, lengths, starts, write)
 
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
         if not isinstance(state, tuple | list):

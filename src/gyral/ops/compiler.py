@@ -17,6 +17,21 @@ def assume_constant_result(function: Function) -> Function:
     return function
 
 
+def is_traced() -> bool:
+    """Return whether a compiler, a transform of `torch.func` or a CUDA graph traces this code: no value is known."""
+    return torch.compiler.is_compiling() or transform_is_active() or _is_capturing()
+
+
+def transform_is_active() -> bool:
+    """Return whether this code runs within a transform of `torch.func`, such as `grad` or `vmap`."""
+    # private, because torch has no public function for it; `torch.autograd.Function.apply` calls the same one
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 def is_exporting_to_onnx() -> bool:
     """Return whether this code runs within `torch.onnx.export`."""
     # in eager mode without asking torch.onnx, which takes microseconds

@@ -83,7 +83,14 @@ class AddingTask(SequenceTask[AddingData]):
             data_seed=data_seed,
         )
         super().__init__(
-            model, data, input_size=2, objective=Regression(1), readout=LastStep, baseline=BASELINE, **options
+            model,
+            data,
+            input_size=2,
+            objective=Regression(1),
+            readout=LastStep,
+            baseline=BASELINE,
+            max_writes=length,
+            **options,
         )
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:

@@ -187,6 +187,7 @@ class BabiTask(SequenceTask[BabiData]):
             output_size=len(found.classes),
             baseline=frequency_loss(found),
             metrics=QuestionMetrics(found),
+            max_writes=max(int(data.encoded(split).lengths.max(initial=1)) for split in SPLITS),
             **options,
         )
 

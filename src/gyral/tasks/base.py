@@ -8,6 +8,7 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
+from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.models.attention import ReadoutFactory
@@ -53,6 +54,8 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         monitor, mode: the metric that decides which checkpoint is the best, and "min" or "max".
         overfit: whether training repeats the first batch. A model that works brings the loss of that batch near zero.
         metrics: the metrics of the task. None: those of the objective.
+        max_writes: the most steps of one sequence, in any split or test, at which a memory is written. It determines
+            the capacity of external memories. None: no bound.
 
     Attributes:
         causal: whether later inputs contain the targets, so that the model must not read ahead.
@@ -60,7 +63,8 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         train_loss: mean training loss over the last logging interval; None before the first.
 
     Raises:
-        OptionError: the monitored metric or the mode is unknown.
+        OptionError: the monitored metric or the mode is unknown, or the capacity of an external memory is below
+            `max_writes`.
     """
 
     causal = False
@@ -83,6 +87,7 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         mode: str = "min",
         overfit: bool = False,
         metrics: Metrics | None = None,
+        max_writes: int | None = None,
     ) -> None:
         super().__init__()
         if (vocabulary_size is None) == (input_size is None):
@@ -99,6 +104,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         further = {"input_size": input_size, "readout": readout}
         given: dict[str, Any] = {name: value for name, value in further.items() if value is not None}
         self.model: Any = model(vocabulary_size=vocabulary_size, output_size=self.objective.output_size, **given)
+        for cell in self.model.modules():
+            if isinstance(cell, RecurrentCell) and max_writes is not None:
+                cell.reserve(max_writes)
         self.metrics = self.objective.metrics(per_step=readout is None) if metrics is None else metrics
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
@@ -140,7 +148,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
 
     def forward(self, batch: Any) -> Tensor:
         """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
-        return self.model(batch.inputs, lengths=batch.lengths)[0]
+        write = getattr(batch, "write", None)
+        masks = {} if write is None else {"write": write}  # other models than `SequenceModel` need not know the mask
+        return self.model(batch.inputs, lengths=batch.lengths, **masks)[0]
 
     def predict(self, batch: Any) -> Tensor:
         """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values."""
@@ -224,8 +234,10 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         self.log_row(values, self.global_step)
 
     def test_results(self) -> dict[str, float]:
-        """Return the metrics of a test, and the constants."""
-        return {**{name: value.item() for name, value in self.metrics.compute().items()}, **self.constants()}
+        """Return the metrics of a test, those of groups of rows included, and the constants."""
+        groups = self.metrics.compute_groups()  # first: `compute` resets
+        metrics = {**self.metrics.compute(), **groups}
+        return {**{name: value.item() for name, value in metrics.items()}, **self.constants()}
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Check that the contents of a checkpoint other than weights belong to this task.

@@ -93,7 +93,13 @@ class CopyTask(SequenceTask[CopyData]):
         )
         baseline = recalled * math.log(symbols) / data.length
         super().__init__(
-            model, data, vocabulary_size=symbols + 2, output_size=symbols + 1, baseline=baseline, **options
+            model,
+            data,
+            vocabulary_size=symbols + 2,
+            output_size=symbols + 1,
+            baseline=baseline,
+            max_writes=data.length,
+            **options,
         )
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import Batch, Batches, RepeatedBatches, ShuffledBatches, Stream, mix_seed
+from gyral.data.drawn import DrawnBatches
 from gyral.data.splits import SPLITS
 
 
@@ -119,3 +121,53 @@ class GeneratedData(RowData):
             generator = torch.Generator().manual_seed(mix_seed(self.data_seed, split))
             self._rows[split] = self.draw(self.sizes[split], generator)
         return self._rows[split]
+
+
+class DrawnData(SplitData):
+    """Batches that are drawn from a seed when they are read, so that training never repeats an example.
+
+    Args:
+        batch_size: sequences per batch.
+        val_batches: batches of a validation, which are the same in each.
+        test_batches: batches of each test.
+        data_seed: seed of all draws.
+        tests: number of tests. The first is of the distribution that is validated.
+
+    Raises:
+        OptionError: a number is below 1, the seed is below 0, or an option has the wrong type.
+    """
+
+    def __init__(
+        self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int, tests: int = 1
+    ) -> None:
+        super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.val_batches = check_integer("val_batches", val_batches)
+        self.test_batches = check_integer("test_batches", test_batches)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+        self.tests = tests
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
+        """Draw a batch of `batch_size` sequences.
+
+        Args:
+            generator: source of all random numbers.
+            split: name of the split.
+            test: number of the test, from 0; 0 in the other splits.
+        """
+
+    def loader(self, split: str) -> DrawnBatches:
+        """Return the batches of a split; of the training split the first ones, as many as a validation has."""
+        is_test = check_choice("split", split, SPLITS) == "test"
+        return self._batches(split, self.tests * self.test_batches if is_test else self.val_batches)
+
+    def stream(self) -> RepeatedBatches[Batch]:
+        """Return the training stream, in which no batch is repeated."""
+        return RepeatedBatches(self._batches("train", self.steps()), self.steps())
+
+    def _batches(self, split: str, length: int) -> DrawnBatches:
+        def draw(generator: np.random.Generator, index: int) -> Batch:
+            return self.draw(generator, split, index // self.test_batches if split == "test" else 0)
+
+        return DrawnBatches(draw, seed=self.data_seed, name=split, length=length)

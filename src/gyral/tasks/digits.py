@@ -112,6 +112,7 @@ class DigitsTask(SequenceTask[DigitsData]):
             output_size=DIGITS,
             readout=LastStep,
             baseline=frequency_loss(train, test, DIGITS),
+            max_writes=PIXELS,
             **options,
         )
 

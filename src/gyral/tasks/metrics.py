@@ -1,6 +1,7 @@
 """Metrics that several tasks share."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,10 @@ class Metrics(nn.Module):
     @abstractmethod
     def update(self, outputs: Any, batch: Any, loss: Tensor) -> None:
         """Add one batch: the outputs of the model and the mean loss."""
+
+    def compute_groups(self) -> dict[str, Tensor]:
+        """Return the metrics that only a test reports, of groups of rows; in this base class none. Resets nothing."""
+        return {}
 
     def compute(self) -> dict[str, Tensor]:
         """Return the metrics of all batches since the last call, and reset them."""
@@ -69,6 +74,107 @@ class SequenceMetrics(AccuracyMetrics):
         super().update(logits, batch, loss)
         correct = logits.argmax(dim=-1) == batch.targets
         self.sequence_accuracy.update((correct | ~answers_of(batch)).all(dim=1).float())
+
+
+class GroupedMetrics(Metrics):
+    """The loss, and shares that a test reports for groups of rows, too (`Batch.groups`).
+
+    Subclasses add attributes that are a `GroupShares` each.
+
+    Args:
+        groups: names of the groups after the first one, which is that of the metrics without a suffix.
+    """
+
+    def __init__(self, groups: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.groups = ("", *groups)
+
+    def update_loss(self, loss: Tensor, count: Tensor, groups: Tensor) -> None:
+        """Add the mean loss of a batch, all of whose rows are in the first group or none, with its number of targets."""
+        own = groups[:, 0].any()
+        self.loss.update(torch.where(own, loss, 0), weight=count * own)
+
+    def membership(self, batch: Batch) -> Tensor:
+        """Return the groups of the rows of a batch, (B, G)."""
+        rows = len(batch.inputs)
+        return torch.ones(rows, 1, device=batch.inputs.device) if batch.groups is None else batch.groups
+
+    def compute_groups(self) -> dict[str, Tensor]:
+        """Return the shares in each group that has rows, such as `fine_2x`."""
+        shares = {name: metric for name, metric in self.named_children() if isinstance(metric, GroupShares)}
+        return {
+            f"{name}_{group}": value
+            for name, metric in shares.items()
+            for group, value in zip(self.groups[1:], torch.atleast_1d(metric.compute())[1:], strict=True)
+            if not value.isnan()
+        }
+
+    def compute(self) -> dict[str, Tensor]:
+        return {name: value[0] if value.dim() else value for name, value in super().compute().items()}
+
+
+class AnswerMetrics(GroupedMetrics):
+    """Loss; share of right symbols, "fine"; and share of answers in which all symbols are right, "coarse" (Yang 2016)."""
+
+    names = (*Metrics.names, "fine", "coarse")
+
+    def __init__(self, groups: Sequence[str] = ()) -> None:
+        super().__init__(groups)
+        self.fine = GroupShares(len(self.groups))
+        self.coarse = GroupShares(len(self.groups))
+
+    def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, T, classes) and its mean loss."""
+        groups, answers = self.membership(batch), answers_of(batch)
+        self.update_loss(loss, (batch.targets != IGNORED).sum(), groups)
+        correct = logits.argmax(dim=-1) == batch.targets
+        self.fine.update((correct & answers).sum(dim=1), answers.sum(dim=1), groups)
+        self.coarse.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), groups)
+
+
+class BitMetrics(GroupedMetrics):
+    """Loss per bit, share of wrong bits, and share of sequences in which all bits are right."""
+
+    names = (*Metrics.names, "wrong_bits", "sequence_accuracy")
+
+    def __init__(self, groups: Sequence[str] = ()) -> None:
+        super().__init__(groups)
+        self.wrong_bits = GroupShares(len(self.groups))
+        self.sequence_accuracy = GroupShares(len(self.groups))
+
+    def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, T, bits), which are positive for predicted ones, and its mean loss."""
+        groups, present = self.membership(batch), ~batch.targets.isnan()
+        rows = len(present)
+        wrong = ((logits > 0) != (batch.targets > 0)) & present
+        self.update_loss(loss, present.sum(), groups)
+        self.wrong_bits.update(wrong.flatten(1).sum(dim=1), present.flatten(1).sum(dim=1), groups)
+        correct = ~wrong.flatten(1).any(dim=1)
+        self.sequence_accuracy.update(correct, torch.ones(rows, device=correct.device), groups)
+
+
+class GroupShares(Metric):
+    """Shares in G groups of rows, such as the share of right answers: (G,), NaN for a group without rows.
+
+    Args:
+        groups: G.
+    """
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.hits: Tensor
+        self.counts: Tensor
+        for name in ("hits", "counts"):
+            self.add_state(name, torch.zeros(groups, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, hits: Tensor, counts: Tensor, groups: Tensor) -> None:
+        """Add rows: their hits (B,), the numbers of which they are a share (B,), and their groups (B, G)."""
+        weights = groups.to(self.hits.dtype)
+        self.hits += hits.to(weights.dtype) @ weights
+        self.counts += counts.to(weights.dtype) @ weights
+
+    def compute(self) -> Tensor:
+        return (self.hits / self.counts).float()
 
 
 class RegressionMetrics(Metrics):

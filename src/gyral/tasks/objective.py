@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gyral.core.checks import check_integer
 from gyral.data.batching import IGNORED
-from gyral.tasks.metrics import AccuracyMetrics, Metrics, RegressionMetrics, SequenceMetrics
+from gyral.tasks.metrics import AccuracyMetrics, BitMetrics, Metrics, RegressionMetrics, SequenceMetrics
 
 
 class Objective(ABC):
@@ -58,6 +58,26 @@ class Classification(Objective):
 
     def metrics(self, per_step: bool) -> Metrics:
         return SequenceMetrics(self.output_size) if per_step else AccuracyMetrics(self.output_size)
+
+
+class Bits(Objective):
+    """Y independent bits per prediction; the loss is the cross-entropy per bit in nats.
+
+    Outputs are logits (B, …, Y). Targets are 0 or 1 in the same shape, NaN where there is no target.
+    """
+
+    def has_target(self, targets: Tensor) -> Tensor:
+        return ~targets.isnan().any(dim=-1)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        present = self.has_target(targets)
+        return F.binary_cross_entropy_with_logits(outputs[present], targets[present].to(outputs.dtype))
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        return (outputs > 0).float()
+
+    def metrics(self, per_step: bool) -> Metrics:
+        return BitMetrics()
 
 
 class Regression(Objective):

@@ -97,6 +97,7 @@ class RecallTask(SequenceTask[RecallData]):
             vocabulary_size=data.question + 1,
             output_size=DIGITS,
             baseline=math.log(DIGITS),
+            max_writes=length + 3,
             **options,
         )
 

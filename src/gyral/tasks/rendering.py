@@ -37,3 +37,8 @@ def describe_value(value: float | Sequence[float]) -> str:
     if isinstance(value, Sequence):
         return ",".join(map(describe_value, value))
     return str(value) if isinstance(value, int) else f"{value:.3g}"
+
+
+def describe_bits(bits: Sequence[float]) -> str:
+    """Return the bits of a vector, such as 0110."""
+    return "".join(str(int(bit)) for bit in bits)

@@ -121,6 +121,7 @@ class SequencesTask(SequenceTask[SequencesData]):
             objective=objective,
             readout=None if sequences.per_step else LastStep,
             baseline=baseline,
+            max_writes=int(sequences.lengths.max()),
             **options,
         )
         log.info("%s", describe(sequences, batch_size))

@@ -32,10 +32,10 @@ def cells_of(task: SequenceTask) -> list[RecurrentCell]:
     return [module for module in task.modules() if isinstance(module, RecurrentCell)]
 
 
-def missing_part_error(run: Run, task: SequenceTask, part: str) -> OptionError:
-    """Return the error for a run whose cell does not have a part that the figure shows."""
+def missing_part_error(run: Run, task: SequenceTask, part: str, example: str = "RUMCell") -> OptionError:
+    """Return the error for a run whose cell does not have a part that the figure shows; `example` is one that does."""
     names = ", ".join(sorted({type(cell).__name__ for cell in cells_of(task)}))
-    return OptionError("run", run.directory, f"the figure needs a cell with {part}, such as RUMCell; this is {names}")
+    return OptionError("run", run.directory, f"the figure needs a cell with {part}, such as {example}; this is {names}")
 
 
 def add_title(figure: Figure, run: Run, subject: str) -> None:

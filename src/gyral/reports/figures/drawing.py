@@ -1,6 +1,6 @@
 """Draws a figure by its name and saves it as PNG and PDF."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ from gyral.reports.figures.attention import attention
 from gyral.reports.figures.common import describe_run
 from gyral.reports.figures.cosines import cosines
 from gyral.reports.figures.derivatives import derivatives
+from gyral.reports.figures.gates import gates
+from gyral.reports.figures.keys import animate_keys, keys
 from gyral.reports.figures.landscape import loss_line, loss_plane
 from gyral.reports.figures.norms import norms
-from gyral.reports.figures.style import save, style
+from gyral.reports.figures.strips import strips
+from gyral.reports.figures.style import save, save_animation, style
 from gyral.reports.figures.target_kernel import target_kernel
+from gyral.reports.figures.weightings import weightings
 from gyral.runs.directory import Run, load_run
 
 FOLDER = "figures"
@@ -30,7 +34,12 @@ FIGURES_OF_RUNS: dict[str, Callable[[Run], Figure]] = {
     "loss_plane": loss_plane,
     "attention": attention,
     "answers": answers,
+    "keys": keys,
+    "gates": gates,
+    "weightings": weightings,
+    "strips": strips,
 }
+ANIMATIONS: dict[str, Callable[[Run], Iterator[Figure] | None]] = {"keys": animate_keys}
 NAMES = (*FIGURES_OF_RUNS, "derivatives")
 
 
@@ -38,7 +47,8 @@ def draw(name: str, run_directory: Path | None, trust: Any = None) -> Path:
     """Draw a figure of a finished or stopped run, with the weights of its best checkpoint.
 
     The figure is saved as <run directory>/figures/<name>.png and .pdf. The figure `derivatives` needs no run and is
-    saved in outputs/figures.
+    saved in outputs/figures. If the run has recorded how a figure of `ANIMATIONS` changes during training, an animation
+    is saved beside it as <name>.gif.
 
     Args:
         name: one of `NAMES`.
@@ -60,8 +70,12 @@ def draw(name: str, run_directory: Path | None, trust: Any = None) -> Path:
         raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
     run = load_run(run_directory, trust)
     with style():
-        figure = FIGURES_OF_RUNS[name](run)
-        return _save(figure, run.directory / FOLDER / name, f"{describe_run(run)}: {name.replace('_', ' ')}")
+        stem = run.directory / FOLDER / name
+        path = _save(FIGURES_OF_RUNS[name](run), stem, f"{describe_run(run)}: {name.replace('_', ' ')}")
+        frames = ANIMATIONS[name](run) if name in ANIMATIONS else None
+        if frames is not None:
+            save_animation(frames, stem.with_suffix(".gif"))
+        return path
 
 
 def _save(figure: Figure, stem: Path, title: str) -> Path:

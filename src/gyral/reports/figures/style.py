@@ -1,12 +1,16 @@
 """The common style of all figures: sizes, fonts, colors, ticks, legends and files. Imports no torch."""
 
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib
+from matplotlib.animation import PillowWriter
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -22,6 +26,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": (0, (2, 2)), "linewidth": 1.0, "zorder": 1.5}
 SMALL = 7  # points, of ticks and legends
+FRAMES_A_SECOND = 6
+ANIMATION_DPI = 120
 SETTINGS: Any = {
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 8,
@@ -183,3 +189,23 @@ def save(figure: Figure, path: Path, title: str, description: str = "") -> None:
     metadata: dict[str, Any] = {name: text for name, text in zip(names, (title, description), strict=True) if text}
     metadata |= {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[form]
     replace_when_written(path, lambda file: figure.savefig(file, format=form, metadata=metadata))
+
+
+def save_animation(frames: Iterator[Figure], path: Path) -> None:
+    """Save an animation as a GIF that repeats forever.
+
+    Args:
+        frames: the same figure for each frame, drawn within `style`; at least one.
+        path: the file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    first = next(frames)
+    writer = PillowWriter(fps=FRAMES_A_SECOND)
+    with TemporaryDirectory() as folder:  # the writer needs a name that ends in .gif
+        finished = Path(folder) / path.name
+        with writer.saving(first, finished, dpi=ANIMATION_DPI):
+            for _ in chain([first], frames):
+                writer.grab_frame()
+        replace_when_written(path, lambda file: shutil.copyfile(finished, file))

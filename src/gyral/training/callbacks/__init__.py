@@ -6,6 +6,7 @@ from gyral.training.callbacks.cosines import Cosines
 from gyral.training.callbacks.early_stopping import EarlyStopping
 from gyral.training.callbacks.examples import Examples
 from gyral.training.callbacks.finite_guard import FiniteGuard, NonFiniteError
+from gyral.training.callbacks.memory_trace import MemoryTraces
 from gyral.training.callbacks.norms import Norms
 from gyral.training.callbacks.positions import Positions
 from gyral.training.callbacks.progress_bar import ProgressBar
@@ -19,6 +20,7 @@ __all__ = [
     "EarlyStopping",
     "Examples",
     "FiniteGuard",
+    "MemoryTraces",
     "NonFiniteError",
     "Norms",
     "Positions",

@@ -1,0 +1,338 @@
+"""Lie-access neural Turing machine (LANTM)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from gyral.cells.base import RecurrentCell
+from gyral.cells.lstm import LSTMCell
+from gyral.cells.memory import Locations, MaskedInputs, MemoryCell
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.errors import OptionError
+from gyral.ops import lie_access
+from gyral.ops.compiler import is_traced
+from gyral.ops.lie_access import reading
+from gyral.ops.lie_access.groups import GROUPS
+
+WEIGHTINGS = ("inv_norm", "softmax")
+DEFAULT_CAPACITY = 100  # of endless streams in the paper
+FORGOTTEN = 0.6  # of a full memory, in the paper
+
+
+class Head(NamedTuple):
+    """What the controller emits for the key of a head: numbers (…, 2) and the values (…, 1) of gates, in [0, 1]."""
+
+    key: Tensor
+    key_gate: Tensor
+    step: Tensor
+    step_gate: Tensor
+
+
+class Heads(NamedTuple):
+    """What the controller emits at a step: strength (…, 1), vector (…, W), and the temperature (…, 1) of SoftMax."""
+
+    write: Head
+    strength: Tensor
+    vector: Tensor
+    read: Head
+    temperature: Tensor | None
+
+
+class LANTMCell(MemoryCell):
+    """Lie-access neural Turing machine (Yang, "Lie Access Neural Turing Machine", 2016).
+
+    The memory is a list of vectors m_i with strengths s_i, each at a key a_i, a point of a plane. A write appends one.
+
+        h_t = controller([x_t; ρ_{t−1}])
+        v_t = (1 − γ) v_{t−1} + γ ṽ                   step of a head: an element of a Lie group
+        k_t = v_t · ((1 − g) k_{t−1} + g k̃)           key of a head; · is the action of the group
+        append (k_t of the write head, tanh(m̃), σ(s̃))
+        ρ_t = Σ w_i m_i / Σ w_i                       w_i by the distance of a_i from the key of the read head
+        output = h_t
+
+    Both heads have their own k̃ and ṽ, two numbers each, and gates g and γ. They, m̃ (W numbers) and s̃ are linear in h_t,
+    the gates after a sigmoid. The read includes the vector of the same step. An empty memory reads zero. Where a write
+    mask is False, nothing is appended and the write head does not move.
+
+    Weights of the reading, d_i the distance of a_i from the key of the read head (see `gyral.ops.lie_access.reading`):
+
+        inv_norm    w_i = s_i / (d_i² + 1e-9)
+        softmax     w_i = s_i exp(−d_i² / T)          T = softplus(T̃) + 1e-4, T̃ linear in h_t
+
+    The paper does not list the exact outputs of its heads; its counts of parameters differ from those of this cell.
+
+    Parameters: those of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs, or 14 + W with
+    "softmax", both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads `initial_keys`
+    and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial vectors of the
+    state of the controller, zero. The fused path supports an `LSTMCell` without layer normalization, zoneout and
+    dropout as controller, and all groups except "hyperbolic".
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the hidden size of the controller.
+        controller: Returns the controller for its input size and `hidden_size`; None: `LSTMCell`.
+        width: W ≥ 1, the width of the vectors in the memory.
+        weighting: "inv_norm" or "softmax".
+        group: "translation", "rotation", "scaling_rotation" or "hyperbolic"; see `gyral.ops.lie_access.groups`.
+        normalize_steps: Whether ṽ is divided by its norm. The initial steps are not.
+        write_gate_bias: Initial bias of g and γ of the write head. With −10 the head writes on a straight line.
+        capacity: Largest number of vectors in the memory. None: the most that the task writes, or 100 for endless
+            streams.
+        forget: How many of the oldest vectors a full memory drops before a write; 0: such a write is an error. None:
+            60 % of the capacity, rounded.
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+    """
+
+    class State(NamedTuple):
+        """State of the controller, and the memory. C is the capacity.
+
+        Attributes:
+            controller: State of the controller.
+            reading: ρ (B, W).
+            read_key, read_step, write_key, write_step: (B, 2).
+            keys: (B, C, 2), of the vectors.
+            vectors: (B, C, W), zero beyond `count`.
+            strengths: (B, C), zero beyond `count`.
+            count: (B,) int64, number of vectors.
+        """
+
+        controller: Any
+        reading: Tensor
+        read_key: Tensor
+        read_step: Tensor
+        write_key: Tensor
+        write_step: Tensor
+        keys: Tensor
+        vectors: Tensor
+        strengths: Tensor
+        count: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        controller: Callable[..., RecurrentCell] | None = None,
+        width: int = 20,
+        weighting: str = "inv_norm",
+        group: str = "translation",
+        normalize_steps: bool = True,
+        write_gate_bias: float = -10.0,
+        capacity: int | None = None,
+        forget: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, width=width, heads=1, controller=controller)
+        self.weighting = check_choice("weighting", weighting, WEIGHTINGS)
+        self.group = GROUPS[check_choice("group", group, tuple(GROUPS))](
+            check_boolean("normalize_steps", normalize_steps)
+        )
+        self.write_gate_bias = check_real("write_gate_bias", write_gate_bias)
+        self.has_own_capacity, self.has_own_forget = capacity is not None, forget is not None
+        self.capacity = DEFAULT_CAPACITY if capacity is None else check_integer("capacity", capacity)
+        self.forget = round(FORGOTTEN * self.capacity)
+        if forget is not None:
+            self.forget = check_integer("forget", forget, minimum=0, maximum=self.capacity)
+        self.output_size = self.controller.output_size
+        self.sizes = [2, 1, 2, 1, 1, width, 2, 1, 2, 1, int(weighting == "softmax")]
+        self.head_weight = nn.Parameter(torch.empty(sum(self.sizes), self.output_size))
+        self.head_bias = nn.Parameter(torch.empty(sum(self.sizes)))
+        self.initial_keys = nn.Parameter(torch.empty(2, 2))
+        self.initial_steps = nn.Parameter(torch.empty(2, 2))
+        leaves, _ = tree_flatten(self.controller.init_state(1))
+        self.initial_vectors = nn.ParameterList(torch.empty(leaf.shape[1]) for leaf in leaves if _is_vector(leaf))
+        self._initialize()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        self.controller.reset_parameters()  # type: ignore[operator]
+        self._initialize()
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        bound = self.output_size**-0.5
+        for parameter in (self.head_weight, self.head_bias):
+            nn.init.uniform_(parameter, -bound, bound)
+        write = self.split(self.head_bias).write
+        for gate in (write.key_gate, write.step_gate):
+            gate.fill_(self.write_gate_bias)
+        for parameter in (self.initial_keys, self.initial_steps):
+            nn.init.normal_(parameter)
+        for parameter in self.initial_vectors:
+            nn.init.zeros_(parameter)
+
+    def reserve(self, writes: int) -> None:
+        if not self.has_own_capacity:
+            self.capacity = writes
+            self.forget = min(self.forget, writes) if self.has_own_forget else 0
+        elif self.capacity < writes and not self.has_own_forget:
+            reason = f"must be at least {writes}, the vectors that the task writes; or set forget"
+            raise OptionError("capacity", self.capacity, reason)
+
+    def init_state(self, batch_size: int) -> State:
+        leaves, structure = tree_flatten(self.controller.init_state(batch_size))
+        learned = iter(self.initial_vectors)
+        controller = [next(learned).expand_as(leaf) if _is_vector(leaf) else leaf for leaf in leaves]
+        write_key, read_key = self.group.point(self.initial_keys)
+        write_step, read_step = self.group.initial_element(self.initial_steps)
+        capacity, width = self.capacity, self.width
+        return self.State(
+            tree_unflatten(controller, structure),
+            self.zeros(batch_size, width),
+            *(vector.expand(batch_size, 2) for vector in (read_key, read_step, write_key, write_step)),
+            self.zeros(batch_size, capacity, 2),
+            self.zeros(batch_size, capacity, width),
+            self.zeros(batch_size, capacity),
+            torch.zeros(batch_size, dtype=torch.int64, device=self.head_weight.device),
+        )
+
+    def split(self, outputs: Tensor) -> Heads:
+        """Return the parts of the outputs (…, K) of the heads, before any activation."""
+        parts = outputs.split(self.sizes, dim=-1)
+        write, (strength, vector), read = Head(*parts[:4]), parts[4:6], Head(*parts[6:10])
+        return Heads(write, strength, vector, read, parts[10] if self.sizes[10] else None)
+
+    def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
+        output, controller = self.control(projected.vectors, state.reading, state.controller, constants)
+        heads = self.split(F.linear(output, self.head_weight, self.head_bias))
+        moved = self.move(heads.write, state.write_key, state.write_step)
+        if projected.write is not None:
+            allowed = projected.write.unsqueeze(-1)
+            moved = tuple(
+                torch.where(allowed, new, old)
+                for new, old in zip(moved, (state.write_key, state.write_step), strict=True)
+            )
+        state = self.make_room(state._replace(write_key=moved[0], write_step=moved[1]), projected.write)
+        slot = torch.arange(self.capacity, device=output.device) == state.count.unsqueeze(-1)
+        if projected.write is not None:
+            slot = slot & projected.write.unsqueeze(-1)
+        keys = torch.where(slot.unsqueeze(-1), state.write_key.unsqueeze(1), state.keys)
+        vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), state.vectors)
+        strengths = torch.where(slot, heads.strength.sigmoid(), state.strengths)
+        count = state.count + (1 if projected.write is None else projected.write)
+        read_key, read_step = self.move(heads.read, state.read_key, state.read_step)
+        weights = self.weigh(read_key, keys, strengths, count, heads.temperature)
+        read = torch.bmm(weights.unsqueeze(1), vectors).squeeze(1)
+        new = (
+            controller,
+            read,
+            read_key,
+            read_step,
+            state.write_key,
+            state.write_step,
+            keys,
+            vectors,
+            strengths,
+            count,
+        )
+        return output, self.State(*new)
+
+    def move(self, head: Head, key: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the new key and the new step (B, 2) of a head."""
+        step = self.group.interpolate(step, self.group.element(head.step), head.step_gate.sigmoid())
+        return self.group.act(step, torch.lerp(key, self.group.point(head.key), head.key_gate.sigmoid())), step
+
+    def make_room(self, state: State, write: Tensor | None) -> State:
+        """Drop the oldest vectors of the rows that are full and are about to be written.
+
+        Raises:
+            UserError: There are such rows, and `forget` is 0.
+        """
+        full = state.count >= self.capacity
+        if write is not None:
+            full = full & write
+        if not is_traced():
+            if not bool(full.any()):
+                return state
+            if self.forget == 0:
+                raise lie_access.memory_full_error(self.capacity)
+        index = torch.arange(self.capacity, device=full.device)
+        kept = self.capacity - self.forget
+        source = torch.where(full.unsqueeze(-1), (index + self.forget) % self.capacity, index)
+        dropped = full.unsqueeze(-1) & (index >= kept)
+        strengths = state.strengths.gather(1, source).masked_fill(dropped, 0.0)
+        if self.forget == 0:  # within a compiler, which cannot raise an error
+            strengths = strengths.masked_fill(full.unsqueeze(-1), torch.nan)
+        source, dropped = source.unsqueeze(-1), dropped.unsqueeze(-1)
+        return state._replace(
+            keys=state.keys.gather(1, source.expand_as(state.keys)).masked_fill(dropped, 0.0),
+            vectors=state.vectors.gather(1, source.expand_as(state.vectors)).masked_fill(dropped, 0.0),
+            strengths=strengths,
+            count=torch.where(full, kept, state.count),
+        )
+
+    def weigh(self, key: Tensor, keys: Tensor, strengths: Tensor, count: Tensor, temperature: Tensor | None) -> Tensor:
+        """Return the weights (B, C) of the vectors in a reading; their sum is 1, or 0 for an empty memory.
+
+        Args:
+            key: (B, 2), of the read head.
+            keys, strengths, count: See `State`.
+            temperature: T̃ (B, 1), or None with "inv_norm".
+        """
+        distances = self.group.squared_distance(key.unsqueeze(1), keys)
+        if temperature is None:
+            return reading.normalize_weights(reading.inverse_norm_weights(distances, strengths))
+        filled = torch.arange(keys.shape[1], device=keys.device) < count.unsqueeze(-1)
+        temperature = F.softplus(temperature) + reading.MIN_TEMPERATURE
+        return reading.normalize_weights(reading.softmax_weights(distances, strengths, temperature, filled))
+
+    # ---------------------------------------------------------------- the fused path
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        if torch.compiler.is_compiling():
+            return "torch.compile does not support the fused path of LANTMCell"
+        controller = self.controller
+        if type(controller) is not LSTMCell:
+            return f"controller: only an LSTMCell has a fused path within LANTMCell, not {type(controller).__name__}"
+        for option in ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"):
+            if getattr(controller, option):
+                return f"controller: {option} has no fused path within LANTMCell"
+        return lie_access.unsupported_reason(self.head_weight, self.group)
+
+    def fused(
+        self, inputs: Tensor | MaskedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        assert isinstance(self.controller, LSTMCell)
+        vectors, write = self.project(inputs)
+        weights = lie_access.Weights(*self.controller.summed_kernel_weights(), self.head_weight, self.head_bias)
+        options = lie_access.Options(self.group, self.weighting == "softmax", self.forget)
+        fresh = None if starts is None else _flatten(self.init_state(1))
+        outputs, (hidden, cell, *rest) = lie_access.run(
+            vectors, weights, _flatten(state), options, write=write, lengths=lengths, starts=starts, fresh=fresh
+        )
+        return outputs, self.State(type(state.controller)(hidden, cell), *rest)
+
+    # ---------------------------------------------------------------- for figures
+
+    def gates(self, outputs: Tensor) -> dict[str, Tensor]:
+        heads = self.split(F.linear(outputs, self.head_weight, self.head_bias))
+        values = {
+            "write key": heads.write.key_gate,
+            "write step": heads.write.step_gate,
+            "strength": heads.strength,
+            "read key": heads.read.key_gate,
+            "read step": heads.read.step_gate,
+        }
+        return {name: value.sigmoid().squeeze(-1) for name, value in values.items()}
+
+    def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
+        temperature = self.split(F.linear(outputs, self.head_weight, self.head_bias)).temperature
+        return {"read": self.weigh(state.read_key, state.keys, state.strengths, state.count, temperature)}
+
+    def locations(self, state: State) -> Locations:
+        last = (state.count - 1).clamp(min=0).unsqueeze(-1)
+        return Locations(state.read_key, state.write_key, state.strengths.gather(1, last).squeeze(-1), state.count)
+
+
+def _flatten(state: LANTMCell.State) -> lie_access.MemoryState:
+    return lie_access.MemoryState(*state.controller, *state[1:])
+
+
+def _is_vector(leaf: Tensor) -> bool:
+    """Return whether a leaf of a state is a vector (B, N) of real numbers."""
+    return leaf.dim() == 2 and leaf.is_floating_point()

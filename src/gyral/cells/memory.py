@@ -1,0 +1,120 @@
+"""The base class of cells with a controller and an external memory."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gyral.cells.base import RecurrentCell, State
+from gyral.cells.lstm import LSTMCell
+from gyral.core.checks import check_integer
+from gyral.core.errors import OptionError
+
+
+class MaskedInputs(NamedTuple):
+    """Inputs (…, B, X), and the steps (…, B) bool at which the memory may be written, or None: at all steps."""
+
+    vectors: Tensor
+    write: Tensor | None
+
+
+class Locations(NamedTuple):
+    """Where the heads of a memory with keys in a plane are after a step.
+
+    Attributes:
+        read: (B, 2), the key of the read head.
+        write: (B, 2), the key of the write head.
+        strength: (B,), the strength of the last vector that was written; 0 in an empty memory.
+        count: (B,) integers, number of vectors in the memory.
+    """
+
+    read: Tensor
+    write: Tensor
+    strength: Tensor
+    count: Tensor
+
+
+class MemoryCell(RecurrentCell):
+    """Base class of cells in which a controller, any other cell, reads from and writes to an external memory.
+
+    The controller reads [x_t; r_{t−1}], the input and what the read heads read at the previous step. The memory is part
+    of the state. A subclass defines `init_state` and `step`, whose argument `projected` is `MaskedInputs`.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the hidden size of the controller.
+        width: W ≥ 1, the width of the vectors in the memory.
+        heads: Number of read heads.
+        controller: Returns the controller for its input size and `hidden_size`, such as `partial(RUMCell, lambd=1)`;
+            None: `LSTMCell`.
+
+    Raises:
+        OptionError: A size is below 1, or `controller` has a hidden size of its own.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        width: int,
+        heads: int,
+        controller: Callable[..., RecurrentCell] | None,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.width = check_integer("width", width)
+        self.heads = check_integer("heads", heads)
+        own = getattr(controller, "keywords", {}).get("hidden_size")
+        if own is not None:
+            raise OptionError(
+                "controller.hidden_size", own, "hidden_size determines the size of the controller; set it"
+            )
+        make = LSTMCell if controller is None else controller
+        self.controller: RecurrentCell = make(input_size + heads * width, hidden_size=hidden_size)
+
+    def with_write(self, inputs: Tensor, write: Tensor) -> MaskedInputs:
+        return MaskedInputs(inputs, write)
+
+    def project(self, inputs: Tensor | MaskedInputs) -> MaskedInputs:
+        """Return the inputs with their mask; the controller's inputs also depend on what was read."""
+        return MaskedInputs(inputs, None) if isinstance(inputs, Tensor) else inputs
+
+    def sequence_constants(self, *shape: int) -> Any:
+        return self.controller.sequence_constants(*shape)
+
+    def control(self, inputs: Tensor, readings: Tensor, state: State, constants: Any) -> tuple[Tensor, State]:
+        """Take a step of the controller.
+
+        Args:
+            inputs: x_t (B, X).
+            readings: r_{t−1} (B, heads · W).
+            state, constants: See `step`, of the controller.
+
+        Returns:
+            The output of the controller and its new state.
+        """
+        return self.controller.step(self.controller.project(torch.cat((inputs, readings), dim=-1)), state, constants)
+
+    def phases(self) -> list[Tensor]:
+        return self.controller.phases()
+
+    # ---------------------------------------------------------------- for figures
+
+    def gates(self, outputs: Tensor) -> dict[str, Tensor]:
+        """Return values in [0, 1] (…,) of the heads by name, from outputs (…, output_size) of the cell."""
+        return {}
+
+    def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
+        """Return how much each head uses each slot, (B, slots) by name, from output and state after a step."""
+        return {}
+
+    def locations(self, state: State) -> Locations | None:
+        """Return where the heads are after a step, or None if the memory has no keys in a plane."""
+        return None
+
+
+def head_names(reads: int, writes: int) -> list[str]:
+    """Return the names of read heads, then of write heads: "read", or "read 1", "read 2", … if there are several."""
+    counts = (("read", reads), ("write", writes))
+    return [kind if count == 1 else f"{kind} {index + 1}" for kind, count in counts for index in range(count)]

@@ -1,0 +1,76 @@
+"""Batches that are drawn when they are read, and the layout of sequences that are read and then answered."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from gyral.data.batching import IGNORED, Batch, mix_seed
+
+
+class DrawnBatches:
+    """A sequence of batches, each drawn when it is read. Batch i depends on the seed, the name and i alone.
+
+    Args:
+        draw: draws a batch from a random generator and the index of the batch.
+        seed: seed of all draws.
+        name: name of the sequence, such as a split. Sequences with different names have independent random streams.
+        length: number of batches.
+    """
+
+    def __init__(
+        self, draw: Callable[[np.random.Generator, int], Batch], *, seed: int, name: str, length: int
+    ) -> None:
+        self.draw = draw
+        self.seed = seed
+        self.name = name
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.draw(np.random.default_rng(mix_seed(self.seed, f"{self.name} {index}")), index)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.__getitem__, range(self.length))
+
+
+def answer_batch(
+    questions: np.ndarray,
+    question_lengths: np.ndarray,
+    answers: np.ndarray,
+    answer_lengths: np.ndarray,
+    end_of_input: float,
+    groups: np.ndarray | None = None,
+) -> Batch:
+    """Return a batch of rows that are read and then answered, while the input stays the same.
+
+    The first step of the answer follows the last step of the question. The question may be written to an external
+    memory, the answer may not.
+
+    Args:
+        questions: (B, Q) tokens, or (B, Q, X) vectors. Those beyond a row's length are ignored.
+        question_lengths: (B,), each ≥ 1.
+        answers: (B, A) classes, or (B, A, Y) real values. Those beyond a row's length are ignored.
+        answer_lengths: (B,), each ≥ 1.
+        end_of_input: the token that is read during the answer, or the value of all X elements.
+        groups: see `Batch`.
+    """
+    lengths = question_lengths + answer_lengths
+    step = np.arange(lengths.max())
+    is_read = step < question_lengths[:, None]
+    is_answered = ~is_read & (step < lengths[:, None])
+    inputs = np.full((*is_read.shape, *questions.shape[2:]), end_of_input, dtype=questions.dtype)
+    absent = np.nan if np.issubdtype(answers.dtype, np.floating) else IGNORED
+    targets = np.full((*is_read.shape, *answers.shape[2:]), absent, dtype=answers.dtype)
+    # In both pairs of masks, the selected places of a row are as many as its length, in order.
+    inputs[is_read] = questions[np.arange(questions.shape[1]) < question_lengths[:, None]]
+    targets[is_answered] = answers[np.arange(answers.shape[1]) < answer_lengths[:, None]]
+    return Batch(
+        torch.from_numpy(inputs),
+        torch.from_numpy(targets),
+        lengths=torch.from_numpy(lengths),
+        write=torch.from_numpy(is_read),
+        groups=None if groups is None else torch.from_numpy(groups),
+    )

@@ -1,0 +1,88 @@
+"""Addressing of memories with slots, as in NTM (Graves et al. 2014) and DNC (Graves et al. 2016).
+
+B is the batch size, H the number of heads, C the number of slots, W the width of a slot.
+"""
+
+import torch
+from torch import Tensor
+
+COSINE_EPSILON = 1e-6  # keeps the gradient of a cosine bounded at a vector of zeros
+LOG_EPSILON = 1e-12  # likewise the gradient of a logarithm
+USAGE_EPSILON = 1e-6  # likewise that of a product of usages
+
+
+def content_weighting(keys: Tensor, strengths: Tensor, memory: Tensor) -> Tensor:
+    """Return softmax_i(β cos(k, M(i))), the weighting of slots by their similarity to a key.
+
+    Each norm in the cosine is √(|·|² + 1e-6), so that a slot or key of zeros has similarity 0 and a finite gradient.
+
+    Args:
+        keys: k (B, H, W).
+        strengths: β (B, H, 1).
+        memory: M (B, C, W).
+
+    Returns:
+        (B, H, C), positive, with sum 1.
+    """
+    key_norms = keys.square().sum(-1, keepdim=True).add(COSINE_EPSILON).rsqrt()
+    slot_norms = memory.square().sum(-1).add(COSINE_EPSILON).rsqrt().unsqueeze(1)
+    similarities = torch.bmm(keys * (strengths * key_norms), memory.transpose(1, 2))
+    return torch.softmax(similarities * slot_norms, dim=-1)
+
+
+def shift_weighting(weights: Tensor, shifts: Tensor) -> Tensor:
+    """Return the circular convolution w̃(i) = Σ_j w(j) s(i − j) (Graves et al. 2014, equation 8).
+
+    Args:
+        weights: w (B, H, C).
+        shifts: s (B, H, 2S + 1), the weights of the shifts −S … S.
+    """
+    largest = shifts.shape[-1] // 2
+    moved = [weights.roll(shift, -1) for shift in range(-largest, largest + 1)]
+    return torch.stack(moved, dim=-1).mul(shifts.unsqueeze(-2)).sum(-1)
+
+
+def sharpen_weighting(weights: Tensor, power: Tensor) -> Tensor:
+    """Return w(i)^γ / Σ_j w(j)^γ (Graves et al. 2014, equation 9), which large γ cannot make 0 / 0.
+
+    Args:
+        weights: w ≥ 0 (B, H, C).
+        power: γ (B, H, 1).
+    """
+    return torch.softmax(power * (weights + LOG_EPSILON).log(), dim=-1)
+
+
+def allocation_weighting(usage: Tensor) -> Tensor:
+    """Return the weighting of slots by how free they are (Graves et al. 2016, equation 1).
+
+    a[φ_j] = (1 − u[φ_j]) Π_{i<j} u[φ_i], where φ are the slots from the least used to the most used; of equally used
+    slots, the first comes first. As in the code of the authors (google-deepmind/dnc on GitHub), u is raised to
+    ε + (1 − ε) u with ε = 1e-6. Gradients flow through the values of u, not through the order.
+
+    Args:
+        usage: u (B, C) in [0, 1].
+
+    Returns:
+        a (B, C), at least 0, with a sum of at most 1.
+    """
+    ascending, order = torch.sort(USAGE_EPSILON + (1 - USAGE_EPSILON) * usage, dim=-1, stable=True)
+    products = torch.cumprod(ascending, dim=-1)
+    before = torch.cat([torch.ones_like(products[:, :1]), products[:, :-1]], dim=-1)
+    return torch.zeros_like(usage).scatter(1, order, (1 - ascending) * before)
+
+
+def update_links(links: Tensor, precedence: Tensor, write_weights: Tensor) -> Tensor:
+    """Return the temporal links L after a write: L[i, j] is the degree to which slot i was written right after slot j.
+
+    L_t[i, j] = (1 − w(i) − w(j)) L_{t−1}[i, j] + w(i) p_{t−1}(j), with L_t[i, i] = 0 (Graves et al. 2016, Methods).
+
+    Args:
+        links: L_{t−1} (B, C, C).
+        precedence: p_{t−1} (B, C), the degree to which a slot was the last one written.
+        write_weights: w (B, C).
+    """
+    rows, columns = write_weights.unsqueeze(-1), write_weights.unsqueeze(-2)
+    slots = links.shape[-1]
+    off_diagonal = 1 - torch.eye(slots, dtype=links.dtype, device=links.device)
+    updated = torch.addcmul(links * (1 - rows - columns), rows, precedence.unsqueeze(-2))
+    return updated * off_diagonal

@@ -1,0 +1,131 @@
+"""A Lie-access memory with an LSTM as controller, over a whole sequence: the fused path of `gyral.cells.lantm`.
+
+The equations are those of `gyral.cells.lantm.LANTMCell`. `gyral.ops.lie_access.reference` has them in plain torch, which
+also gives second derivatives.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.ops import autograd, buffers, kernels
+from gyral.ops.lie_access import reference
+from gyral.ops.lie_access.groups import Group
+from gyral.ops.lie_access.problem import (
+    GROUPS,
+    MODULES,
+    Constants,
+    MemoryState,
+    Options,
+    Solution,
+    Tensors,
+    Weights,
+    differentiate,
+    make_problem,
+    solve,
+)
+
+
+def unsupported_reason(tensor: Tensor, group: Group) -> str | None:
+    """Return the reason why no kernel supports the device and dtype of a tensor, or the group; None if one does."""
+    if type(group) not in GROUPS:
+        return f"there are no kernels for {type(group).__name__}"
+    return kernels.unsupported_reason(MODULES, tensor)
+
+
+def run(
+    inputs: Tensor,
+    weights: Weights,
+    state: MemoryState,
+    options: Options,
+    *,
+    write: Tensor | None,
+    lengths: Tensor | None,
+    starts: Tensor | None = None,
+    fresh: MemoryState | None = None,
+) -> tuple[Tensor, MemoryState]:
+    """Run a memory with its controller over inputs (T, B, X), under autocast in the dtype of the parameters.
+
+    Args:
+        inputs: (T, B, X).
+        weights: Of the controller and of the heads.
+        state: Before the first step. Its C slots are the capacity; the slots behind `count` are not read.
+        options: Of the memory.
+        write: (T, B) bool: at False nothing is written, and the write head does not move. None: everywhere.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool: at True the row begins from `fresh` with an empty memory, whatever came before. Or None.
+        fresh: A state for a batch of one, whose memory is not read; needed with `starts`.
+
+    Returns:
+        outputs (T, B, N), h after each step, and the state after the last step of each sequence.
+
+    Raises:
+        KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
+        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        UserError: A vector is written to a full memory that forgets nothing.
+    """
+    device, dtype, hidden_size = inputs.device.type, weights.weight_hh.dtype, weights.weight_hh.shape[1]
+    if torch.is_autocast_enabled(device):
+        inputs = inputs.to(dtype)
+        state = MemoryState(*(leaf.to(dtype) for leaf in state[:-1]), state.count)
+    kernels.check_dtypes(dtype, inputs, *state[:-1])
+    with torch.autocast(device, enabled=False):
+        weight_x, weight_read = weights.weight_ih.split([inputs.shape[2], state.reading.shape[1]], dim=1)
+        tensors = Tensors(
+            inputs,
+            weight_x,
+            weights.bias,
+            torch.cat((weights.weight_hh, weight_read), dim=1),
+            weights.head_weight,
+            weights.head_bias,
+            state.record(),
+            state.keys,
+            state.vectors,
+            state.strengths,
+            None if starts is None or fresh is None else fresh.record()[0],
+        )
+        constants = Constants(options, state.count, write, lengths, starts)
+        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        outputs, record, *memory = _Run.apply(constants, needs_gradient, *tensors)
+        return outputs, MemoryState.of(record, hidden_size, tuple(memory))
+
+
+def _reference_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    tensors = ctx.saved_tensors[6:]
+
+    def run_reference(*given: Any) -> list[Tensor]:
+        return reference.run(ctx.constants, Tensors(*given))
+
+    return None, None, *autograd.differentiate(run_reference, tensors, gradients[:5])
+
+
+class _Run(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, constants, needs_gradient, *tensors):
+        ctx.set_materialize_grads(False)  # the memory is large, and its gradient is often zero
+        problem, buffer = make_problem(constants, Tensors(*tensors))
+        solution = solve(problem)
+        if needs_gradient:
+            ctx.save_for_backward(*solution[:6], *tensors)
+            ctx.constants, ctx.saved = constants, (problem, solution.windows, buffer)
+        else:
+            buffers.release(buffer)
+        ctx.mark_non_differentiable(solution.count)
+        return solution[:6]
+
+    @staticmethod
+    @autograd.differentiable_by(_reference_backward)
+    def backward(ctx, *gradients):
+        results, tensors = ctx.saved_tensors[:6], Tensors(*ctx.saved_tensors[6:])
+        # backward overwrites the saved values: a second backward over the same graph runs forward again
+        saved, ctx.saved = ctx.saved, None
+        if saved is None:
+            problem, buffer = make_problem(ctx.constants, tensors)
+            solution = solve(problem)
+        else:
+            problem, windows, buffer = saved
+            solution = Solution(*results, windows, False)
+        found = differentiate(problem, solution, gradients[:5], ctx.needs_input_grad[2:])
+        buffers.release(buffer)
+        return None, None, *found

@@ -1,0 +1,40 @@
+"""The gates of a cell with an external memory over time, for one example."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from gyral.reports.figures.common import add_title, missing_part_error
+from gyral.reports.figures.layout import finish
+from gyral.reports.figures.memory import load_trace, shade_read_only
+from gyral.reports.figures.options import WIDTHS
+from gyral.reports.figures.style import COLORS
+from gyral.runs.directory import Run
+
+HEIGHTS = 0.36, 0.62  # inches, the smallest and the largest height of a panel
+TOTAL = 6.0  # inches of all panels, unless they would be lower than the smallest height
+
+
+def gates(run: Run) -> Figure:
+    """Draw the gates of the first validation example over time, a panel for each.
+
+    Raises:
+        OptionError: The cells of the run have no external memory, or one without gates.
+    """
+    task, step, trace = load_trace(run)
+    if not trace.gates:
+        raise missing_part_error(run, task, "gates of its memory", "LANTMCell")
+    height = min(max(TOTAL / len(trace.gates), HEIGHTS[0]), HEIGHTS[1])
+    figure = Figure(figsize=(WIDTHS["page"], 0.9 + height * len(trace.gates)), layout="constrained")
+    note = "" if trace.writable.all() else "; gray: no writing"
+    add_title(figure, run, f"gates of the first validation example at step {step:,}{note}")
+    panels = list(figure.subplots(len(trace.gates), sharex=True, sharey=True, squeeze=False).flat)
+    times = np.arange(len(trace.writable))
+    for axes, (name, values) in zip(panels, trace.gates.items(), strict=True):
+        shade_read_only(axes, trace.writable)
+        axes.fill_between(times, values, step="mid", color=COLORS[0], alpha=0.25, linewidth=0)
+        axes.step(times, values, where="mid", color=COLORS[0], linewidth=1.0)
+        axes.set(xlim=(-0.5, len(times) - 0.5), ylim=(0, 1.02), yticks=(0, 1))
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+    panels[-1].set_xlabel("time step")
+    finish(panels, integer_x=True, y_is_numeric=False)
+    return figure

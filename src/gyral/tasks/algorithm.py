@@ -1,0 +1,275 @@
+"""Algorithms on sequences of symbols: copy, reverse, flip bigrams, double and add numbers.
+
+An example of task.name=copy, where ( begins the input, ? ends it, and . ends the answer:
+
+    input       ( 3 1 7 ? ? ? ?
+    target      · · · · 3 1 7 .
+
+The input stays ? during the answer. The other algorithms, in the same form without the marks:
+
+    reverse       3 1 7 → 7 1 3
+    bigram_flip   3 1 7 2 → 1 3 2 7
+    double        3 1 7 → 6 2 4 1       713 · 2 = 1426, least significant digit first
+    addition      3 5 1 9 → 8 0 1       13 + 95 = 108, interleaved digits
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gyral.core.checks import check_choice, check_integer, check_integers
+from gyral.core.errors import OptionError
+from gyral.data.batching import Batch
+from gyral.data.drawn import answer_batch
+from gyral.tasks.answer import AnswerTask
+from gyral.tasks.base import ModelFactory
+from gyral.tasks.data_module import DrawnData
+
+MARKS = ("(", "?", ".")  # start of input, end of input, end of output: the last three symbols of the vocabulary
+DIGITS = 10
+
+
+class Protocol(NamedTuple):
+    """The protocol of an algorithm in Yang (2016).
+
+    Attributes:
+        vocabulary_size: number of symbols, the three marks included.
+        train_lengths: shortest and longest length in training; of bigrams, or of digits of a number.
+        test_factors: tests at multiples of the training lengths, as far as they are published.
+        width: symbols per unit of length.
+    """
+
+    vocabulary_size: int
+    train_lengths: tuple[int, int]
+    test_factors: tuple[int, ...]
+    width: int = 1
+
+
+PROTOCOLS = {
+    "copy": Protocol(128, (2, 64), (1, 2, 4, 5)),
+    "reverse": Protocol(128, (2, 64), (1, 2, 4, 5)),
+    "bigram_flip": Protocol(128, (2, 32), (1, 2, 4, 8), width=2),
+    "double": Protocol(14, (2, 40), (1, 2, 4, 8)),
+    "addition": Protocol(14, (2, 16), (1, 2, 4), width=2),
+}
+ARITHMETIC = ("double", "addition")
+
+
+class AlgorithmData(DrawnData):
+    """Sequences of mixed lengths: the length of each row is uniform in the range of its split or test.
+
+    Tokens are those of `AlgorithmTask`. Numbers have a nonzero most significant digit.
+
+    Args:
+        name: the algorithm, a key of `PROTOCOLS`.
+        vocabulary_size: number of symbols, the three marks included.
+        train_lengths: shortest and longest length in training and validation.
+        test_factors: the tests; see `lengths`.
+        **sizes: see `gyral.tasks.data_module.DrawnData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        vocabulary_size: int | None,
+        train_lengths: Sequence[int] | None,
+        test_factors: Sequence[int] | None,
+        **sizes: int,
+    ) -> None:
+        protocol = PROTOCOLS[check_choice("name", name, tuple(PROTOCOLS))]
+        self.name = name
+        self.width = protocol.width
+        smallest = (DIGITS if name in ARITHMETIC else 2) + len(MARKS)
+        if vocabulary_size is None:
+            vocabulary_size = protocol.vocabulary_size
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=smallest, maximum=10**6)
+        self.start, self.end_of_input, self.end_of_output = range(vocabulary_size - len(MARKS), vocabulary_size)
+        given = protocol.train_lengths if train_lengths is None else train_lengths
+        self.shortest, self.longest = check_integers("train_lengths", given, count=2)
+        given = protocol.test_factors if test_factors is None else test_factors
+        self.factors = check_integers("test_factors", given)
+        if self.factors[:1] != [1]:
+            raise OptionError("test_factors", given, "must begin with 1, the lengths of training")
+        super().__init__(tests=len(self.factors), **sizes)
+
+    def lengths(self, test: int) -> tuple[int, int]:
+        """Return the shortest and the longest length of a test.
+
+        Test 1x has the lengths of training, up to n. Test 2x has the lengths from n + 1 to 2n, and 4x those from 2n + 1
+        to 4n: the test at a factor begins above the largest power of two below it. Therefore 5x has the lengths from
+        4n + 1 to 5n, and 8x those from 4n + 1 to 8n. (Yang (2016) publishes 1x and 2x in this form; the lower bounds of
+        the others are a choice.)
+        """
+        factor = self.factors[test]
+        if factor == 1:
+            return self.shortest, self.longest
+        return self.longest * 2 ** ((factor - 1).bit_length() - 1) + 1, self.longest * factor
+
+    def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
+        shortest, longest = self.lengths(test)
+        lengths = generator.integers(shortest, longest + 1, self.batch_size)
+        steps = lengths.max()
+        if self.name in ARITHMETIC:
+            # Addition has two numbers in the last dimension, double has one.
+            symbols = generator.integers(0, DIGITS, (self.batch_size, steps, self.width))
+            rows = np.arange(self.batch_size)
+            symbols[rows, lengths - 1] = generator.integers(1, DIGITS, (self.batch_size, self.width))
+            symbols[np.arange(steps) >= lengths[:, None]] = 0
+            questions = symbols.reshape(self.batch_size, -1)
+        else:
+            questions = generator.integers(0, self.vocabulary_size - len(MARKS), (self.batch_size, steps * self.width))
+        groups = np.zeros((self.batch_size, 1 + len(self.factors)), dtype=bool)
+        groups[:, 0] = test == 0
+        groups[:, 1 + test] = True
+        return self.assemble(questions, lengths, groups)
+
+    def assemble(self, questions: np.ndarray, lengths: np.ndarray, groups: np.ndarray | None = None) -> Batch:
+        """Return the batch of some sequences with their answers.
+
+        Args:
+            questions: (B, S) symbols without marks; beyond a row's length, digits are 0 and other symbols are ignored.
+            lengths: (B,) lengths, of which each has `width` symbols.
+            groups: see `Batch`.
+        """
+        rows = len(questions)
+        answers = np.concatenate([self.solve(questions, lengths), np.zeros((rows, 1), dtype=questions.dtype)], axis=1)
+        answer_lengths = lengths + 1 if self.name in ARITHMETIC else lengths * self.width
+        answers[np.arange(rows), answer_lengths] = self.end_of_output
+        started = np.concatenate([np.full((rows, 1), self.start), questions], axis=1)
+        return answer_batch(
+            started, 1 + lengths * self.width, answers, answer_lengths + 1, self.end_of_input, groups=groups
+        )
+
+    def solve(self, questions: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the answers (B, ≥ the longest answer) to questions, without the mark that ends them."""
+        step = np.arange(questions.shape[1])
+        if self.name == "copy":
+            return questions
+        if self.name == "reverse":
+            return np.take_along_axis(questions, np.maximum(lengths[:, None] - 1 - step, 0), axis=1)
+        if self.name == "bigram_flip":
+            return questions[:, step ^ 1]
+        first = questions[:, :: self.width]
+        return add_digits(first, questions[:, self.width - 1 :: self.width])
+
+
+def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the digits (B, k + 1) of sums of numbers (B, k), all with the least significant digit first."""
+    sums = np.zeros((len(first), first.shape[1] + 1), dtype=first.dtype)
+    carry = np.zeros(len(first), dtype=first.dtype)
+    for place in range(first.shape[1]):
+        total = first[:, place] + second[:, place] + carry
+        sums[:, place], carry = total % DIGITS, total // DIGITS
+    sums[:, -1] = carry
+    return sums
+
+
+class AlgorithmTask(AnswerTask[AlgorithmData]):
+    """The algorithmic tasks of Yang (2016), arXiv:1602.08671.
+
+    The input is a start symbol, the sequence, and end-of-input symbols up to the end of the answer; an external memory
+    may be written until the end of the sequence. The model answers with symbols of the same vocabulary and ends with the
+    end-of-output symbol. The loss is the cross-entropy over the answer. A test has several lengths at once:
+    `test/fine_2x` is the share of right symbols, the end-of-output symbol included, and `test/coarse_2x` the share of
+    answers that are right as a whole, at twice the training lengths. `test/loss`, `test/fine` and `test/coarse` are those
+    at the training lengths.
+
+    The vocabulary has 125 symbols and three marks for the permutations (copy, reverse, bigram_flip), ten digits, three
+    marks and, as in the paper, one symbol that does not occur for arithmetic.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        name: copy, reverse, bigram_flip, double or addition.
+        train_lengths: shortest and longest sequence in training: numbers of symbols, of bigrams (bigram_flip), or of
+            digits of each number (double, addition). None: those of the paper.
+        test_factors: the tests, as multiples of the longest training sequence; see `AlgorithmData.lengths`. None: those
+            of the paper.
+        vocabulary_size: number of symbols, the three marks included; for arithmetic at least 13. None: 128, or 14 for
+            arithmetic, as in the paper.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        name: str = "copy",
+        train_lengths: Sequence[int] | None = None,
+        test_factors: Sequence[int] | None = None,
+        vocabulary_size: int | None = None,
+        batch_size: int = 32,
+        val_batches: int = 20,
+        test_batches: int = 100,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = AlgorithmData(
+            name=name,
+            train_lengths=train_lengths,
+            test_factors=test_factors,
+            vocabulary_size=vocabulary_size,
+            batch_size=batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
+        symbols = [*map(str, range(data.vocabulary_size - len(MARKS))), *MARKS]
+        super().__init__(
+            model,
+            data,
+            inputs=symbols,
+            outputs=symbols,
+            end=data.end_of_output,
+            max_writes=1 + data.width * data.longest * data.factors[-1],
+            groups=[f"{factor}x" for factor in data.factors],
+            **options,
+        )
+
+    def encode(self, text: str) -> Batch:
+        """Return a sequence as a batch of one row.
+
+        Args:
+            text: symbols with spaces between them, "17 4 99"; for double, a number, "713"; for addition, two numbers,
+                "13+95". Numbers are written as usual, with the most significant digit first.
+        """
+        if self.data.name in ARITHMETIC:
+            count = 2 if self.data.name == "addition" else 1
+            numbers = [number.strip() for number in text.split("+")]
+            if len(numbers) != count or not all(number.isascii() and number.isdigit() for number in numbers):
+                form = "two numbers, such as 13+95" if count == 2 else "a number, such as 713"
+                raise OptionError("sequence", text, f"must be {form}")
+            length = max(map(len, numbers))
+            digits = [[int(digit) for digit in reversed(number.zfill(length))] for number in numbers]
+            symbols = np.array(digits).T.reshape(-1)
+        else:
+            length, symbols = self._symbols(text)
+        return self.data.assemble(symbols[None], np.array([length]))
+
+    def _symbols(self, text: str) -> tuple[int, np.ndarray]:
+        largest = self.data.vocabulary_size - len(MARKS) - 1
+        words = text.split()
+        if unknown := [word for word in words if word not in self.inputs[: largest + 1]]:
+            reason = f"{unknown[0]!r} is no symbol; the symbols are the numbers from 0 to {largest}"
+            raise OptionError("sequence", text, reason)
+        if not words or len(words) % self.data.width:
+            kind = "symbols" if self.data.width == 1 else "pairs of symbols"
+            raise OptionError("sequence", text, f"must be {kind} with spaces between them, such as 17 4 99 12")
+        return len(words) // self.data.width, np.array([int(word) for word in words])
+
+    def decode(self, answer: Sequence[int]) -> str:
+        """Return the text of an answer; of arithmetic, a number with the most significant digit first."""
+        if self.data.name not in ARITHMETIC:
+            return super().decode(answer)
+        found = list(answer)
+        ended = self.end in found
+        number = "".join(self.outputs[each] for each in reversed(found[: found.index(self.end) if ended else None]))
+        return number if ended else f"…{number}"

@@ -1,0 +1,110 @@
+"""The base class of tasks that read a sequence of symbols and then answer with another one."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED, Batch
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.baselines import frequency_loss
+from gyral.tasks.data_module import DrawnData
+from gyral.tasks.metrics import AnswerMetrics
+from gyral.tasks.rendering import align
+
+Data = TypeVar("Data", bound=DrawnData)
+
+
+class AnswerTask(SequenceTask[Data]):
+    """A task whose model reads a sequence of symbols, then answers with another one while its input stays the same.
+
+    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and an external
+    memory is not written. An answer ends with the symbol `end`. The baseline knows the frequencies of the symbols in
+    the answers of the validation split, but no inputs.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        data: the data module.
+        inputs: names of the input tokens.
+        outputs: names of the classes.
+        end: the class that ends an answer.
+        max_writes: the most symbols of a sequence, in any split or test.
+        groups: names of the groups of rows (`gyral.data.batching.Batch.groups`) after the first one.
+        **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+    """
+
+    separator = " "  # between two symbols of an answer
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        data: Data,
+        *,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        end: int,
+        max_writes: int,
+        groups: Sequence[str],
+        **options: Any,
+    ) -> None:
+        targets = torch.cat([batch.targets[batch.targets != IGNORED] for batch in data.loader("val")]).numpy()
+        super().__init__(
+            model,
+            data,
+            vocabulary_size=len(inputs),
+            output_size=len(outputs),
+            baseline=frequency_loss(targets, targets, len(outputs)),
+            metrics=AnswerMetrics(groups),
+            max_writes=max_writes,
+            **options,
+        )
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.end = end
+
+    @abstractmethod
+    def encode(self, text: str) -> Batch:
+        """Return a sequence that a user writes as a batch of one row, with the right answer as its targets.
+
+        Raises:
+            OptionError: the text is not a sequence of this task; the option is `sequence`.
+        """
+
+    def decode(self, answer: Sequence[int]) -> str:
+        """Return the text of an answer, up to the class that ends it; "…" follows an answer that does not end."""
+        found = list(answer)
+        ended = self.end in found
+        text = self.separator.join(self.outputs[each] for each in found[: found.index(self.end) if ended else None])
+        return text if ended else f"{text}{self.separator}…"
+
+    @torch.no_grad()
+    def answer(self, batch: Batch) -> str:
+        """Return the answer of the model to a batch of one row.
+
+        Raises:
+            OptionError: the sequence has more symbols than an external memory of the model holds.
+        """
+        assert batch.write is not None
+        writes = int(batch.write.sum())
+        for cell in self.model.modules():
+            if isinstance(cell, RecurrentCell):
+                try:
+                    cell.reserve(writes)
+                except OptionError as error:
+                    reason = f"has {writes} symbols; the memory of the model holds {error.value} (model.cell.capacity)"
+                    raise OptionError("sequence", "…", reason) from None
+        predicted = self.predict(self.transfer_batch_to_device(batch, self.device, 0))[0]
+        return self.decode(predicted[batch.targets[0] != IGNORED].tolist())
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        """Draw the symbols that are read, the right answer, and the predictions at the steps of the answer."""
+        answered = batch.targets[row] != IGNORED
+        assert batch.write is not None
+        lines = {"input": [self.inputs[token] for token in batch.inputs[row][batch.write[row]].tolist()]}
+        for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
+            lines[name] = [self.outputs[each] for each in classes[answered].tolist()]
+        return align(lines)

@@ -1,0 +1,111 @@
+"""Priority sort: read binary vectors with a priority each, then write those of the highest priorities in order.
+
+An example with 4 vectors of 3 bits, of which the 2 highest are written; ? is the flag that ends the input:
+
+    priority    0.31 -0.72 0.94 -0.15   ?   ·   ·
+    bits         101   011  110   001   ·   ·   ·
+    target                                110 101
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from gyral.core.checks import check_integer
+from gyral.data.batching import Batch
+from gyral.data.drawn import answer_batch
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import DrawnData
+from gyral.tasks.objective import Bits
+from gyral.tasks.rendering import align, describe_bits
+
+
+class PrioritySortData(DrawnData):
+    """Binary vectors with priorities that are uniform in [−1, 1), and the vectors of the highest priorities.
+
+    Inputs (B, items + 1 + highest, bits + 2): the bits, the priority, and the flag that ends the input.
+
+    Args:
+        items: number of vectors.
+        highest: number of vectors in the answer, at most `items`.
+        bits: size of a vector.
+        **sizes: see `gyral.tasks.data_module.DrawnData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(self, *, items: int, highest: int, bits: int, **sizes: int) -> None:
+        self.items = check_integer("items", items)
+        self.highest = check_integer("highest", highest, maximum=items)
+        self.bits = check_integer("bits", bits, maximum=10_000)
+        super().__init__(**sizes)
+
+    def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
+        rows = self.batch_size
+        questions = np.zeros((rows, self.items + 1, self.bits + 2), dtype=np.float32)
+        vectors, priorities = questions[:, :-1, : self.bits], questions[:, :-1, self.bits]
+        vectors[:] = generator.integers(0, 2, vectors.shape)
+        priorities[:] = generator.uniform(-1, 1, priorities.shape)
+        questions[:, -1, -1] = 1
+        order = np.argsort(-priorities, axis=1, kind="stable")[:, : self.highest]
+        answers = np.take_along_axis(vectors, order[..., None], axis=1)
+        return answer_batch(questions, np.full(rows, self.items + 1), answers, np.full(rows, self.highest), 0)
+
+
+class PrioritySortTask(SequenceTask[PrioritySortData]):
+    """The priority sort task of Graves et al. (2014), arXiv:1410.5401, section 4.5.
+
+    The loss is the cross-entropy per bit over the answer. A predictor without memory guesses: its loss is ln 2.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        items, highest, bits: see `PrioritySortData`; 20, 16 and 8 in the paper.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        items: int = 20,
+        highest: int = 16,
+        bits: int = 8,
+        batch_size: int = 16,
+        val_batches: int = 20,
+        test_batches: int = 20,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = PrioritySortData(
+            items=items,
+            highest=highest,
+            bits=bits,
+            batch_size=batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
+        super().__init__(
+            model,
+            data,
+            input_size=bits + 2,
+            objective=Bits(bits),
+            baseline=math.log(2),
+            max_writes=items + 1,
+            **options,
+        )
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        bits = self.data.bits
+        read = batch.inputs[row, : self.data.items].tolist()
+        lines = {"input": [f"{describe_bits(vector[:bits])} {vector[bits]:.2f}" for vector in read]}
+        for name, values in (("target", batch.targets[row]), ("prediction", predicted[row])):
+            lines[name] = [describe_bits(vector) for vector in values[-self.data.highest :].tolist()]
+        return align(lines)

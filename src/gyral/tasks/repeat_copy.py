@@ -1,0 +1,191 @@
+"""Repeat copy: read a sequence of binary vectors and a number, then write the sequence so many times.
+
+An example with two vectors of 4 bits and 3 repeats, one row for each channel of inputs and targets:
+
+    start         1 · · · · · · · · · ·
+    bits          · 1 0 · · · · · · · ·
+                  · 0 1 · · · · · · · ·
+                  · 0 1 · · · · · · · ·
+                  · 1 1 · · · · · · · ·
+    repeats       · · · 3 · · · · · · ·
+
+    target              1 0 1 0 1 0 0
+                        0 1 0 1 0 1 0
+                        0 1 0 1 0 1 0
+                        1 1 1 1 1 1 0
+    end marker          0 0 0 0 0 0 1
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from gyral.core.checks import check_boolean, check_integer, check_integers, check_real
+from gyral.data.batching import Batch
+from gyral.data.drawn import answer_batch
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import DrawnData
+from gyral.tasks.metrics import BitMetrics
+from gyral.tasks.objective import Bits
+from gyral.tasks.rendering import align, describe_bits
+
+
+class RepeatCopyData(DrawnData):
+    """Binary vectors to repeat. The length and the number of repeats of each row are uniform in their ranges.
+
+    Inputs (B, T, bits + 2): the bits, the start flag, and the number of repeats divided by `repeats_scale`, which is
+    given after the last vector. Targets (B, T, bits), or bits + 1 with the end marker.
+
+    Args:
+        bits: size of a vector.
+        lengths: smallest and largest number of vectors in training.
+        repeats: smallest and largest number of repeats in training.
+        test_lengths: further tests: of sequences of each of these lengths, with the repeats of training.
+        test_repeats: further tests: of each of these numbers of repeats, with the lengths of training.
+        end_marker: whether a marker, on its own channel, follows the last vector of the answer.
+        repeats_scale: the number of repeats whose input is 1.
+        **sizes: see `gyral.tasks.data_module.DrawnData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        *,
+        bits: int,
+        lengths: Sequence[int],
+        repeats: Sequence[int],
+        test_lengths: Sequence[int],
+        test_repeats: Sequence[int],
+        end_marker: bool,
+        repeats_scale: float,
+        **sizes: int,
+    ) -> None:
+        self.bits = check_integer("bits", bits, maximum=10_000)
+        trained = tuple(check_integers("lengths", lengths, count=2)), tuple(check_integers("repeats", repeats, count=2))
+        further_lengths = check_integers("test_lengths", test_lengths)
+        further_repeats = check_integers("test_repeats", test_repeats)
+        self.end_marker = check_boolean("end_marker", end_marker)
+        self.repeats_scale = check_real("repeats_scale", repeats_scale, above=0)
+        # The ranges of lengths and repeats of each test.
+        self.ranges = [
+            trained,
+            *(((length, length), trained[1]) for length in further_lengths),
+            *((trained[0], (count, count)) for count in further_repeats),
+        ]
+        self.groups = [*map(str, further_lengths), *(f"{count}_repeats" for count in further_repeats)]
+        self.longest = max(longest for (_, longest), _ in self.ranges)
+        super().__init__(tests=len(self.ranges), **sizes)
+
+    def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
+        lengths, repeats = (generator.integers(low, high + 1, self.batch_size) for low, high in self.ranges[test])
+        rows = np.arange(self.batch_size)
+        vectors = generator.integers(0, 2, (self.batch_size, lengths.max(), self.bits))
+
+        questions = np.zeros((self.batch_size, lengths.max() + 2, self.bits + 2), dtype=np.float32)
+        questions[:, 1:-1, : self.bits] = vectors
+        questions[:, 0, -2] = 1
+        questions[rows, lengths + 1] = 0
+        questions[rows, lengths + 1, -1] = repeats / self.repeats_scale
+
+        answered = lengths * repeats
+        place = np.arange(answered.max() + 1) % lengths[:, None]
+        answers = np.zeros((*place.shape, self.bits + self.end_marker), dtype=np.float32)
+        answers[..., : self.bits] = np.take_along_axis(vectors, place[..., None], axis=1)
+        if self.end_marker:
+            answers[rows, answered] = 0
+            answers[rows, answered, -1] = 1
+        groups = np.zeros((self.batch_size, len(self.ranges)), dtype=bool)
+        groups[:, test] = True
+        return answer_batch(questions, lengths + 2, answers, answered + self.end_marker, 0, groups=groups)
+
+
+class RepeatCopyTask(SequenceTask[RepeatCopyData]):
+    """The repeat copy task, in the form of the code of Graves et al. (2016): google-deepmind/dnc, dnc/repeat_copy.py.
+
+    With `repeats: [1, 1]`, `repeats_scale: 1` and no end marker it is the copy task of Graves et al. (2014),
+    arXiv:1410.5401, section 4.1, whose delimiter the number of repeats then is.
+
+    The loss is the cross-entropy per bit over the answer. A test also reports the share of wrong bits and of sequences
+    without a wrong bit for further lengths, such as `test/wrong_bits_120`, and for further numbers of repeats, such as
+    `test/wrong_bits_5_repeats`. A predictor without memory guesses the bits with a loss of ln 2 each or, if there is
+    an end marker, with the entropy of their frequencies.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        bits, lengths, repeats, test_lengths, test_repeats, end_marker, repeats_scale: see `RepeatCopyData`.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        bits: int = 4,
+        lengths: Sequence[int] = (1, 2),
+        repeats: Sequence[int] = (1, 2),
+        test_lengths: Sequence[int] = (),
+        test_repeats: Sequence[int] = (),
+        end_marker: bool = True,
+        repeats_scale: float = 10,
+        batch_size: int = 16,
+        val_batches: int = 20,
+        test_batches: int = 20,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = RepeatCopyData(
+            bits=bits,
+            lengths=lengths,
+            repeats=repeats,
+            test_lengths=test_lengths,
+            test_repeats=test_repeats,
+            end_marker=end_marker,
+            repeats_scale=repeats_scale,
+            batch_size=batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
+        super().__init__(
+            model,
+            data,
+            input_size=bits + 2,
+            objective=Bits(bits + end_marker),
+            metrics=BitMetrics(data.groups),
+            baseline=_memoryless_loss(data),
+            max_writes=data.longest + 2,
+            **options,
+        )
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        answered = self.objective.has_target(batch.targets[row])
+        assert batch.write is not None
+        _, *vectors, delimiter = batch.inputs[row][batch.write[row]].tolist()
+        repeats = round(delimiter[-1] * self.data.repeats_scale)
+        lines = {"input": ["(", *(describe_bits(vector[: self.data.bits]) for vector in vectors), f"×{repeats}"]}
+        for name, values in (("target", batch.targets[row]), ("prediction", predicted[row])):
+            lines[name] = [describe_bits(vector) for vector in values[answered].tolist()]
+        return align(lines)
+
+
+def _memoryless_loss(data: RepeatCopyData) -> float:
+    """Return the loss per bit of a predictor that knows the frequencies of ones in the answers, but no inputs."""
+    if not data.end_marker:
+        return math.log(2)
+    vectors = math.prod((low + high) / 2 for low, high in data.ranges[0])  # of an answer, on average
+    marker = 1 / (1 + vectors)
+    return (data.bits * _entropy((1 - marker) / 2) + _entropy(marker)) / (data.bits + 1)
+
+
+def _entropy(probability: float) -> float:
+    """Return the entropy of a bit in nats."""
+    return -sum(each * math.log(each) for each in (probability, 1 - probability))

@@ -1,0 +1,67 @@
+"""Records what an external memory does during one example."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pytorch_lightning import Trainer
+
+from gyral.core.errors import UserError
+from gyral.nn.recurrent import RecurrentBase
+from gyral.tasks.memory_trace import MemoryTrace, memory_cells, trace_memory
+from gyral.training.callbacks.after_validation import AfterValidation
+from gyral.training.loggers import MetricsFile
+
+
+class MemoryTraces(AfterValidation):
+    """After each validation, appends to memory_trace.csv what the memory does during the first validation example.
+
+    The example is run once more for it, step by step; see `gyral.tasks.memory_trace`. Each row is a validation: `step`,
+    the index of the last optimizer step, from 0, then for each time step t of the example, from 0, the values that the
+    cell has: `read_x/<t>` and `read_y/<t>`, the key of the read head; `write_x/<t>`, `write_y/<t>` and `strength/<t>`,
+    the key and the strength of the vector that is written, only where the memory may be written; `gate/<name>/<t>`. A
+    resumed run continues the file as it does metrics.csv.
+    """
+
+    FILE = "memory_trace.csv"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._file: MetricsFile
+
+    def check_task(self, task: Any) -> None:
+        """Check that this callback supports the task's model.
+
+        Raises:
+            UserError: no cell of the model has an external memory.
+        """
+        if not memory_cells(task):
+            networks = (module for module in task.modules() if isinstance(module, RecurrentBase))
+            names = {type(cell).__name__ for network in networks for cell in network.cells}
+            raise UserError(
+                f"callbacks.memory_trace: {', '.join(sorted(names))} has no external memory; use it with a LANTMCell"
+            )
+
+    def on_train_start(self, trainer: Trainer, task: Any) -> None:
+        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
+
+    def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
+        if trainer.is_global_zero:  # other processes may have no row of the batch
+            self._file.log_metrics(to_row(trace_memory(task, batch)), trainer.global_step - 1)
+
+
+def to_row(trace: MemoryTrace) -> dict[str, float]:
+    """Return the values of a trace by the names of their columns; see `MemoryTraces`."""
+    series: dict[str, np.ndarray] = {}
+    if trace.keys is not None:
+        read, write, strength, _ = trace.keys
+        series |= {"read_x": read[:, 0], "read_y": read[:, 1]}
+        written = {"write_x": write[:, 0], "write_y": write[:, 1], "strength": strength}
+        series |= {name: np.ma.masked_where(~trace.writable, values) for name, values in written.items()}
+    series |= {f"gate/{name}": values for name, values in trace.gates.items()}
+    return {
+        f"{name}/{step}": value
+        for name, values in series.items()
+        for step, value in enumerate(values.tolist())  # None where masked
+        if value is not None
+    }
