@@ -16,8 +16,9 @@ from gyral.runs.directory import load_run
 
 log = logging.getLogger(__name__)
 
-# Options whose values are not parsed: a prompt may end with a space and contain any sign, a path may contain commas.
-LITERAL = ("run", "prompt", "surprisal", "html", "story", "input", "out")
+# Options whose values are not parsed: a prompt may end with a space and contain any sign, a sequence may be a number or
+# a program, a path may contain commas.
+LITERAL = ("run", "prompt", "surprisal", "html", "story", "sequence", "input", "out")
 
 
 def generate(config: DictConfig) -> None:

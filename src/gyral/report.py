@@ -43,7 +43,10 @@ def report(config: DictConfig) -> None:
     if config.figure is not None:
         from gyral.reports.figures.drawing import draw
 
-        print(draw(str(config.figure), None if config.run is None else Path(str(config.run)), config.trust))
+        picture = draw(str(config.figure), None if config.run is None else Path(str(config.run)), config.trust)
+        print(picture)
+        if (animation := picture.with_suffix(".gif")).is_file():
+            print(animation)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")
     elif config.sweep is None:

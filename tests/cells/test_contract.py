@@ -42,6 +42,9 @@ INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
 SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1}
 
+# Sizes that a task determines where the YAML has null.
+SMALL_IF_NULL = {"capacity": 4}
+
 # Options that change no formula, only what is trained or the initial values, and need no runs of their own.
 OF_NO_FORMULA = ("initialization", "recurrent_scale")
 
@@ -133,7 +136,7 @@ def derived_alternatives(model: str, name: str, value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int | float):
         step = 1 if isinstance(value, int) else -0.25 if value >= 0.5 else 0.25  # probabilities stay below 1
-        return [value + step, *([None] if NoneType in kinds else [])]
+        return [value + step, *([None] if NoneType in kinds and name not in SMALL_IF_NULL else [])]
     if value is None:
         of_kind = {bool: [True, False], int: [HIDDEN_SIZE - 1], float: [0.7, 1.5]}
         if set(kinds) & set(of_kind):
@@ -177,7 +180,8 @@ def cell_options(model: str) -> list[tuple[str, Any]]:
 
 def small(name: str, value: Any, hidden_size: int = HIDDEN_SIZE) -> Any:
     """Return the value of an option at the sizes of these tests."""
-    return hidden_size if name.endswith("hidden_size") else SMALL.get(name, value)
+    sizes = SMALL_IF_NULL | SMALL if value is None else SMALL
+    return hidden_size if name.endswith("hidden_size") else sizes.get(name, value)
 
 
 def every_option() -> Iterator[tuple[str, str, Any]]:

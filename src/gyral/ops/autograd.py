@@ -32,7 +32,9 @@ def differentiable_by(reference_backward: Backward) -> Callable[[Backward], Back
         def run(ctx: Any, *gradients: Any) -> Any:
             # the engine enables gradients within a backward pass exactly if there is to be a graph of it
             chosen = reference_backward if torch.is_grad_enabled() else backward
-            device = next(gradient.device.type for gradient in gradients if gradient is not None)
+            device = next((gradient.device.type for gradient in gradients if gradient is not None), None)
+            if device is None:  # only where zeros are not materialized
+                return (None,) * len(ctx.needs_input_grad)
             if not torch.is_autocast_enabled(device):  # the usual case: entering a context costs as much as a product
                 return chosen(ctx, *gradients)
             with torch.autocast(device, enabled=False):

@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
@@ -17,6 +18,21 @@ from gyral.tasks.metrics import AnswerMetrics
 from gyral.tasks.rendering import align
 
 Data = TypeVar("Data", bound=DrawnData)
+FURTHER_STEPS = 8  # of an answer to a sequence of the user, beyond twice the length of the right one
+
+
+class Answer(NamedTuple):
+    """The answer of a model to one sequence.
+
+    Attributes:
+        batch: one row, the sequence and the end-of-input symbols until the answer of the model ends.
+        given: the classes with which the model answers, of the last steps of the row.
+        right: the classes of the right answer.
+    """
+
+    batch: Batch
+    given: list[int]
+    right: list[int]
 
 
 class AnswerTask(SequenceTask[Data]):
@@ -82,23 +98,42 @@ class AnswerTask(SequenceTask[Data]):
         return text if ended else f"{text}{self.separator}…"
 
     @torch.no_grad()
-    def answer(self, batch: Batch) -> str:
-        """Return the answer of the model to a batch of one row.
+    def answer(self, text: str) -> Answer:
+        """Return the answer of the model to a sequence that a user writes.
+
+        Args:
+            text: the sequence; see `encode`.
 
         Raises:
-            OptionError: the sequence has more symbols than an external memory of the model holds.
+            OptionError: the text is not a sequence of this task, or has more symbols than an external memory of the
+                model holds. The option is `sequence`.
         """
+        batch = self.encode(text)
         assert batch.write is not None
-        writes = int(batch.write.sum())
+        asked = int(batch.write.sum())
+        self._reserve(text, asked)
+        right = batch.targets[0, asked:].tolist()
+        # The answer of the model may be longer than the right one.
+        inputs = torch.cat([batch.inputs, batch.inputs[:, -1:].expand(-1, len(right) + FURTHER_STEPS)], dim=1)
+        batch = self.transfer_batch_to_device(_one_row(inputs, asked), self.device, 0)
+        given = self.predict(batch)[0, asked:].tolist()
+        if self.end in given:
+            given = given[: given.index(self.end) + 1]
+        return Answer(_one_row(batch.inputs[:, : asked + len(given)], asked), given, right)
+
+    def _reserve(self, text: str, writes: int) -> None:
+        """Size the external memories of the model for a sequence.
+
+        Raises:
+            OptionError: a memory is too small.
+        """
         for cell in self.model.modules():
             if isinstance(cell, RecurrentCell):
                 try:
                     cell.reserve(writes)
                 except OptionError as error:
-                    reason = f"has {writes} symbols; the memory of the model holds {error.value} (model.cell.capacity)"
-                    raise OptionError("sequence", "…", reason) from None
-        predicted = self.predict(self.transfer_batch_to_device(batch, self.device, 0))[0]
-        return self.decode(predicted[batch.targets[0] != IGNORED].tolist())
+                    reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
+                    raise OptionError("sequence", excerpt([text]), reason) from None
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         """Draw the symbols that are read, the right answer, and the predictions at the steps of the answer."""
@@ -108,3 +143,11 @@ class AnswerTask(SequenceTask[Data]):
         for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
             lines[name] = [self.outputs[each] for each in classes[answered].tolist()]
         return align(lines)
+
+
+def _one_row(inputs: Tensor, asked: int) -> Batch:
+    """Return a batch without targets that may write to a memory in its first steps only."""
+    steps = inputs.shape[1]
+    write = torch.arange(steps, device=inputs.device)[None] < asked
+    lengths = torch.tensor([steps], device=inputs.device)
+    return Batch(inputs, torch.full_like(inputs, IGNORED), lengths=lengths, write=write)

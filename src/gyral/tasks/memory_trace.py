@@ -52,7 +52,7 @@ def memory_cells(model: nn.Module) -> list[MemoryCell]:
 
 @torch.no_grad()
 def trace_memory(task: SequenceTask, batch: Any) -> MemoryTrace:
-    """Return what the external memory does during the first example of a batch.
+    """Return what the external memory does during the longest example of a batch, the first of them.
 
     The example is run once, step by step. If several cells have a memory, this is the trace of the first one.
 
@@ -61,12 +61,13 @@ def trace_memory(task: SequenceTask, batch: Any) -> MemoryTrace:
         batch: a batch with at least one example.
     """
     cell = memory_cells(task)[0]
-    batch = tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) else leaf, batch)
+    lengths = getattr(batch, "lengths", None)
+    row = 0 if lengths is None else int(lengths.argmax())
+    batch = tree_map(lambda leaf: leaf[row : row + 1] if isinstance(leaf, Tensor) else leaf, batch)
     outputs: list[Tensor] = []
     with cell.register_forward_hook(lambda _, __, result: outputs.append(result[0])), cell.record_states() as states:
         task(batch)
-    lengths = getattr(batch, "lengths", None)
-    steps = len(states) if lengths is None else int(lengths[0])
+    steps = len(states) if lengths is None else int(lengths[row])
     state = tree_map(lambda *leaves: torch.cat(leaves), *states[:steps])  # the steps are the rows of a batch
     hidden = torch.cat(outputs)[:steps, 0]
     weightings = {name: _array(value) for name, value in cell.weightings(hidden, state).items()}

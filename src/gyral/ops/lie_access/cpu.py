@@ -43,9 +43,8 @@ def forward(problem: Problem) -> Solution:
     outputs = problem.parts.new_empty(steps, batch, tensors.weight_x.shape[0] // 4)
     windows = count.new_empty(steps, batch, 2)
     is_full = count.new_zeros(1)
-    final = [
-        torch.empty_like(leaf) for leaf in (tensors.record, tensors.keys, tensors.vectors, tensors.strengths, count)
-    ]
+    given = (tensors.record, tensors.keys, tensors.vectors, tensors.strengths, count)
+    final = [torch.empty_like(leaf) for leaf in given]
     names = ("record", "keys", "vectors", "strengths", "count")
     _run(
         problem,

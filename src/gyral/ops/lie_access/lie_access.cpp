@@ -257,6 +257,7 @@ template <class Real> struct Memory {
     // out = scale Σ w_i m_i
     template <int together = 4>
     void mean(const Real* vectors, Index count, const Real* weights, Real scale, Real* out) const {
+        const Index width = this->width, log_size = this->log_size;  // in registers, whatever `out` points to
         for (Index first = 0; first < width; first += together) {
             Vector<Real> sums[together] = {};
             // the last ones again where fewer than `together` are left
@@ -273,6 +274,7 @@ template <class Real> struct Memory {
     // dots_i = g · m_i, and adds p_i g to the gradient of m_i
     void mean_backward(const Real* vectors, Real* gradients, Index count, const Real* shares, const Real* g,
                        Real* dots) const {
+        const Index width = this->width, log_size = this->log_size;
         for (Index i = 0; i < count; i += LANES<Real>) {
             const Vector<Real> share = load(shares + i);
             Vector<Real> sum = {};

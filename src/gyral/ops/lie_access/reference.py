@@ -37,10 +37,7 @@ def run(constants: Constants, tensors: Tensors) -> list[Tensor]:
         record = torch.where(active.unsqueeze(1), new.record(), record)
     kept = torch.argsort(~held, dim=1, stable=True)[:, :capacity]
     filled = torch.arange(capacity, device=count.device) < held.sum(1, keepdim=True)
-    final = [
-        torch.where(_like(filled, leaf), leaf.gather(1, _like(kept, leaf).expand(-1, -1, *leaf.shape[2:])), 0.0)
-        for leaf in memory
-    ]
+    final = [_select(leaf, kept, filled) for leaf in memory]
     return [torch.stack(outputs), record, *final]
 
 
@@ -87,6 +84,8 @@ def _read(options: Options, key: Tensor, memory: list[Tensor], held: Tensor, tem
     return torch.bmm(reading.normalize_weights(weights).unsqueeze(1), vectors).squeeze(1)
 
 
-def _like(mask: Tensor, leaf: Tensor) -> Tensor:
-    """Return a tensor (B, C) with the number of dimensions of a leaf (B, C, …) of the memory."""
-    return mask.view(*mask.shape, *[1] * (leaf.dim() - 2))
+def _select(leaf: Tensor, slots: Tensor, filled: Tensor) -> Tensor:
+    """Return the slots (B, C) of a leaf (B, S, …) of the memory, with zeros where the mask `filled` (B, C) is False."""
+    shape = *slots.shape, *[1] * (leaf.dim() - 2)
+    chosen = leaf.gather(1, slots.view(shape).expand(-1, -1, *leaf.shape[2:]))
+    return torch.where(filled.view(shape), chosen, 0.0)

@@ -1,7 +1,7 @@
 """A Lie-access memory with an LSTM as controller, over a whole sequence: the fused path of `gyral.cells.lantm`.
 
-The equations are those of `gyral.cells.lantm.LANTMCell`. `gyral.ops.lie_access.reference` has them in plain torch, which
-also gives second derivatives.
+The equations are those of `gyral.cells.lantm.LANTMCell`. `gyral.ops.lie_access.reference` has them in plain torch, for
+second derivatives.
 """
 
 from typing import Any

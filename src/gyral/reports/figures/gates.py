@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from gyral.reports.figures.common import add_title, missing_part_error
 from gyral.reports.figures.layout import finish
-from gyral.reports.figures.memory import load_trace, shade_read_only
+from gyral.reports.figures.memory import load_trace, read_only_spans
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import COLORS
 from gyral.runs.directory import Run
@@ -15,7 +15,7 @@ TOTAL = 6.0  # inches of all panels, unless they would be lower than the smalles
 
 
 def gates(run: Run) -> Figure:
-    """Draw the gates of the first validation example over time, a panel for each.
+    """Draw the gates of a validation example over time, a panel for each.
 
     Raises:
         OptionError: The cells of the run have no external memory, or one without gates.
@@ -26,14 +26,15 @@ def gates(run: Run) -> Figure:
     height = min(max(TOTAL / len(trace.gates), HEIGHTS[0]), HEIGHTS[1])
     figure = Figure(figsize=(WIDTHS["page"], 0.9 + height * len(trace.gates)), layout="constrained")
     note = "" if trace.writable.all() else "; gray: no writing"
-    add_title(figure, run, f"gates of the first validation example at step {step:,}{note}")
+    add_title(figure, run, f"gates of a validation example at step {step:,}{note}")
     panels = list(figure.subplots(len(trace.gates), sharex=True, sharey=True, squeeze=False).flat)
-    times = np.arange(len(trace.writable))
+    edges = np.arange(len(trace.writable) + 1) - 0.5
     for axes, (name, values) in zip(panels, trace.gates.items(), strict=True):
-        shade_read_only(axes, trace.writable)
-        axes.fill_between(times, values, step="mid", color=COLORS[0], alpha=0.25, linewidth=0)
-        axes.step(times, values, where="mid", color=COLORS[0], linewidth=1.0)
-        axes.set(xlim=(-0.5, len(times) - 0.5), ylim=(0, 1.02), yticks=(0, 1))
+        for first, end in read_only_spans(trace.writable):
+            axes.axvspan(first, end, color="#ececec", linewidth=0, zorder=0)
+        axes.stairs(values, edges, fill=True, color=COLORS[0], alpha=0.25)
+        axes.stairs(values, edges, baseline=None, color=COLORS[0], linewidth=1.2)
+        axes.set(xlim=(edges[0], edges[-1]), ylim=(-0.06, 1.06), yticks=(0, 1))
         axes.set_ylabel(name, rotation=0, ha="right", va="center")
     panels[-1].set_xlabel("time step")
     finish(panels, integer_x=True, y_is_numeric=False)

@@ -42,7 +42,7 @@ class Locations(NamedTuple):
 
 
 def keys(run: Run) -> Figure:
-    """Draw the keys of the first validation example: circles for writes, darker the stronger, and a line for reads.
+    """Draw the keys of a validation example: circles for writes, darker the stronger, and a line for reads.
 
     Raises:
         OptionError: The memory of the run has no keys in a plane.
@@ -137,7 +137,7 @@ def _finish(figure: Figure, axes: Axes, run: Run, step: int) -> None:
 
 
 def _subject(step: int) -> str:
-    return f"keys of the first validation example at step {step:,}"
+    return f"keys of a validation example at step {step:,}"
 
 
 def read_locations(directory: Path) -> tuple[list[int], list[Locations]]:

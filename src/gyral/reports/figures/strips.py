@@ -53,7 +53,7 @@ def strips(run: Run) -> Figure:
     height = min(MAX_HEIGHT, COMPONENT * width) if width else TOKEN
     size = (WIDTHS["page"], 0.9 + len(examples) * (TITLE + 3 * (height + 0.05)))
     figure = Figure(figsize=size, layout="constrained")
-    add_title(figure, run, f"the first validation examples at step {step:,}")
+    add_title(figure, run, f"validation examples at step {step:,}; gray: beyond the end")
     panels = figure.subplots(3 * len(examples), sharex=True)
     for example, axes in zip(examples, panels.reshape(-1, 3), strict=True):
         if width:
@@ -103,8 +103,9 @@ def _draw_vectors(axes: np.ndarray, example: Strip) -> None:
 
 
 def _draw(axes: Axes, values: np.ndarray, colors: Colormap, limits: tuple[float, float]) -> None:
-    options = {"aspect": "auto", "interpolation": "nearest", "cmap": colors, "vmin": limits[0], "vmax": limits[1]}
-    axes.imshow(values, **options)
+    axes.imshow(values, aspect="auto", interpolation="nearest", cmap=colors, vmin=limits[0], vmax=limits[1])
+    axes.vlines(np.arange(1, values.shape[1]) - 0.5, -0.5, len(values) - 0.5, "white", linewidth=0.3)
+    axes.set_facecolor("#ececec")  # beyond the end of a short example
     for spine in axes.spines.values():
         spine.set_visible(True)
     axes.set_yticks([])

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from gyral.reports.figures.common import add_title, missing_part_error
 from gyral.reports.figures.layout import finish
-from gyral.reports.figures.memory import load_trace
+from gyral.reports.figures.memory import load_trace, read_only_spans
 from gyral.reports.figures.options import WIDTHS
 from gyral.runs.directory import Run
 
@@ -13,7 +13,7 @@ TOTAL = 7.0  # inches of all panels, unless they would be lower than the smalles
 
 
 def weightings(run: Run) -> Figure:
-    """Draw the weightings of the first validation example as an image for each head: slots by time steps.
+    """Draw the weightings of a validation example as an image for each head: slots by time steps.
 
     Raises:
         OptionError: The cells of the run have no external memory, or one without weightings.
@@ -23,11 +23,15 @@ def weightings(run: Run) -> Figure:
         raise missing_part_error(run, task, "weightings of its memory", "LANTMCell")
     height = min(max(TOTAL / len(trace.weightings), HEIGHTS[0]), HEIGHTS[1])
     figure = Figure(figsize=(WIDTHS["page"], 0.9 + height * len(trace.weightings)), layout="constrained")
-    add_title(figure, run, f"weightings of the first validation example at step {step:,}")
+    spans = read_only_spans(trace.writable)
+    note = "; between dotted lines: no writing" if len(spans) else ""
+    add_title(figure, run, f"weightings of a validation example at step {step:,}{note}")
     panels = list(figure.subplots(len(trace.weightings), sharex=True, squeeze=False).flat)
     for axes, (name, values) in zip(panels, trace.weightings.items(), strict=True):
         options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "aspect": "auto", "origin": "lower"}
         picture = axes.imshow(values.T, interpolation="nearest", **options)
+        for edge in spans.flat:
+            axes.axvline(edge, color="white", linestyle=":", linewidth=1)
         axes.set(ylabel="slot", title=name)
     panels[-1].set_xlabel("time step")
     figure.colorbar(picture, ax=panels, label="weight", aspect=12 * len(panels))

@@ -14,13 +14,13 @@ from gyral.training.loggers import MetricsFile
 
 
 class MemoryTraces(AfterValidation):
-    """After each validation, appends to memory_trace.csv what the memory does during the first validation example.
+    """After each validation, appends to memory_trace.csv what the memory does during one validation example.
 
-    The example is run once more for it, step by step; see `gyral.tasks.memory_trace`. Each row is a validation: `step`,
-    the index of the last optimizer step, from 0, then for each time step t of the example, from 0, the values that the
-    cell has: `read_x/<t>` and `read_y/<t>`, the key of the read head; `write_x/<t>`, `write_y/<t>` and `strength/<t>`,
-    the key and the strength of the vector that is written, only where the memory may be written; `gate/<name>/<t>`. A
-    resumed run continues the file as it does metrics.csv.
+    It is the longest example of the first batch, which is run once more, step by step; see `gyral.tasks.memory_trace`.
+    Each row is a validation: `step`, the index of the last optimizer step, from 0, then for each time step t of the
+    example, from 0, the values that the cell has: `read_x/<t>` and `read_y/<t>`, the key of the read head;
+    `write_x/<t>`, `write_y/<t>` and `strength/<t>`, the key and the strength of the vector that is written, only where
+    the memory may be written; `gate/<name>/<t>`. A resumed run continues the file as it does metrics.csv.
     """
 
     FILE = "memory_trace.csv"

@@ -1,0 +1,63 @@
+"""Curricula of Zaremba and Sutskever (2014, arXiv:1410.4615, section 5): which numbers of digits to train on."""
+
+from typing import Any
+
+import numpy as np
+
+from gyral.core.checks import check_choice, check_integer
+
+CURRICULA = ("none", "naive", "mixed", "combined")
+
+
+class Curriculum:
+    """Draws the numbers of digits of the operands of training programs.
+
+    "none": always the largest number. "naive": the smallest number first, and one digit more whenever the score of
+    `patience` validations in a row has not been above the best one since the last digit was added. "mixed": each operand
+    has its own number, uniform between the smallest and the largest. "combined": each program is drawn as by "naive" or
+    by "mixed", with probability 1/2.
+
+    Args:
+        strategy: one of `CURRICULA`; the option `curriculum`.
+        smallest, largest: numbers of digits.
+        patience: number of validations.
+
+    Attributes:
+        level: the current number of digits of "naive".
+
+    Raises:
+        OptionError: an argument is out of bounds.
+    """
+
+    def __init__(self, strategy: str, smallest: int, largest: int, patience: int) -> None:
+        self.strategy = check_choice("curriculum", strategy, CURRICULA)
+        self.smallest, self.largest = smallest, largest
+        self.patience = check_integer("patience", patience)
+        self.level = smallest
+        self._best: float | None = None
+        self._failures = 0  # validations in a row whose score was not above the best one
+
+    def draw(self, generator: np.random.Generator, operands: int) -> list[int]:
+        """Return the number of digits of each operand of a program."""
+        naive = self.strategy == "naive" or (self.strategy == "combined" and generator.integers(2) == 0)
+        if naive or self.strategy == "none":
+            return [self.level if naive else self.largest] * operands
+        return list(generator.integers(self.smallest, self.largest + 1, operands).tolist())
+
+    def update(self, score: float) -> None:
+        """Take the score of a validation into account; a greater one is better."""
+        if self._best is None or score > self._best:
+            self._best, self._failures = score, 0
+            return
+        self._failures += 1
+        if self._failures >= self.patience and self.level < self.largest:
+            self.level += 1
+            self._best, self._failures = None, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"level": self.level, "best": self._best, "failures": self._failures}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a saved position."""
+        self.level, self._best, self._failures = state["level"], state["best"], state["failures"]

@@ -1,0 +1,44 @@
+"""Answers to a sequence or a program that a user writes."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from gyral.core.errors import OptionError
+from gyral.generation.memory_page import Answered, write_page
+from gyral.tasks.answer import Answer, AnswerTask
+from gyral.tasks.memory_trace import memory_cells, trace_memory
+
+log = logging.getLogger(__name__)
+
+
+def answer_sequence(task: AnswerTask, *, sequence: str, html: str | None = None) -> Iterator[str]:
+    """Yield the answer of a trained model, one line, and the path of the page if one is written.
+
+    The right answer is logged.
+
+    Args:
+        task: a trained task.
+        sequence: the sequence as `task.encode` describes it: symbols, numbers or a program.
+        html: path of a page to write, which shows what the external memory of the model does.
+
+    Raises:
+        OptionError: it is not a sequence of the task, or has more symbols than an external memory of the model holds;
+            or a page is asked for and the model has no external memory.
+    """
+    if html is not None and not memory_cells(task):
+        raise OptionError("html", html, "shows an external memory, which the model of this run does not have")
+    answer = task.answer(sequence)
+    log.info("right answer: %s", task.decode(answer.right))
+    yield f"{task.decode(answer.given)}\n"
+    if html is not None:
+        write_page(Path(html), trace_answer(task, sequence, answer))
+        yield f"{html}\n"
+
+
+def trace_answer(task: AnswerTask, question: str, answer: Answer) -> Answered:
+    """Return the answer to a question with what the external memory of the model does, for a page."""
+    inputs = [task.inputs[token] for token in answer.batch.inputs[0].tolist()]
+    given = [task.outputs[each] for each in answer.given]
+    outputs = [*[""] * (len(inputs) - len(given)), *given]
+    return Answered(question, task.decode(answer.given), inputs, outputs, trace_memory(task, answer.batch))

@@ -1,0 +1,210 @@
+"""Python programs: read a program that prints an integer, and answer with the integer.
+
+An example, where ? ends the input and . ends the answer, whose least significant digit comes first:
+
+    input       p r i n t ( ( 1 4 * 5 6 0 8 ) ) ? ? ? ? ? ?
+    target      · · · · · · · · · · · · · · · · 2 1 5 8 7 .
+
+The sign of a negative number is last: -67032 is 23076-. `gyral.data.programs.drawing` shows programs of all six kinds.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from gyral.core.checks import check_integer, check_integers
+from gyral.core.errors import ChoiceError, OptionError
+from gyral.core.inputs import excerpt
+from gyral.data.batching import IGNORED, Batch
+from gyral.data.drawn import answer_batch
+from gyral.data.programs.curriculum import Curriculum
+from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_program, longest_program
+from gyral.data.programs.evaluation import ProgramError, evaluate_program
+from gyral.tasks.answer import AnswerTask
+from gyral.tasks.base import ModelFactory
+from gyral.tasks.data_module import DrawnData
+
+END_OF_INPUT = "?"
+ANSWER_SYMBOLS = "0123456789-."
+LARGEST_DIGITS = 12  # of an operand, so that values are 64-bit integers
+TOKENS = {symbol: token for token, symbol in enumerate(SYMBOLS)}
+CLASSES = {symbol: index for index, symbol in enumerate(ANSWER_SYMBOLS)}
+
+
+class ProgramData(DrawnData):
+    """Programs with their answers. Validation and test have operands of mixed numbers of digits.
+
+    Args:
+        kinds: kinds of programs, which are equally frequent. None: all.
+        digits: smallest and largest number of digits of an operand.
+        curriculum, patience: the curriculum of training; see `gyral.data.programs.curriculum.Curriculum`.
+        **sizes: see `gyral.tasks.data_module.DrawnData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self, *, kinds: Sequence[str] | None, digits: Sequence[int], curriculum: str, patience: int, **sizes: int
+    ) -> None:
+        chosen = tuple(KINDS) if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        for kind in chosen:
+            if kind not in KINDS:
+                raise ChoiceError("kinds", kind, tuple(KINDS))
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise OptionError("kinds", kinds, f"must be different ones of {', '.join(KINDS)}")
+        self.kinds = chosen
+        smallest, largest = check_integers("digits", digits, count=2)
+        check_integer("digits", largest, maximum=LARGEST_DIGITS)
+        self.curriculum = Curriculum(curriculum, smallest, largest, patience)
+        self.mixed = Curriculum("mixed", smallest, largest, patience)
+        self.digits = range(smallest, largest + 1)
+        self.groups = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
+        super().__init__(**sizes)
+
+    def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
+        curriculum = self.curriculum if split == "train" else self.mixed
+        programs = [
+            draw_program(generator, self.kinds, curriculum.draw(generator, OPERANDS)) for _ in range(self.batch_size)
+        ]
+        return self.assemble(programs)
+
+    def assemble(self, programs: Sequence[Program]) -> Batch:
+        """Return a batch of programs with their answers."""
+        questions = [[TOKENS[symbol] for symbol in program.text] for program in programs]
+        answers = [[CLASSES[symbol] for symbol in answer_text(program.value)] for program in programs]
+        groups = np.array(
+            [
+                [True, *(program.kind == kind for kind in self.kinds), *(program.digits == n for n in self.digits)]
+                for program in programs
+            ]
+        )
+        return answer_batch(*_padded(questions), *_padded(answers), len(SYMBOLS), groups=groups)
+
+
+class ProgramsTask(AnswerTask[ProgramData]):
+    """Learning to execute programs (Zaremba and Sutskever 2014, arXiv:1410.4615), in the form of Yang (2016).
+
+    The programs are of six kinds and print one integer. The model reads a program symbol by symbol, then answers with
+    the integer while its input stays the end-of-input symbol. The loss is the cross-entropy over the answer. "fine" is
+    the share of right symbols, the end included, "coarse" the share of answers that are right as a whole. A test
+    reports both for each kind and for each largest number of digits of the operands, too: `test/coarse_loop`,
+    `test/coarse_4_digits`.
+
+    The level of the curriculum changes after validations, and checkpoints contain it.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        kinds: kinds of programs: arithmetic, identity, multiplication, loop, substitution, conditional. None: all.
+        digits: smallest and largest number of digits of an operand.
+        curriculum: numbers of digits in training: none, naive, mixed or combined; see
+            `gyral.data.programs.curriculum.Curriculum`.
+        patience: validations without a new best value of the monitored metric before "naive" and "combined" add a digit.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    separator = ""
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        kinds: Sequence[str] | None = None,
+        digits: Sequence[int] = (2, 4),
+        curriculum: str = "mixed",
+        patience: int = 3,
+        batch_size: int = 32,
+        val_batches: int = 20,
+        test_batches: int = 100,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        data = ProgramData(
+            kinds=kinds,
+            digits=digits,
+            curriculum=curriculum,
+            patience=patience,
+            batch_size=batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
+        super().__init__(
+            model,
+            data,
+            inputs=[*SYMBOLS, END_OF_INPUT],
+            outputs=ANSWER_SYMBOLS,
+            end=CLASSES["."],
+            max_writes=longest_program(data.kinds, data.digits[-1]),
+            groups=data.groups,
+            **options,
+        )
+
+    def encode(self, text: str) -> Batch:
+        """Return a program as a batch of one row.
+
+        Args:
+            text: the program; `gyral.data.programs.evaluation` describes the form.
+        """
+        if unknown := [symbol for symbol in text if symbol not in TOKENS]:
+            reason = f"{unknown[0]!r} is no symbol; the symbols of programs are {SYMBOLS.strip()} and the space"
+            raise OptionError("sequence", excerpt([text]), reason)
+        try:
+            value = evaluate_program(text)
+        except ProgramError as error:
+            raise OptionError("sequence", excerpt([text]), str(error)) from None
+        return self.data.assemble([Program(text, value, kind="", digits=0)])
+
+    def decode(self, answer: Sequence[int]) -> str:
+        """Return an answer as it is printed, with the sign first; "…" stands for the missing end of an answer."""
+        found = list(answer)
+        ended = self.end in found
+        digits = "".join(self.outputs[each] for each in reversed(found[: found.index(self.end) if ended else None]))
+        return digits if ended else f"…{digits}"
+
+    def constants(self) -> dict[str, float]:
+        """Return the constants of all tasks and, for a curriculum that grows, its current number of digits."""
+        curriculum = self.data.curriculum
+        grows = curriculum.strategy in ("naive", "combined")
+        return {**super().constants(), **({"curriculum_digits": float(curriculum.level)} if grows else {})}
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        assert batch.write is not None
+        answered = batch.targets[row] != IGNORED
+        lines = [f"input       {''.join(self.inputs[token] for token in batch.inputs[row][batch.write[row]].tolist())}"]
+        for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
+            lines.append(f"{name:<11} {''.join(self.outputs[each] for each in classes[answered].tolist())}")
+        return "\n".join(lines)
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        if self.trainer.state.fn == "fit":
+            score = self.trainer.callback_metrics[self.monitor].item()
+            self.data.curriculum.update(score if self.mode == "max" else -score)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["curriculum"] = self.data.curriculum.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self.data.curriculum.load_state_dict(checkpoint["curriculum"])
+
+
+def answer_text(value: int) -> str:
+    """Return an integer as it is answered: least significant digit first, then the sign and the end."""
+    return f"{str(abs(value))[::-1]}{'-' if value < 0 else ''}."
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of different lengths as one array, padded with 0, and their lengths."""
+    lengths = np.array([len(row) for row in rows])
+    padded = np.zeros((len(rows), lengths.max()), dtype=np.int64)
+    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.array(row) for row in rows])
+    return padded, lengths
