@@ -111,7 +111,7 @@ def _be_child(function: Callable[[], Any], directory: Path, out: int, err: int) 
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
             if isinstance(end.code, str):
                 print(end.code, file=sys.stderr)
-        except BaseException:
+        except BaseException:  # the child ends here, whatever happened: print what Python would have printed
             traceback.print_exc()
         sys.stdout.flush(), sys.stderr.flush()
     finally:

@@ -56,7 +56,7 @@ class Input:
 
     Attributes:
         files: the files of which one is damaged.
-        options: the options of which an error names one; none if no option selects the files.
+        options: an error must name one of these options. Empty if no option selects the files.
         read: reads the input as the command does.
         words: words of the command line of `gyral train`; empty if another command reads the input.
         expected: what is read, if the files are derived from others, so that damaged ones are made again.

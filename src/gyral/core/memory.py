@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import os
 import platform
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +54,8 @@ def limited_memory() -> Iterator[None]:
     if any(map(os.path.exists, GPU_DRIVERS)):
         yield
         return
+    import resource  # Unix only
+
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [limit for limit in (soft, hard, machine_memory()) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))

@@ -64,7 +64,7 @@ def prepare(name: str, sources: Mapping[str, ArticleSource], target: Path, proce
                 for _ in parallel_map(write_part, blocks(split, source), processes):
                     pass
             except BrokenExecutor:
-                reason = "a process that prepares it was killed, perhaps for want of memory"
+                reason = "the system killed a process that prepares it; memory may have run out"
                 raise UserError(f"{source.path}: {reason}; the same command continues the preparation") from None
         if not any(read_part(path).report.kept for path in parts[split]):
             reports = [read_part(path).report for path in parts[split]]
