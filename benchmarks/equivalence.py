@@ -81,7 +81,7 @@ def disagreements(
     with torch.no_grad():  # the state after other inputs is reachable, and differs from the initial one
         other = random(*input_shape).double().to(device)
         results = run(module, other, tree_leaves(module.init_state(input_shape[1])))
-    state = [leaf.float() for leaf in results[1:]]
+    state = [leaf.float() if leaf.is_floating_point() else leaf for leaf in results[1:]]
     cotangents = [random(result.shape) for result in results]
     parameters = [name for name, _ in module.named_parameters()]
     leaves = [f"state leaf {index}" for index in range(len(state))]
@@ -160,20 +160,31 @@ def evaluate(
     sequences: Sequences,
     precision: Precision,
 ) -> list[Tensor]:
-    """Return outputs, final state and the gradients of inputs, initial state and parameters."""
+    """Return outputs, final state and the gradients of inputs, initial state and parameters.
+
+    A state with integers, such as the number of vectors in a memory, has slots without meaning: its gradients count as
+    zero.
+    """
     parameter = next(module.parameters())
     device, dtype = parameter.device, parameter.dtype
-    sources = [tensor.to(device, dtype, copy=True).requires_grad_() for tensor in (inputs, *state)]
+    inputs = inputs.to(device, dtype, copy=True).requires_grad_()
+    leaves = [leaf.to(device, dtype if leaf.is_floating_point() else None, copy=True) for leaf in state]
+    has_gradient = all(leaf.is_floating_point() for leaf in state)
+    sources = [inputs, *(leaf.requires_grad_() for leaf in leaves if has_gradient), *module.parameters()]
     with precision.context(device):
-        results = run(module, sources[0], sources[1:], sequences)
-    cotangents = [given.to(result) for given, result in zip(cotangents, results, strict=True)]
-    sources += module.parameters()
-    gradients = torch.autograd.grad(results, sources, cotangents, allow_unused=True, materialize_grads=True)
-    return [*(result.detach() for result in results), *gradients]
+        results = run(module, inputs, leaves, sequences)
+    pairs = zip(results, cotangents, strict=True)
+    weighted = {result: given.to(result) for result, given in pairs if result.requires_grad}
+    first, *others = torch.autograd.grad(
+        list(weighted), sources, list(weighted.values()), allow_unused=True, materialize_grads=True
+    )
+    if not has_gradient:
+        others = [*map(torch.zeros_like, leaves), *others]
+    return [*(result.detach() for result in results), first, *others]
 
 
 def relative_errors(results: list[Tensor], truth: list[Tensor]) -> list[float]:
     """Return ‖result − truth‖ / ‖truth‖ of each tensor."""
     tiny = torch.finfo(torch.float64).tiny
-    pairs = zip(results, truth, strict=True)
+    pairs = ((result.double(), true.double()) for result, true in zip(results, truth, strict=True))
     return [float((result - true).norm() / true.norm().clamp(min=tiny)) for result, true in pairs]

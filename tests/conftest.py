@@ -33,6 +33,18 @@ def seed() -> None:
 
 
 @pytest.fixture(scope="session")
+def memory_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a run whose external memory was recorded, after steps 8, 16 and 24, the last of them the best."""
+    from tests.helpers.running import SMALL_ALGORITHM, invoke
+
+    directory = tmp_path_factory.mktemp("runs") / "memory"
+    recorded = (*SMALL_ALGORITHM, "model=lantm", "optimizer.lr=0.02", "callbacks=memory_trace")
+    outcome = invoke(*recorded, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return directory
+
+
+@pytest.fixture(scope="session")
 def golden() -> Path:
     """Folder of the reference tensors: $GYRAL_GOLDEN, else shared/golden beside the repository."""
     folder = Path(os.environ.get("GYRAL_GOLDEN", ROOT.parent / "shared" / "golden"))

@@ -236,7 +236,8 @@ DEFAULTS = [Case(model, ()) for model in MODELS]
 CHANGED = [
     Case(model, overrides_for(model, name, other))
     for model, name, value in OPTIONS
-    if not name.endswith("_size") and not name.rpartition(".")[2].startswith(("trainable_", *OF_NO_FORMULA))
+    if not name.endswith(("_size", "slots", "width"))
+    and not name.rpartition(".")[2].startswith(("trainable_", *OF_NO_FORMULA))
     for other in derived_alternatives(model, name, value)
 ]
 COMBINED = [Case(model, tuple(table.items())) for model in COMBINATIONS for table in COMBINATIONS[model]]

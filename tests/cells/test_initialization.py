@@ -13,14 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.dnc import DNCCell
 from gyral.cells.eurnn import EURNNCell
 from gyral.cells.external import ExternalCell
 from gyral.cells.fast_weights import FastWeightsCell
+from gyral.cells.feedforward import Feedforward
 from gyral.cells.fs_rnn import FSRNNCell
 from gyral.cells.full_urnn import FullURNNCell
 from gyral.cells.goru import GORUCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
+from gyral.cells.ntm import NTMCell
 from gyral.cells.on_lstm import ONLSTMCell
 from gyral.cells.rnn import RNNCell
 from gyral.cells.rum import RUMCell
@@ -49,6 +52,9 @@ MAKERS: dict[str, Callable[..., RecurrentCell]] = {
     "weinet": WeiNetCell,
     "fast_weights": FastWeightsCell,
     "fs_rnn": functools.partial(FSRNNCell, fast=fast, slow=functools.partial(RUMCell, layer_norm=True), num_fast=3),
+    "ntm": functools.partial(NTMCell, slots=4, width=30, initial_memory="random"),
+    "ntm constant": functools.partial(NTMCell, slots=4, width=30, controller=Feedforward),
+    "dnc": functools.partial(DNCCell, slots=4, width=3, read_heads=2),
     "external": ExternalCell,
 }
 every_cell = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)

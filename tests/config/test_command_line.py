@@ -100,7 +100,7 @@ def test_the_nearest_name_is_suggested(
         ("hydra/launcher=joblib -m", "hydra/launcher=joblib: write launcher=<name>: local, joblib, slurm, ray"),
         ("hydra/sweeper=optuna", "hydra/sweeper=optuna: write -m for all combinations of values, sweep=tune for"),
         ("--seed 1", "--seed: no such flag; options have no dashes: seed=<value>"),
-        ("scheduler=null", "scheduler=null: must be one of cosine, multistep, none, piecewise, plateau"),
+        ("scheduler=null", "scheduler=null: must be one of cosine, multistep, none, piecewise, plateau, recent_best"),
         ("task=3", "task=3: must be one of adding, babi, "),
         ("model=${task}", "model=${task}: must be one of "),
         ("+paths.data_dirs=x", "paths.data_dirs=x: no such option; did you mean paths.data_dir?"),

@@ -63,7 +63,27 @@ SMALL_BABI = (
     "task.generated=true",
     "task.size=1k",
 )
+# A digit is added after every second validation, because no answer is right.
+SMALL_PROGRAMS = (
+    *(item for item in SMALL if not item.startswith(("task.train", "task.val", "task.test"))),
+    "trainer.val_check_interval=4",
+    "task=programs",
+    "task.curriculum=combined",
+    "task.patience=1",
+    "task.val_batches=2",
+    "task.test_batches=2",
+)
 SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
+# Sequences of 2 to 4 symbols, two batches of each evaluation.
+SMALL_ALGORITHM = (
+    *(item for item in SMALL if "_size=" not in item or item.startswith(("model.", "task.batch_size"))),
+    "task=algorithm",
+    "task.vocabulary_size=9",
+    "task.train_lengths=[2,4]",
+    "task.test_factors=[1]",
+    "task.val_batches=2",
+    "task.test_batches=2",
+)
 # Our own text or, with task.corpus.path, any: two windows an evaluation of 100 to 300 tokens.
 SMALL_TEXT = (
     *(item for item in SMALL if "_size=" not in item or item.startswith(("model.", "task.batch_size"))),
@@ -321,6 +341,6 @@ def assert_same_run(first: Path, second: Path) -> None:
     left, right = load_last(first), load_last(second)
     for key in ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "losses_since_logged"):
         assert_same(left[key], right[key], key)
-    for key in ("plateau", "carried"):  # the state carried on in a text
+    for key in ("plateau", "carried", "curriculum"):  # the state carried on in a text; the position in a curriculum
         assert_same(left.get(key), right.get(key), key)
     assert read_rows(first) == read_rows(second)

@@ -27,7 +27,8 @@ from gyral.models.summarizer import Predictions
 from gyral.runs.directory import flatten
 from gyral.tasks.base import SequenceTask
 from gyral.tasks.data_module import GeneratedData
-from gyral.tasks.objective import Regression
+from gyral.tasks.objective import Bits, Regression
+from gyral.tasks.programs import ProgramsTask
 from gyral.tasks.summarization import SummaryTask
 from gyral.tasks.text import TextTask
 from gyral.training.callbacks import Checkpoints
@@ -50,6 +51,7 @@ CLASSES = {task: get_object(compose_config(f"task={task}").task._target_) for ta
 GENERATED = [task for task in TASKS if "train_size" in compose_config(f"task={task}").task]
 TEXTS = [task for task in TASKS if issubclass(CLASSES[task], TextTask)]
 SUMMARIES = [task for task in TASKS if issubclass(CLASSES[task], SummaryTask)]
+REAL = (Regression, Bits)  # objectives whose targets are real
 PLAIN = [task for task in TASKS if CLASSES[task].targets is SequenceTask.targets]  # their batches are `Batch`es
 
 # Values that keep a task small, where it has these options; its corpus, if it has one, begins so.
@@ -59,6 +61,11 @@ SIZES = {
     "train_size": 64,
     "val_size": 23,
     "test_size": 17,
+    "val_batches": 3,
+    "test_batches": 2,
+    "train_lengths": [2, 5],
+    "items": 5,
+    "highest": 3,
     "delay": 4,
     "recalled": 3,
     "length": 6,
@@ -76,8 +83,8 @@ SIZES = {
 }
 EXCERPT = {"train": 200, "val": 60, "test": 50}
 
-# Other values of an option, by its name, that cannot be derived, or where the derived one is not allowed. Otherwise
-# flags are flipped, numbers changed, and texts are the choices that `check_choice` allows.
+# Other values of an option, by its name or by task and name, that cannot be derived, or where the derived one is not
+# allowed. Otherwise flags are flipped, numbers changed, and texts are the choices that `check_choice` allows.
 ALTERNATIVES: dict[str, list[Any]] = {
     "length": [8],
     "corpus.path": [None],
@@ -95,6 +102,15 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "inputs": ["a", "tokens", ["b", "a"]],
     "targets": ["a", "classes", ["a", "b"]],
     "lengths": [None],
+    "repeat_copy.lengths": [[1, 3], [2, 2]],
+    "repeats": [[1, 3]],
+    "test_lengths": [[4]],
+    "test_repeats": [[3]],
+    "train_lengths": [[2, 6], [3, 5]],
+    "test_factors": [[1], [1, 2]],
+    "vocabulary_size": [64],
+    "kinds": [["loop"], "identity"],
+    "digits": [[2, 3], [1, 4]],
     "split": ["part"],
     "per_step": [False],
     "val_fraction": [0.1],
@@ -111,6 +127,9 @@ RIGHT = {
     "coverage": 0.0,
     "accuracy": 1.0,
     "sequence_accuracy": 1.0,
+    "fine": 1.0,
+    "coarse": 1.0,
+    "wrong_bits": 0.0,
     "bits": 0.0,
     "perplexity": 1.0,
     "mse": 0.0,
@@ -143,6 +162,11 @@ def stream(task: SequenceTask, steps: int = 9) -> Any:
     """Return the training stream of a run with so many steps."""
     task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return task.data.train_dataloader()
+
+
+def own_group(batches: Iterable[Any]) -> list[Any]:
+    """Return the batches that count in the metrics of a split, without those of further tests."""
+    return [batch for batch in batches if getattr(batch, "groups", None) is None or batch.groups[:, 0].all()]
 
 
 def joined(batches: Any) -> Batch:
@@ -196,6 +220,8 @@ def oracle(task: SequenceTask, batch: Any) -> Any:
         return Predictions(torch.zeros(batch.targets.shape), torch.zeros(batch.targets.shape))
     if isinstance(task.objective, Regression):
         return right(task, batch)
+    if isinstance(task.objective, Bits):
+        return 100 * right(task, batch) - 50
     return 50.0 * F.one_hot(task.targets(batch).clamp(min=0), classes_of(task)).float()
 
 
@@ -204,7 +230,7 @@ def uniform(task: SequenceTask, batch: Any) -> Any:
     if isinstance(task, SummaryTask):
         written = (batch.targets != IGNORED).float()
         return Predictions(-math.log(classes_of(task)) * written, 0.5 * written)
-    if isinstance(task.objective, Regression):
+    if isinstance(task.objective, REAL):
         return torch.zeros(batch.targets.shape)
     return torch.zeros(*task.targets(batch).shape, classes_of(task))
 
@@ -239,9 +265,13 @@ def expected(task: SequenceTask, batches: list[Batch], outputs: list[Tensor]) ->
         squares, deviations = (given - targets).square(), (targets - targets.mean(dim=0)).square()
         mse, r2 = squares.mean().item(), (1 - squares.sum(dim=0) / deviations.sum(dim=0)).mean().item()
         return {"loss": mse, "mse": mse, "mae": (given - targets).abs().mean().item(), "r2": r2}
+    if isinstance(task.objective, Bits):
+        wrong = ((given > 0) != (targets > 0)).double().mean().item()
+        return {"loss": F.binary_cross_entropy_with_logits(given, targets).item(), "wrong_bits": wrong}
     answers = torch.cat([counted(task, batch)[there(task, batch)] for batch in batches])
     accuracy = (given.argmax(dim=-1) == targets)[answers].double().mean().item()
-    return {"loss": F.cross_entropy(given, targets).item(), "accuracy": accuracy}
+    name = "fine" if "fine" in task.metrics.names else "accuracy"
+    return {"loss": F.cross_entropy(given, targets).item(), name: accuracy}
 
 
 @pytest.mark.parametrize("task", PLAIN)
@@ -249,9 +279,10 @@ def test_uniform_guess_scores_its_closed_form(task: str) -> None:
     built = small(task)
     batches = list(built.data.loader("test"))
     scores = score(built, batches, uniform)
-    wanted = expected(built, batches, [uniform(built, batch) for batch in batches])
+    own = own_group(batches)
+    wanted = expected(built, own, [uniform(built, batch) for batch in own])
     if not isinstance(built.objective, Regression):
-        classes = classes_of(built)
+        classes = 2 if isinstance(built.objective, Bits) else classes_of(built)
         wanted |= {name: form(classes) for name, form in UNIFORM.items() if name in scores}
     # single precision: in the perplexity, an exponential, the loss's relative error counts ln n times
     precision = 1e-6 * math.log(max(classes_of(built), 10))
@@ -269,8 +300,8 @@ def test_what_is_no_answer_does_not_count_for_the_accuracies(task: str) -> None:
         return outputs
 
     scores = score(built, built.data.loader("val"), right_where_asked)
-    for name in set(scores) & {"accuracy", "sequence_accuracy", "r2"}:
-        assert scores[name] == 1
+    for name in set(scores) & {"accuracy", "sequence_accuracy", "fine", "coarse", "wrong_bits", "r2"}:
+        assert scores[name] == RIGHT[name]
 
 
 @pytest.mark.parametrize("task", PLAIN)
@@ -294,7 +325,7 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
             assert has_target.shape == ((rows, steps) if built.model.readout is None else (rows,))
             assert has_target.any(), "a batch without a target has no loss"
             found = batch.targets[has_target]
-            if isinstance(built.objective, Regression):
+            if isinstance(built.objective, REAL):
                 assert batch.targets.dtype == torch.float32
                 assert batch.targets.shape == (*has_target.shape, classes_of(built))
                 assert found.isfinite().all()
@@ -305,6 +336,9 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
             if batch.answers is not None:
                 assert (batch.answers.dtype, batch.answers.shape) == (torch.bool, has_target.shape)
                 assert not (batch.answers & ~has_target).any(), "an answer without a target"
+            write, groups = getattr(batch, "write", None), getattr(batch, "groups", None)
+            assert write is None or (write.dtype, write.shape) == (torch.bool, (rows, steps))
+            assert groups is None or (groups.dtype, len(groups)) == (torch.bool, rows)
             lengths = getattr(batch, "lengths", None)  # windows of a text have none
             if lengths is not None:
                 assert lengths.shape == (rows,)
@@ -396,8 +430,11 @@ def test_render_draws_input_target_and_prediction_below_each_other(task: str) ->
 
         place = (row, *counted(built, batch)[row].nonzero()[0].tolist())
         wrong = predicted.clone()
-        wrong[place] += 1
-        if not isinstance(built.objective, Regression):
+        if isinstance(built.objective, Bits):
+            wrong[place] = 1 - wrong[place]
+        else:
+            wrong[place] += 1
+        if not isinstance(built.objective, REAL):
             wrong[place] %= classes_of(built)
         changed = built.render(batch, wrong, row).splitlines()
         assert changed[:2] == lines[:2]
@@ -420,7 +457,7 @@ def others(task: str, name: str) -> list[Any]:
     """Return other values of an option than `small` builds with."""
     value = {**dict(options_of(task)), **SIZES}[name]
     if name in ALTERNATIVES:
-        alternatives = ALTERNATIVES[name]
+        alternatives = ALTERNATIVES.get(f"{task}.{name}", ALTERNATIVES[name])
     elif isinstance(value, bool):
         alternatives = [not value]
     elif isinstance(value, int):
@@ -457,6 +494,8 @@ def effects(task: SequenceTask) -> list[Any]:
     found = [*read, vars(task.model).get("vocabulary_size"), shapes, task.baseline, best_steps(task)]
     if isinstance(task, TextTask):
         found += [task.ngrams, task.reduction]
+    if isinstance(task, ProgramsTask):
+        found.append(vars(task.data.curriculum))
     if isinstance(task, SummaryTask):
         batch = next(iter(task.data.loader("val")))
         found += [task.loss(uniform(task, batch), batch).item(), vars(task.decoding), task.decoded]

@@ -100,7 +100,7 @@ def test_every_optimizer_takes_every_schedule(optimizer: str, scheduler: str) ->
             wanted = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
             actual = optimizer_made.defaults[name]
             assert list(actual) == wanted if isinstance(wanted, list) else actual == wanted
-    assert isinstance(made, dict) == (scheduler not in ("none", "plateau"))
+    assert isinstance(made, dict) == (scheduler not in ("none", "plateau", "recent_best"))
 
 
 @pytest.mark.parametrize(("mode", "better", "worse"), [("min", 0.4, 0.6), ("max", 0.6, 0.4)])
@@ -272,6 +272,7 @@ REFUSED = [
     (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every=0", "≥ 1"),
     (["callbacks.guard.every=x"], "callbacks.guard.every=x", "integer"),
     (["scheduler=plateau", "scheduler.factor=2"], "scheduler.factor=2", ""),
+    (["scheduler=recent_best", "scheduler.window=0"], "scheduler.window=0", "≥ 1"),
 ]
 
 

@@ -23,6 +23,7 @@ from tests.helpers import killing
 from tests.helpers.running import (
     ROOT,
     SMALL_COPY,
+    SMALL_PROGRAMS,
     SMALL_RECALL,
     assert_same_run,
     invoke,
@@ -43,6 +44,7 @@ PLATEAU = (
     "optimizer=adam",
     "optimizer.lr=0.3",
 )
+CURRICULUM = (*SMALL_PROGRAMS, "model=gru", "scheduler=recent_best", "optimizer.lr=0.003")
 CHEAP = (*SMALL_RECALL, "model=gru", "optimizer.lr=0.001")
 # on a text, of which a pass is 9 steps
 TEXT = {
@@ -97,6 +99,7 @@ def first_checkpoint(points: list[list[Any]]) -> int:
         pytest.param(COPY, POINTS, id="copy"),
         pytest.param(RECALL, POINTS[::2], id="recall", marks=pytest.mark.slow),
         pytest.param(PLATEAU, [POINTS[2], POINTS[4]], id="plateau", marks=pytest.mark.slow),
+        pytest.param(CURRICULUM, POINTS[1:], id="curriculum", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_killed_at_several_points_ends_bit_equal(
@@ -145,6 +148,20 @@ def test_a_kill_right_after_a_checkpoint_loses_nothing(
         assert invoke(*CHEAP, f"hydra.run.dir={whole}").status == 0
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
+    assert_same_run(whole, killed)
+
+
+def test_a_run_killed_in_the_middle_of_a_curriculum_goes_on_at_its_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with monkeypatch.context() as context:
+        killing.arm("before_step", 11, act=lambda: shutil.copytree(whole, killed), patch=context.setattr)
+        assert invoke(*CURRICULUM, f"hydra.run.dir={whole}").status == 0
+    assert load_last(killed)["curriculum"]["level"] == 3
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert load_last(killed)["curriculum"]["level"] == 4
     assert_same_run(whole, killed)
 
 

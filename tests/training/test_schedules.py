@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.training.schedules import piecewise
+from gyral.training.schedules import RecentBest, piecewise
 
 
 def optimizer(rate: float = 0.02) -> torch.optim.Optimizer:
@@ -49,3 +49,18 @@ def test_a_saved_schedule_goes_on() -> None:
 def test_bad_values_are_refused(milestones: list[int], rates: list[float], said: str) -> None:
     with pytest.raises(OptionError, match=f"^{said}"):
         piecewise(optimizer(), milestones, rates)
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("max", 1), ("min", -1)])
+def test_recent_best_reduces_after_a_validation_below_the_best_of_the_last_four(mode: str, sign: int) -> None:
+    descent = optimizer(1.0)
+    schedule = RecentBest(descent, mode, factor=0.5, min_lr=0.05)
+    rates = []
+    for value in (0.9, 0.9, 0.5, 0.6, 0.7, 0.8, 0.8, 0.7):
+        if len(rates) == 4:  # a resumed run continues
+            state, schedule = schedule.state_dict(), RecentBest(descent, mode, factor=0.5, min_lr=0.05)
+            schedule.load_state_dict(state)
+        schedule.step(torch.tensor(sign * value))
+        rates.append(descent.param_groups[0]["lr"])
+    assert rates == pytest.approx([1, 1, 0.5, 0.25, 0.125, 0.0625, 0.0625, 0.05])
+    assert schedule.recent == pytest.approx([sign * value for value in (0.7, 0.8, 0.8, 0.7)])

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from gyral.cells.base import RecurrentCell
 from gyral.cells.memory import MaskedInputs, MemoryCell, head_names
 from gyral.core.checks import check_integer
-from gyral.ops.addressing import allocation_weighting, content_weighting, update_links
+from gyral.ops.addressing import allocation_weighting, content_weighting, erase_and_add, update_links
+from gyral.ops.autograd import outside_autocast
 
 
 class Interface(NamedTuple):
@@ -137,18 +138,27 @@ class DNCCell(MemoryCell):
 
     def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
         hidden, controller = self.control(projected.vectors, state.reading, state.controller, constants)
+        with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
+            state = self.use_memory(hidden.to(state.memory.dtype), controller, state, projected.write)
+        return torch.cat([hidden, state.reading], dim=-1), state
+
+    def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
+        """Return the state after a step, from the output (B, N) and the new state of the controller.
+
+        Args:
+            hidden, controller: See above.
+            state: The state before the step.
+            write: (B,) bool or None, whether the memory may be written.
+        """
         interface = self.split(self.interface(hidden))
         usage = update_usage(state, interface.free.sigmoid())
-        write_weights = self.address_write(interface, usage, state.memory, projected.write)
-        erased = write_weights.unsqueeze(-1) * interface.erase.sigmoid()
-        memory = torch.addcmul(state.memory, state.memory, erased, value=-1)
-        memory = torch.baddbmm(memory, write_weights.unsqueeze(-1), interface.write)
+        write_weights = self.address_write(interface, usage, state.memory, write)
+        memory = erase_and_add(state.memory, write_weights.unsqueeze(1), interface.erase.sigmoid(), interface.write)
         links = update_links(state.links, state.precedence, write_weights)
         precedence = torch.addcmul(write_weights, 1 - write_weights.sum(-1, keepdim=True), state.precedence)
         read_weights = self.address_reads(interface, links, state.read_weights, memory)
         reading = torch.bmm(read_weights, memory).flatten(1)
-        new = self.State(controller, reading, read_weights, write_weights, usage, precedence, links, memory)
-        return torch.cat([hidden, reading], dim=-1), new
+        return self.State(controller, reading, read_weights, write_weights, usage, precedence, links, memory)
 
     def split(self, outputs: Tensor) -> Interface:
         """Return the parts of the outputs (…, rows) of the linear map, before any activation."""

@@ -330,7 +330,8 @@ class LANTMCell(MemoryCell):
 
 
 def _flatten(state: LANTMCell.State) -> lie_access.MemoryState:
-    return lie_access.MemoryState(*state.controller, *state[1:])
+    leaves: Any = (*state.controller, *state[1:])
+    return lie_access.MemoryState(*leaves)
 
 
 def _is_vector(leaf: Tensor) -> bool:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from gyral.cells.base import RecurrentCell
 from gyral.cells.memory import MaskedInputs, MemoryCell, head_names
 from gyral.core.checks import check_choice, check_integer
-from gyral.ops.addressing import content_weighting, sharpen_weighting, shift_weighting
+from gyral.ops.addressing import content_weighting, erase_and_add, sharpen_weighting, shift_weighting
+from gyral.ops.autograd import outside_autocast
 
 INITIAL_MEMORIES = ("constant", "random", "learned")
 CONSTANT_MEMORY = 1e-6
@@ -157,20 +158,28 @@ class NTMCell(MemoryCell):
 
     def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
         hidden, controller = self.control(projected.vectors, state.reading, state.controller, constants)
+        with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
+            state = self.use_memory(hidden.to(state.memory.dtype), controller, state, projected.write)
+        return torch.cat([hidden, state.reading], dim=-1), state
+
+    def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
+        """Return the state after a step, from the output (B, N) and the new state of the controller.
+
+        Args:
+            hidden, controller: See above.
+            state: The state before the step.
+            write: (B,) bool or None, whether the memory may be written.
+        """
         heads = self.split(self.interface(hidden))
         before = torch.cat([state.read_weights, state.write_weights], dim=1)
         read_weights, write_weights = self.address(heads, before, state.memory).split([self.heads, self.write_heads], 1)
-        memory = state.memory
-        for weights, erase in zip(write_weights.unbind(1), heads.erase.sigmoid().unbind(1), strict=True):
-            memory = torch.addcmul(memory, memory, weights.unsqueeze(-1) * erase.unsqueeze(-2), value=-1)
-        memory = torch.baddbmm(memory, write_weights.transpose(1, 2), heads.add)
-        if projected.write is not None:
-            allowed = projected.write.view(-1, 1, 1)
+        memory = erase_and_add(state.memory, write_weights, heads.erase.sigmoid(), heads.add)
+        if write is not None:
+            allowed = write.view(-1, 1, 1)
             memory = torch.where(allowed, memory, state.memory)
             write_weights = torch.where(allowed, write_weights, state.write_weights)
         reading = torch.bmm(read_weights, memory).flatten(1)
-        state = self.State(controller, reading, read_weights, write_weights, memory)
-        return torch.cat([hidden, reading], dim=-1), state
+        return self.State(controller, reading, read_weights, write_weights, memory)
 
     def split(self, interface: Tensor) -> Heads:
         """Return the parts of the outputs of `interface` (…, rows), before any activation."""

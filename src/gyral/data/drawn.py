@@ -18,9 +18,7 @@ class DrawnBatches:
         length: number of batches.
     """
 
-    def __init__(
-        self, draw: Callable[[np.random.Generator, int], Batch], *, seed: int, name: str, length: int
-    ) -> None:
+    def __init__(self, draw: Callable[[np.random.Generator, int], Batch], *, seed: int, name: str, length: int) -> None:
         self.draw = draw
         self.seed = seed
         self.name = name

@@ -26,6 +26,7 @@ class Answered(NamedTuple):
     Attributes:
         question: the sequence as the user wrote it.
         answer: the answer as it is printed.
+        right: the right answer in the same form.
         inputs: the names of the T inputs.
         outputs: the names of the T outputs; empty at steps that are not part of the answer.
         trace: what the memory did.
@@ -33,6 +34,7 @@ class Answered(NamedTuple):
 
     question: str
     answer: str
+    right: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     trace: MemoryTrace
@@ -49,6 +51,7 @@ def write_page(path: Path, answered: Answered) -> None:
     page = BODY.substitute(
         question=html.escape(answered.question),
         answer=html.escape(answered.answer),
+        right="which is right" if answered.answer == answered.right else f"right: {html.escape(answered.right)}",
         last=steps - 1,
         plane=plane,
         weightings="".join(_weighting(name, weights) for name, weights in trace.weightings.items()),
@@ -92,7 +95,7 @@ def most_used(weights: np.ndarray, names: Sequence[str] | None = None) -> list[s
 def written_steps(keys: Keys, writable: np.ndarray) -> Iterator[np.ndarray]:
     """Yield for each step the steps at which the vectors in the memory were written, in the order of its slots."""
     written = np.flatnonzero(writable)
-    for step, count in enumerate(keys.count.tolist()):
+    for step, count in enumerate(keys.stored.tolist()):
         before = written[written <= step]
         yield before[len(before) - count :]  # a full memory drops the oldest vectors
 
@@ -167,7 +170,7 @@ tr.chosen { outline: 2px solid rgb(var(--read)) }
 BODY = Template("""\
 <header>
 <h1>$question</h1>
-<p>Answer: <strong>$answer</strong></p>
+<p>Answer: <strong>$answer</strong> <span class="faint">($right)</span></p>
 </header>
 <main>
 <label class="step">step <input type="range" min="0" max="$last" value="$last"><output>$last</output></label>

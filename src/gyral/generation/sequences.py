@@ -41,4 +41,5 @@ def trace_answer(task: AnswerTask, question: str, answer: Answer) -> Answered:
     inputs = [task.inputs[token] for token in answer.batch.inputs[0].tolist()]
     given = [task.outputs[each] for each in answer.given]
     outputs = [*[""] * (len(inputs) - len(given)), *given]
-    return Answered(question, task.decode(answer.given), inputs, outputs, trace_memory(task, answer.batch))
+    trace = trace_memory(task, answer.batch)
+    return Answered(question, task.decode(answer.given), task.decode(answer.right), inputs, outputs, trace)

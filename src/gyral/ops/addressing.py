@@ -1,6 +1,7 @@
 """Addressing of memories with slots, as in NTM (Graves et al. 2014) and DNC (Graves et al. 2016).
 
-B is the batch size, H the number of heads, C the number of slots, W the width of a slot.
+B is the batch size, H the number of heads, C the number of slots, W the width of a slot. Numbers of half precision are
+weighed in float32: in bfloat16, a usage of 0.999 is 1.
 """
 
 import torch
@@ -24,10 +25,12 @@ def content_weighting(keys: Tensor, strengths: Tensor, memory: Tensor) -> Tensor
     Returns:
         (B, H, C), positive, with sum 1.
     """
+    dtype = keys.dtype
+    keys, strengths, memory = _to_single(keys), _to_single(strengths), _to_single(memory)
     key_norms = keys.square().sum(-1, keepdim=True).add(COSINE_EPSILON).rsqrt()
-    slot_norms = memory.square().sum(-1).add(COSINE_EPSILON).rsqrt().unsqueeze(1)
+    slot_norms = (memory * memory).sum(-1).add(COSINE_EPSILON).rsqrt().unsqueeze(1)
     similarities = torch.bmm(keys * (strengths * key_norms), memory.transpose(1, 2))
-    return torch.softmax(similarities * slot_norms, dim=-1)
+    return torch.softmax(similarities * slot_norms, dim=-1).to(dtype)
 
 
 def shift_weighting(weights: Tensor, shifts: Tensor) -> Tensor:
@@ -38,8 +41,11 @@ def shift_weighting(weights: Tensor, shifts: Tensor) -> Tensor:
         shifts: s (B, H, 2S + 1), the weights of the shifts −S … S.
     """
     largest = shifts.shape[-1] // 2
-    moved = [weights.roll(shift, -1) for shift in range(-largest, largest + 1)]
-    return torch.stack(moved, dim=-1).mul(shifts.unsqueeze(-2)).sum(-1)
+    shifted = weights * shifts[..., largest, None]
+    for shift in range(1, largest + 1):
+        backward, forward = shifts[..., largest - shift, None], shifts[..., largest + shift, None]
+        shifted = shifted + weights.roll(-shift, -1) * backward + weights.roll(shift, -1) * forward
+    return shifted
 
 
 def sharpen_weighting(weights: Tensor, power: Tensor) -> Tensor:
@@ -49,7 +55,24 @@ def sharpen_weighting(weights: Tensor, power: Tensor) -> Tensor:
         weights: w ≥ 0 (B, H, C).
         power: γ (B, H, 1).
     """
-    return torch.softmax(power * (weights + LOG_EPSILON).log(), dim=-1)
+    logarithms = (_to_single(weights) + LOG_EPSILON).log()
+    return torch.softmax(_to_single(power) * logarithms, dim=-1).to(weights.dtype)
+
+
+def erase_and_add(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+    """Return M ⊙ Π_h (1 − w_h e_hᵀ) + Σ_h w_h a_hᵀ, the memory after all heads have erased and then added.
+
+    Args:
+        memory: M (B, C, W).
+        weights: w (B, H, C), of the write heads.
+        erase: e (B, H, W), in [0, 1].
+        add: a (B, H, W).
+    """
+    columns, kept = weights.transpose(1, 2), memory
+    for head in range(weights.shape[1]):
+        # products of matrices, whose gradients need no tensor of the size of the memory
+        kept = kept * (1 + torch.bmm(columns[:, :, head : head + 1], -erase[:, head : head + 1]))
+    return torch.baddbmm(kept, columns, add)
 
 
 def allocation_weighting(usage: Tensor) -> Tensor:
@@ -65,10 +88,11 @@ def allocation_weighting(usage: Tensor) -> Tensor:
     Returns:
         a (B, C), at least 0, with a sum of at most 1.
     """
-    ascending, order = torch.sort(USAGE_EPSILON + (1 - USAGE_EPSILON) * usage, dim=-1, stable=True)
+    raised = USAGE_EPSILON + (1 - USAGE_EPSILON) * _to_single(usage)
+    ascending, order = torch.sort(raised, dim=-1, stable=True)
     products = torch.cumprod(ascending, dim=-1)
     before = torch.cat([torch.ones_like(products[:, :1]), products[:, :-1]], dim=-1)
-    return torch.zeros_like(usage).scatter(1, order, (1 - ascending) * before)
+    return torch.zeros_like(raised).scatter(1, order, (1 - ascending) * before).to(usage.dtype)
 
 
 def update_links(links: Tensor, precedence: Tensor, write_weights: Tensor) -> Tensor:
@@ -81,8 +105,12 @@ def update_links(links: Tensor, precedence: Tensor, write_weights: Tensor) -> Te
         precedence: p_{t−1} (B, C), the degree to which a slot was the last one written.
         write_weights: w (B, C).
     """
-    rows, columns = write_weights.unsqueeze(-1), write_weights.unsqueeze(-2)
-    slots = links.shape[-1]
-    off_diagonal = 1 - torch.eye(slots, dtype=links.dtype, device=links.device)
-    updated = torch.addcmul(links * (1 - rows - columns), rows, precedence.unsqueeze(-2))
-    return updated * off_diagonal
+    kept = (1 - write_weights).unsqueeze(-1) + write_weights.neg().unsqueeze(-2)
+    links = torch.baddbmm(links * kept, write_weights.unsqueeze(-1), precedence.unsqueeze(-2))
+    links.diagonal(dim1=-2, dim2=-1).zero_()  # in place: a third of the time of a product with a mask
+    return links
+
+
+def _to_single(values: Tensor) -> Tensor:
+    """Return values in float32, or in their own dtype if it is more precise."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

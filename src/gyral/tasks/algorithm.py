@@ -173,11 +173,11 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
     """The algorithmic tasks of Yang (2016), arXiv:1602.08671.
 
     The input is a start symbol, the sequence, and end-of-input symbols up to the end of the answer; an external memory
-    may be written until the end of the sequence. The model answers with symbols of the same vocabulary and ends with the
-    end-of-output symbol. The loss is the cross-entropy over the answer. A test has several lengths at once:
+    may be written until the end of the sequence. The model answers with symbols of the same vocabulary and ends with
+    the end-of-output symbol. The loss is the cross-entropy over the answer. A test has several lengths at once:
     `test/fine_2x` is the share of right symbols, the end-of-output symbol included, and `test/coarse_2x` the share of
-    answers that are right as a whole, at twice the training lengths. `test/loss`, `test/fine` and `test/coarse` are those
-    at the training lengths.
+    answers that are right as a whole, at twice the training lengths. `test/loss`, `test/fine` and `test/coarse` are
+    those at the training lengths.
 
     The vocabulary has 125 symbols and three marks for the permutations (copy, reverse, bigram_flip), ten digits, three
     marks and, as in the paper, one symbol that does not occur for arithmetic.
@@ -272,4 +272,4 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
         found = list(answer)
         ended = self.end in found
         number = "".join(self.outputs[each] for each in reversed(found[: found.index(self.end) if ended else None]))
-        return number if ended else f"…{number}"
+        return number.lstrip("0") or number[-1:] if ended else f"…{number}"

@@ -38,9 +38,9 @@ class Answer(NamedTuple):
 class AnswerTask(SequenceTask[Data]):
     """A task whose model reads a sequence of symbols, then answers with another one while its input stays the same.
 
-    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and an external
-    memory is not written. An answer ends with the symbol `end`. The baseline knows the frequencies of the symbols in
-    the answers of the validation split, but no inputs.
+    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and an
+    external memory is not written. An answer ends with the class `end`. The baseline knows the frequencies of the
+    symbols in the answers of the validation split, but no inputs.
 
     Args:
         model: makes the model from the sizes of the task.

@@ -224,7 +224,15 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         for name, value in values.items():
             self.log(name, value, prog_bar=name == self.monitor)
         self.log_dict({f"val/{name}": value for name, value in self.constants().items()})
-        self.optimization.step_plateau(values[self.monitor])
+        self.step_validation(values[self.monitor])
+
+    def step_validation(self, monitored: Tensor) -> None:
+        """Update what depends on validations; in this base class, the learning-rate schedule.
+
+        Args:
+            monitored: value of the monitored metric in the validation that has ended.
+        """
+        self.optimization.step_plateau(monitored)
 
     def on_test_epoch_end(self) -> None:
         values = {f"test/{name}": value for name, value in self.test_results().items()}

@@ -137,9 +137,7 @@ class DrawnData(SplitData):
         OptionError: a number is below 1, the seed is below 0, or an option has the wrong type.
     """
 
-    def __init__(
-        self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int, tests: int = 1
-    ) -> None:
+    def __init__(self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int, tests: int = 1) -> None:
         super().__init__()
         self.batch_size = check_integer("batch_size", batch_size)
         self.val_batches = check_integer("val_batches", val_batches)

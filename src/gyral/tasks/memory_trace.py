@@ -18,13 +18,13 @@ class Keys(NamedTuple):
     Attributes:
         read, write: (T, 2), the keys of the read head and of the write head.
         strength: (T,), the strength of the last vector that was written.
-        count: (T,) integers, number of vectors in the memory.
+        stored: (T,) integers, number of vectors in the memory.
     """
 
     read: np.ndarray
     write: np.ndarray
     strength: np.ndarray
-    count: np.ndarray
+    stored: np.ndarray
 
 
 class MemoryTrace(NamedTuple):
@@ -74,7 +74,7 @@ def trace_memory(task: SequenceTask, batch: Any) -> MemoryTrace:
     locations = cell.locations(state)
     keys = None if locations is None else Keys(*map(_array, locations))
     if keys is not None:
-        weightings = {name: value[:, : int(keys.count.max())] for name, value in weightings.items()}
+        weightings = {name: value[:, : int(keys.stored.max())] for name, value in weightings.items()}
     write = getattr(batch, "write", None)
     writable = np.ones(steps, dtype=bool) if write is None else _array(write[0, :steps])
     return MemoryTrace(writable, {name: _array(value) for name, value in cell.gates(hidden).items()}, weightings, keys)

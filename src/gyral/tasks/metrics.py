@@ -90,7 +90,10 @@ class GroupedMetrics(Metrics):
         self.groups = ("", *groups)
 
     def update_loss(self, loss: Tensor, count: Tensor, groups: Tensor) -> None:
-        """Add the mean loss of a batch, all of whose rows are in the first group or none, with its number of targets."""
+        """Add the mean loss of a batch with its number of targets, if its rows are in the first group.
+
+        Either all rows of a batch are in the first group or none is.
+        """
         own = groups[:, 0].any()
         self.loss.update(torch.where(own, loss, 0), weight=count * own)
 
@@ -114,7 +117,7 @@ class GroupedMetrics(Metrics):
 
 
 class AnswerMetrics(GroupedMetrics):
-    """Loss; share of right symbols, "fine"; and share of answers in which all symbols are right, "coarse" (Yang 2016)."""
+    """Loss, share of right symbols ("fine") and share of answers that are right as a whole ("coarse"; Yang 2016)."""
 
     names = (*Metrics.names, "fine", "coarse")
 

@@ -20,7 +20,7 @@ from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.drawn import answer_batch
 from gyral.data.programs.curriculum import Curriculum
-from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_program, longest_program
+from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_programs, longest_program
 from gyral.data.programs.evaluation import ProgramError, evaluate_program
 from gyral.tasks.answer import AnswerTask
 from gyral.tasks.base import ModelFactory
@@ -37,7 +37,7 @@ class ProgramData(DrawnData):
     """Programs with their answers. Validation and test have operands of mixed numbers of digits.
 
     Args:
-        kinds: kinds of programs, which are equally frequent. None: all.
+        kinds: one or several kinds of programs, which are equally frequent. None: all.
         digits: smallest and largest number of digits of an operand.
         curriculum, patience: the curriculum of training; see `gyral.data.programs.curriculum.Curriculum`.
         **sizes: see `gyral.tasks.data_module.DrawnData`.
@@ -47,7 +47,7 @@ class ProgramData(DrawnData):
     """
 
     def __init__(
-        self, *, kinds: Sequence[str] | None, digits: Sequence[int], curriculum: str, patience: int, **sizes: int
+        self, *, kinds: str | Sequence[str] | None, digits: Sequence[int], curriculum: str, patience: int, **sizes: int
     ) -> None:
         chosen = tuple(KINDS) if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
         for kind in chosen:
@@ -66,10 +66,8 @@ class ProgramData(DrawnData):
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         curriculum = self.curriculum if split == "train" else self.mixed
-        programs = [
-            draw_program(generator, self.kinds, curriculum.draw(generator, OPERANDS)) for _ in range(self.batch_size)
-        ]
-        return self.assemble(programs)
+        digits = curriculum.draw(generator, self.batch_size, OPERANDS)
+        return self.assemble(draw_programs(generator, self.kinds, digits))
 
     def assemble(self, programs: Sequence[Program]) -> Batch:
         """Return a batch of programs with their answers."""
@@ -97,11 +95,12 @@ class ProgramsTask(AnswerTask[ProgramData]):
 
     Args:
         model: makes the model from the sizes of the task.
-        kinds: kinds of programs: arithmetic, identity, multiplication, loop, substitution, conditional. None: all.
+        kinds: one or several of arithmetic, identity, multiplication, loop, substitution, conditional. None: all.
         digits: smallest and largest number of digits of an operand.
         curriculum: numbers of digits in training: none, naive, mixed or combined; see
             `gyral.data.programs.curriculum.Curriculum`.
-        patience: validations without a new best value of the monitored metric before "naive" and "combined" add a digit.
+        patience: validations without a new best value of the monitored metric, before "naive" and "combined" add a
+            digit.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
@@ -115,7 +114,7 @@ class ProgramsTask(AnswerTask[ProgramData]):
         self,
         model: ModelFactory,
         *,
-        kinds: Sequence[str] | None = None,
+        kinds: str | Sequence[str] | None = None,
         digits: Sequence[int] = (2, 4),
         curriculum: str = "mixed",
         patience: int = 3,
@@ -182,11 +181,9 @@ class ProgramsTask(AnswerTask[ProgramData]):
             lines.append(f"{name:<11} {''.join(self.outputs[each] for each in classes[answered].tolist())}")
         return "\n".join(lines)
 
-    def on_validation_epoch_end(self) -> None:
-        super().on_validation_epoch_end()
-        if self.trainer.state.fn == "fit":
-            score = self.trainer.callback_metrics[self.monitor].item()
-            self.data.curriculum.update(score if self.mode == "max" else -score)
+    def step_validation(self, monitored: Tensor) -> None:
+        super().step_validation(monitored)
+        self.data.curriculum.update(monitored.item() if self.mode == "max" else -monitored.item())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

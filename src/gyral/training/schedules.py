@@ -1,16 +1,17 @@
 """Learning-rate schedules that torch.optim.lr_scheduler lacks.
 
-Lightning steps a schedule after every optimizer step. A schedule on a plateau (scheduler=plateau) steps after every
-validation, in `gyral.tasks.base.SequenceTask.on_validation_epoch_end`. `gyral.tasks.optimization` builds optimizer and
-schedule and says which of the two applies. The schedules are chosen in conf/scheduler.
+Lightning steps a schedule after every optimizer step. A schedule on a metric (scheduler=plateau, recent_best) steps
+after every validation, in `gyral.tasks.base.SequenceTask.on_validation_epoch_end`. `gyral.tasks.optimization` builds
+optimizer and schedule and says which of the two applies. The schedules are chosen in conf/scheduler.
 """
 
 from bisect import bisect_right
+from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 
 
@@ -35,3 +36,39 @@ def piecewise(optimizer: Optimizer, milestones: list[int], rates: list[float]) -
     initial = optimizer.defaults["lr"]
     factors = [1.0, *(rate / initial for rate in rates)]
     return LambdaLR(optimizer, lambda step: factors[bisect_right(milestones, step)])
+
+
+class RecentBest(ReduceLROnPlateau):
+    """Multiply the learning rate by a factor after each validation that is worse than the best of the last few ones.
+
+    Unlike `ReduceLROnPlateau`, it forgets older validations, and reduces nothing if a metric stays the same.
+
+    Args:
+        optimizer: the optimizer.
+        mode: "min" or "max", which values of the monitored metric are better.
+        factor: factor, in (0, 1).
+        window: number of validations before the current one.
+        min_lr: lower bound of the learning rate.
+
+    Raises:
+        OptionError: an argument is out of bounds.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.8, window: int = 4, min_lr: float = 0.0
+    ) -> None:
+        check_real("factor", factor, above=0, below=1)
+        check_real("min_lr", min_lr, minimum=0)
+        super().__init__(optimizer, check_choice("mode", mode, ("min", "max")), factor, min_lr=min_lr)  # type: ignore[arg-type]
+        self.window = check_integer("window", window)
+        self.recent: list[float] = []
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:
+        """Take the value of the monitored metric after a validation into account."""
+        current, sign = float(metrics), 1 if self.mode == "max" else -1
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if any(sign * current < sign * earlier for earlier in self.recent):
+            for group, smallest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                group["lr"] = max(group["lr"] * self.factor, smallest)
+        self.recent = [*self.recent, current][-self.window :]
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]

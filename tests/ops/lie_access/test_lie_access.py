@@ -28,7 +28,7 @@ try:
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
-FEW, MANY = 24, 500  # random cases of the property test in `make test` and in `make test-all`
+FEW, MANY = 8, 500  # random cases of the property test in `make test` and in `make test-all`
 GROUPS = ("translation", "rotation", "scaling_rotation")
 WEIGHTINGS = ("inv_norm", "softmax")
 
@@ -108,12 +108,9 @@ class Case:
         leaves = {"inputs": inputs, **dict(cell.named_parameters())}
         leaves |= {f"initial {index}": leaf for index, leaf in enumerate(tree_leaves(state)[:-4])}
         leaves |= {name: getattr(state, name) for name in ("keys", "vectors", "strengths")}
+        weighted = [cotangent.to(dtype) for cotangent in cotangents]
         gradients = torch.autograd.grad(
-            values,
-            list(leaves.values()),
-            [one.to(dtype) for one in cotangents],
-            allow_unused=True,
-            materialize_grads=True,
+            values, list(leaves.values()), weighted, allow_unused=True, materialize_grads=True
         )
         found = {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)}
         memory = state._replace(**{name: found.pop(f"gradient of {name}") for name in ("keys", "vectors", "strengths")})
@@ -342,20 +339,30 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
     return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True, **options)
 
 
+def check_against_the_twin(seed: int, **options: Any) -> None:
+    """Compare values, gradients and second derivatives of the kernels with those of the twin."""
+    constants, given = arguments_of(seed, **options)
+    found = []
+    for function in (run_kernels, reference.run):
+        tensors = Tensors(*(None if tensor is None else tensor.clone().requires_grad_() for tensor in given))
+        values, leaves = function(constants, tensors), [tensor for tensor in tensors if tensor is not None]
+        alone = derivatives(values, leaves, retain_graph=True)
+        first = derivatives(values, leaves, create_graph=True)
+        found.append([*values, *alone, *first, *derivatives(list(first), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 @every_group
 @every_weighting
 def test_the_kernels_equal_the_twin_and_have_its_second_derivatives(group: str, weighting: str) -> None:
-    for seed in range(4):
-        constants, given = arguments_of(seed, group=group, weighting=weighting)
-        found = []
-        for function in (run_kernels, reference.run):
-            tensors = Tensors(*(None if tensor is None else tensor.clone().requires_grad_() for tensor in given))
-            values, leaves = function(constants, tensors), [tensor for tensor in tensors if tensor is not None]
-            alone = derivatives(values, leaves, retain_graph=True)
-            first = derivatives(values, leaves, create_graph=True)
-            found.append([*values, *alone, *first, *derivatives(list(first), leaves)])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    check_against_the_twin(1, group=group, weighting=weighting)
+
+
+@pytest.mark.slow
+def test_the_kernels_equal_the_twin_for_many_options() -> None:
+    for seed in range(60):
+        check_against_the_twin(seed)
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ from gyral.runs.directory import Run
 
 DRAWN = [name for name in NAMES if name != "derivatives"]
 OF_QUESTIONS = ["attention", "answers"]
+OF_EXAMPLES = ["keys", "gates", "weightings", "strips"]  # see test_memory
 
 
-@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_QUESTIONS, "norms")])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_QUESTIONS, *OF_EXAMPLES, "norms")])
 def test_drawing_writes_two_files_and_nothing_else(directory: Path, name: str) -> None:
     def stamps() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}

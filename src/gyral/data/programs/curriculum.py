@@ -12,10 +12,11 @@ CURRICULA = ("none", "naive", "mixed", "combined")
 class Curriculum:
     """Draws the numbers of digits of the operands of training programs.
 
-    "none": always the largest number. "naive": the smallest number first, and one digit more whenever the score of
-    `patience` validations in a row has not been above the best one since the last digit was added. "mixed": each operand
-    has its own number, uniform between the smallest and the largest. "combined": each program is drawn as by "naive" or
-    by "mixed", with probability 1/2.
+    * "none": always the largest number.
+    * "naive": the smallest number first; one digit more whenever the scores of `patience` validations in a row are not
+      above the best one since the last digit was added.
+    * "mixed": each operand has its own number, uniform between the smallest and the largest.
+    * "combined": each program is drawn as by "naive" or by "mixed", with probability 1/2.
 
     Args:
         strategy: one of `CURRICULA`; the option `curriculum`.
@@ -37,12 +38,15 @@ class Curriculum:
         self._best: float | None = None
         self._failures = 0  # validations in a row whose score was not above the best one
 
-    def draw(self, generator: np.random.Generator, operands: int) -> list[int]:
-        """Return the number of digits of each operand of a program."""
-        naive = self.strategy == "naive" or (self.strategy == "combined" and generator.integers(2) == 0)
-        if naive or self.strategy == "none":
-            return [self.level if naive else self.largest] * operands
-        return list(generator.integers(self.smallest, self.largest + 1, operands).tolist())
+    def draw(self, generator: np.random.Generator, programs: int, operands: int) -> np.ndarray:
+        """Return the number of digits of each operand of each program, (programs, operands)."""
+        size = (programs, operands)
+        if self.strategy in ("none", "naive"):
+            return np.full(size, self.largest if self.strategy == "none" else self.level)
+        mixed = generator.integers(self.smallest, self.largest + 1, size)
+        if self.strategy == "mixed":
+            return mixed
+        return np.where(generator.integers(2, size=(programs, 1)) == 0, self.level, mixed)
 
     def update(self, score: float) -> None:
         """Take the score of a validation into account; a greater one is better."""

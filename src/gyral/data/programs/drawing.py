@@ -8,8 +8,8 @@
     substitution    f=3184;print((f-29))                                  3155
     conditional     print((4526 if 2881>1321 else 3532))                  4526
 
-The kinds are those of Zaremba and Sutskever (2014, arXiv:1410.4615, section 4 and their code, data.lua) without nesting.
-A semicolon separates statements.
+The kinds are those of Zaremba and Sutskever (2014, arXiv:1410.4615, section 4; wojciechz/learning_to_execute on GitHub)
+without nesting. A semicolon separates statements.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
     """A kind of program.
 
     Attributes:
-        templates: forms of the program, which are equally frequent.
+        templates: one form of the program, or two that are equally frequent.
         value: what the program prints.
     """
 
@@ -94,30 +94,31 @@ class Program(NamedTuple):
     digits: int
 
 
-def draw_program(generator: np.random.Generator, kinds: Sequence[str], digits: Sequence[int]) -> Program:
-    """Draw a program. A number of k digits is uniform from 10^(k−1) to 10^k − 1.
+def draw_programs(generator: np.random.Generator, kinds: Sequence[str], digits: np.ndarray) -> list[Program]:
+    """Draw programs. A number of k digits is uniform from 10^(k−1) to 10^k − 1.
 
     Args:
         generator: source of all random numbers.
         kinds: kinds, which are equally frequent.
-        digits: number of digits of each of the `OPERANDS`.
+        digits: (n, `OPERANDS`), number of digits of each operand of each of n programs.
     """
-    kind = kinds[generator.integers(len(kinds))]
-    templates, value = KINDS[kind]
-    template = templates[generator.integers(len(templates))]
-    a, b, c, d = (int(generator.integers(10 ** (count - 1), 10**count)) for count in digits[:-1])
-    parts = Parts(
-        a,
-        b,
-        c,
-        d,
-        small=int(generator.integers(1, SMALL * digits[-1] + 1)),
-        sign="+-"[generator.integers(2)],
-        order="<>"[generator.integers(2)],
-        variable=VARIABLES[generator.integers(len(VARIABLES))],
-    )
-    used = [count for count, name in zip(digits, Parts._fields, strict=False) if f"{{{name}}}" in template]
-    return Program(template.format(**parts._asdict()), value(parts), kind, max(used))
+    count = len(digits)
+    numbers = generator.integers(10 ** (digits[:, :-1] - 1), 10 ** digits[:, :-1])
+    small = generator.integers(1, SMALL * digits[:, -1:] + 1)
+    choices = generator.integers(0, [len(kinds), 2, 2, 2, len(VARIABLES)], (count, 5))
+    rows = np.concatenate([numbers, small, choices, digits], axis=1).tolist()
+    return [_program(row, kinds) for row in rows]
+
+
+def _program(row: list[int], kinds: Sequence[str]) -> Program:
+    """Return the program of one row: operands, choices and digits."""
+    operands, choices, digits = row[:OPERANDS], row[OPERANDS:-OPERANDS], row[-OPERANDS:]
+    kind, form, sign, order, variable = choices
+    templates, value = KINDS[kinds[kind]]
+    template = templates[form % len(templates)]
+    parts = Parts(*operands, "+-"[sign], "<>"[order], VARIABLES[variable])
+    used = [size for size, name in zip(digits, Parts._fields, strict=False) if f"{{{name}}}" in template]
+    return Program(template.format(**parts._asdict()), value(parts), kinds[kind], max(used))
 
 
 def longest_program(kinds: Sequence[str], digits: int) -> int:

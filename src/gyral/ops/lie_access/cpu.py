@@ -1,6 +1,7 @@
 """The kernels of `gyral.ops.lie_access.sequence` for the CPU: lie_access.cpp, called through ctypes."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def forward(problem: Problem) -> Solution:
     windows = count.new_empty(steps, batch, 2)
     is_full = count.new_zeros(1)
     given = (tensors.record, tensors.keys, tensors.vectors, tensors.strengths, count)
-    final = [torch.empty_like(leaf) for leaf in given]
+    final: Any = [torch.empty_like(leaf) for leaf in given]
     names = ("record", "keys", "vectors", "strengths", "count")
     _run(
         problem,
@@ -54,7 +55,8 @@ def forward(problem: Problem) -> Solution:
         is_full=is_full,
         **{f"final_{name}": leaf for name, leaf in zip(names, final, strict=True)},
     )
-    return Solution(outputs, *final, windows, bool(is_full))
+    values: Any = (outputs, *final, windows, bool(is_full))
+    return Solution(*values)
 
 
 def backward(
@@ -78,7 +80,7 @@ def backward(
     if any(gradient is not None for gradient in grad_memory):
         for (name, leaf), gradient in zip(memory.items(), grad_memory, strict=True):
             given[f"grad_{name}"] = torch.zeros_like(leaf) if gradient is None else gradient.contiguous()
-    initial = [torch.empty_like(leaf) if needs_memory else None for leaf in memory.values()]
+    initial: Any = [torch.empty_like(leaf) if needs_memory else None for leaf in memory.values()]
     fresh = None
     if tensors.fresh is not None:  # one partial sum per block of rows
         fresh = tensors.fresh.new_zeros(LIBRARY.blocks(len(record)), len(tensors.fresh))
@@ -93,7 +95,8 @@ def backward(
         **given,
         **{f"grad_initial_{name}": gradient for name, gradient in zip(memory, initial, strict=True)},
     )
-    return Gradients(record, *initial, None if fresh is None else fresh.sum(0))
+    values: Any = (record, *initial, None if fresh is None else fresh.sum(0))
+    return Gradients(*values)
 
 
 def _run(problem: Problem, *, backward: bool, **further: Tensor | None) -> None:

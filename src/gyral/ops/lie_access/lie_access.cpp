@@ -132,7 +132,8 @@ template <class Real> struct Head {
         key = multiplies ? product(step, moved) : moved + step;
     }
 
-    // `gradient` is that of key and step after the head has moved, on return that before; `outputs` that of the outputs.
+    // `gradient` is that of key and step after the head has moved, on return that before; `outputs` gets that of the
+    // outputs of the head.
     void backward(Real* gradient, Real* outputs) const {
         const Point<Real> grad_key = point(gradient);
         Point<Real> grad_step = point(gradient + 2), grad_moved = grad_key;
@@ -189,9 +190,11 @@ template <class Real> struct Memory {
     Index weight_bytes() const { return (gates * seen + outputs * hidden) * Index(sizeof(Real)); }
     Index rows_together() const { return rows_at_once(weight_bytes(), rows_a_thread()); }
     Index packed_weight() const { return std::max(seen * padded<Real>(gates), gates * padded<Real>(seen)); }
-    Index packed_head_weight() const { return std::max(hidden * padded<Real>(outputs), outputs * padded<Real>(hidden)); }
+    Index packed_head_weight() const {
+        return std::max(hidden * padded<Real>(outputs), outputs * padded<Real>(hidden));
+    }
     Index packed_size() const { return packed_weight() + packed_head_weight(); }
-    // elements of workspace per thread: values of the entries of one row; values and the gradient of the log of all rows
+    // elements of workspace per thread: values of the entries of one row; values and gradients of the log of all rows
     Index temporaries() const {
         return 5 * log_size + width + rows_together() * (products_row + carry_row + CELL + hidden + entries);
     }
@@ -251,7 +254,7 @@ template <class Real> struct Memory {
             }
         }
         for (Index i = count; i < padded<Real>(count); ++i) factor[i] = weight[i] = distance[i] = 0;
-        return sum == 0 ? Real(1) : 1 / sum;
+        return sum < std::numeric_limits<Real>::min() ? Real(1) : 1 / sum;
     }
 
     // out = scale Σ w_i m_i
@@ -349,7 +352,8 @@ template <class Real> struct Memory {
             for (Index j = 0; j < width; ++j) content[j] = hyperbolic_tangent(raw[j]);
             entry[X * log_size] = head.key.x;
             entry[Y * log_size] = head.key.y;
-            entry[STRENGTH * log_size] = sigmoid(output[HEAD_SIZE]);
+            const Real strength = sigmoid(output[HEAD_SIZE]);  // without denormal numbers, whose inverse overflows
+            entry[STRENGTH * log_size] = strength < std::numeric_limits<Real>::min() ? Real(0) : strength;
             for (Index j = 0; j < width; ++j) entry[(VECTOR + j) * log_size] = content[j];
             ++end;
         } else {
@@ -387,7 +391,8 @@ template <class Real> struct Memory {
         for (Index row = first; row < active; ++row) {
             if (t >= length(row)) continue;
             Real* __restrict output = vector(given.heads, outputs, t, row);
-            const Real *__restrict product = products + (row - first) * products_row, *__restrict bias = at(given.head_bias);
+            const Real* __restrict product = products + (row - first) * products_row;
+            const Real* __restrict bias = at(given.head_bias);
             for (Index i = 0; i < outputs; ++i) output[i] = product[i] + bias[i];
             forward_memory(t, row, record_after(t, row), buffer);
             if (t == length(row) - 1) end_forward(t, row);
@@ -406,8 +411,8 @@ template <class Real> struct Memory {
 
     // ---------------------------------------------------------------- backward
 
-    // `carry` holds the gradients of h and the reading, `rest` those behind them in a record: all after the step, on
-    // return those of the reading, the heads and the outputs of the heads are those before it.
+    // `carry` holds the gradients of h and of the reading after the step, `rest` those of what is behind them in a
+    // record; on return, those of the heads' keys and steps are the gradients before the step.
     void backward_memory(Index t, Index row, Real* carry, Real* rest, Real* grad_log, Real* buffer) const {
         const Real *before = record_at(t, row) + seen, *log = log_of(row);
         Real *output = vector(given.heads, outputs, t, row), *raw_read = output + HEAD_SIZE + 1 + width;

@@ -1,6 +1,6 @@
 """The interface of the kernels of `gyral.ops.lie_access`, and the products before and after them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class MemoryState(NamedTuple):
     keys: Tensor
     vectors: Tensor
     strengths: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
     def record(self) -> Tensor:
         """Return all vectors besides the memory in one row (B, D), in the order in which kernels store them."""
@@ -73,7 +73,7 @@ class Constants(NamedTuple):
     """The arguments of a sequence that have no gradient; see `gyral.ops.lie_access.run`."""
 
     options: Options
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # not the method of tuples
     write: Tensor | None
     lengths: Tensor | None
     starts: Tensor | None
@@ -142,7 +142,7 @@ class Solution(NamedTuple):
     keys: Tensor
     vectors: Tensor
     strengths: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # not the method of tuples
     windows: Tensor
     is_full: bool
 
@@ -164,7 +164,8 @@ def memory_full_error(capacity: int) -> UserError:
 
 def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tensor]:
     """Project the inputs of all steps in one product; return the problem and the buffer of its large tensors."""
-    tensors = Tensors(*(None if tensor is None else tensor.contiguous() for tensor in tensors))
+    given: Any = (None if tensor is None else tensor.contiguous() for tensor in tensors)
+    tensors = Tensors(*given)
     count = constants.count.clamp(0, tensors.keys.shape[1])  # kernels would read beyond the end of the memory
     masks = (None if mask is None else mask.contiguous() for mask in constants[2:])
     constants = Constants(constants.options, count.contiguous(), *masks)

@@ -68,7 +68,8 @@ def run(
     device, dtype, hidden_size = inputs.device.type, weights.weight_hh.dtype, weights.weight_hh.shape[1]
     if torch.is_autocast_enabled(device):
         inputs = inputs.to(dtype)
-        state = MemoryState(*(leaf.to(dtype) for leaf in state[:-1]), state.count)
+        leaves: Any = (*(leaf.to(dtype) for leaf in state[:-1]), state.count)
+        state = MemoryState(*leaves)
     kernels.check_dtypes(dtype, inputs, *state[:-1])
     with torch.autocast(device, enabled=False):
         weight_x, weight_read = weights.weight_ih.split([inputs.shape[2], state.reading.shape[1]], dim=1)
@@ -125,7 +126,8 @@ class _Run(torch.autograd.Function):
             solution = solve(problem)
         else:
             problem, windows, buffer = saved
-            solution = Solution(*results, windows, False)
+            values: Any = (*results, windows, False)
+            solution = Solution(*values)
         found = differentiate(problem, solution, gradients[:5], ctx.needs_input_grad[2:])
         buffers.release(buffer)
         return None, None, *found

@@ -53,6 +53,8 @@ def describe_run(run: Run) -> str:
 def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], np.ndarray]:
     """Return the header and the complete rows of a CSV file that a callback recorded in a run directory.
 
+    A value that is missing in a row is NaN.
+
     Args:
         directory: the run directory.
         name: the file.
@@ -68,4 +70,4 @@ def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], 
     rows = [row for row in rows if len(row) == len(header)]  # a crash can leave an incomplete last row
     if not rows:
         raise OptionError("run", directory, f"stopped before its first validation; {name} is empty")
-    return header, np.array(rows, dtype=float)
+    return header, np.array([[value or "nan" for value in row] for row in rows], dtype=float)

@@ -82,6 +82,7 @@ def _frames(run: Run, steps: list[int], recorded: list[Locations]) -> Iterator[F
         _set_limits(axes, *bounds)
         if not figure.legends:
             _finish(figure, axes, run, steps[place])
+            figure.set_layout_engine("none")  # keeps the layout, which takes most of the time of a frame
         add_title(figure, run, _subject(steps[place]))
         yield figure
 
@@ -99,9 +100,10 @@ def _draw(axes: Axes, locations: Locations) -> None:
     axes.grid()
     axes.set(xlabel="first coordinate of the key", ylabel="second coordinate")
     axes.scatter(
-        *locations.writes.T,
-        c=locations.strengths,
+        locations.writes[:, 0],
+        locations.writes[:, 1],
         s=34,
+        c=locations.strengths,
         cmap="Greys",
         vmin=0,
         vmax=1,

@@ -27,9 +27,11 @@ def weightings(run: Run) -> Figure:
     note = "; between dotted lines: no writing" if len(spans) else ""
     add_title(figure, run, f"weightings of a validation example at step {step:,}{note}")
     panels = list(figure.subplots(len(trace.weightings), sharex=True, squeeze=False).flat)
+    largest = max(float(values.max()) for values in trace.weightings.values()) or 1.0
     for axes, (name, values) in zip(panels, trace.weightings.items(), strict=True):
-        options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "aspect": "auto", "origin": "lower"}
-        picture = axes.imshow(values.T, interpolation="nearest", **options)
+        picture = axes.imshow(
+            values.T, aspect="auto", origin="lower", interpolation="nearest", cmap="viridis", vmin=0, vmax=largest
+        )
         for edge in spans.flat:
             axes.axvline(edge, color="white", linestyle=":", linewidth=1)
         axes.set(ylabel="slot", title=name)
