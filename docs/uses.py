@@ -55,12 +55,10 @@ LAYERS = {
     "WeiNet": Layer("WeiNet", {}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
-    "NTM": Layer("NTM", {"slots": 4, "width": 3}),
-    "DNC": Layer("DNC", {"slots": 4, "width": 3, "read_heads": 2}),
     "FSRNN": Layer("FSRNN", {"fast": partial(gyral.LSTMCell, layer_norm=True), "slow": gyral.LSTMCell}),
-    "LANTM": Layer("LANTM", {"capacity": 4, "width": 2}),
     "NTM": Layer("NTM", {"slots": 3, "width": 2}),
-    "DNC": Layer("DNC", {"slots": 3, "width": 2, "read_heads": 1}),
+    # two slots: with more, the rounding of bfloat16 changes the order in which free slots are used
+    "DNC": Layer("DNC", {"slots": 2, "width": 2, "read_heads": 1}),
 }
 
 USES = {

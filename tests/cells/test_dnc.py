@@ -207,6 +207,21 @@ def test_gradients_are_finite_at_the_beginning_and_parameters_are_counted() -> N
     assert sum(p.numel() for p in cell.parameters()) == 4 * 64 * (6 + 64 + 64) + 8 * 64 + rows * 65
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by the compiler itself
+def test_a_compiled_step_is_the_same() -> None:
+    cell = randomized()
+    inputs, lengths = torch.randn(STEPS, BATCH, X).double(), torch.tensor([STEPS, 3])
+    write = torch.rand(STEPS, BATCH) < 0.5
+    results = []
+    for backend in ("reference", "compile"):
+        outputs, (final,) = Recurrent(lambda _: cell, X, backend=backend)(inputs, None, lengths, None, write)
+        gradients = torch.autograd.grad(outputs.square().sum() + final.memory.sum(), list(cell.parameters()))
+        results.append((outputs, final.memory, *gradients))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("input_size", 0), ("hidden_size", 0), ("slots", 0), ("width", 0), ("width", 2.5), ("read_heads", 0)],

@@ -196,6 +196,21 @@ def test_a_random_memory_is_saved_and_not_trained() -> None:
     assert torch.equal(cell.init_state(1).memory, other.init_state(1).memory)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by the compiler itself
+def test_a_compiled_step_is_the_same() -> None:
+    cell = randomized(read_heads=2)
+    inputs, lengths = torch.randn(STEPS, BATCH, X).double(), torch.tensor([STEPS, 3])
+    write = torch.rand(STEPS, BATCH) < 0.5
+    results = []
+    for backend in ("reference", "compile"):
+        outputs, (final,) = Recurrent(lambda _: cell, X, backend=backend)(inputs, None, lengths, None, write)
+        gradients = torch.autograd.grad(outputs.square().sum() + final.memory.sum(), list(cell.parameters()))
+        results.append((outputs, final.memory, *gradients))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 BAD_OPTIONS: list[tuple[str, Any]] = [
     ("input_size", 0),
     ("hidden_size", 0),

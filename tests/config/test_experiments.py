@@ -11,7 +11,7 @@ from gyral.reports import catalogue as sweeps
 from gyral.training import build
 from gyral.training.callbacks import EarlyStopping
 from gyral.training.callbacks.statistics import count_parameters
-from tests.helpers.running import choices, compose_config
+from tests.helpers.running import CONF, choices, compose_config
 
 GROUPS = ("table1", "fig4", "table2", "table3", "table3_small")
 TABLE1, FIG4, TABLE2, TABLE3, SMALL3 = (f"rum_paper/{name}" for name in GROUPS)
@@ -75,6 +75,15 @@ PUBLISHED3 = {
     "fs_lstm_4": (1.193, 6.5),
     "fs_lstm_2": (1.190, 7.2),
     "fs_rum_2": (1.189, 11.2),
+}
+# LANTM, algorithmic tasks: right answers in % at 1× and 2× of InvNorm, SoftMax and LSTM; sizes of controller and embedding,
+# learning rate, and parameters of InvNorm in the paper and here.
+ALGORITHMS = {
+    "copy": ((100, 100), (100, 99), (58, 0), 50, 7, 0.02, 26_105, 25_015),
+    "reverse": ((100, 100), (1, 0), (65, 0), 50, 7, 0.02, 26_105, 25_015),
+    "bigram_flip": ((100, 99), (12, 0), (98, 4), 100, 7, 0.02, 70_155, 68_965),
+    "double": ((100, 100), (100, 100), (98, 2), 50, 7, 0.02, 18_695, 18_403),
+    "addition": ((100, 99), (17, 0), (97, 6), 50, 14, 0.01, 20_291, 19_901),
 }
 OTHER_SIZES = {"fs_eurnn_2": 18.3, "fs_goru_2": 9.5}  # do not come out with the sizes that the paper gives
 
@@ -257,13 +266,17 @@ SWEEPS = {
     "rum_paper_table2": TABLE2,
     "rum_paper_table3": TABLE3,
     "rum_paper_table3_small": SMALL3,
+    "lantm_paper_algorithms": None,
+    "lantm_paper_programs": "lantm_paper/programs",
+    "lantm_paper_ptb_word": "lantm_paper/ptb_word",
 }
 
 
 @pytest.mark.parametrize(("name", "group"), SWEEPS.items())
-def test_every_row_is_in_the_papers_sweep_once(name: str, group: str) -> None:
+def test_every_row_is_in_the_papers_sweep_once(name: str, group: str | None) -> None:
     experiments = sweeps.load(name).axes["experiment"]
-    assert sorted(experiments) == sorted(f"{group}/{row}" for row in rows(group))
+    groups = [group] if group else [f"lantm_paper/{task}" for task in ALGORITHMS]
+    assert sorted(experiments) == sorted(f"{group}/{row}" for group in groups for row in rows(group))
 
 
 def test_the_rows_carry_what_the_paper_says() -> None:
@@ -283,6 +296,25 @@ def test_the_rows_carry_what_the_paper_says() -> None:
     assert [name for name, paper in papers.items() if "accuracy" not in paper] == [
         name for name, paper in papers.items() if "not in the paper" in paper["row"]
     ]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rows_of_the_algorithmic_tasks_have_the_papers_settings(name: str) -> None:
+    *published, hidden, embedding, rate, parameters, here = ALGORITHMS[name]
+    papers = sweeps.load("lantm_paper_algorithms").papers
+    for row, shares in zip(("inv_norm", "softmax", "lstm"), published, strict=True):
+        paper = papers[f"lantm_paper/{name}/{row}"]
+        assert (paper["coarse_1x"], paper["coarse_2x"]) == shares
+    for row, further in (("inv_norm", 0), ("softmax", hidden + 1)):  # SoftMax has one more output, the temperature
+        config = compose_config(f"experiment=lantm_paper/{name}/{row}")
+        task = build.build_task(config)
+        assert count_parameters(task) == here + further
+        assert papers[f"lantm_paper/{name}/{row}"]["parameters"] == parameters + further
+        assert (config.model.cell.hidden_size, config.model.embedding_size) == (hidden, embedding)
+        assert (config.optimizer.lr, config.optimizer.alpha, config.task.batch_size) == (rate, 0.95, 32)
+        assert f"{here + further:,}" in (CONF / f"experiment/lantm_paper/{name}/{row}.yaml").read_text()
+    config = compose_config(f"experiment=lantm_paper/{name}/lstm")
+    assert (config.model.cell.hidden_size, config.model.num_layers, config.optimizer.lr) == (256, 4, 0.0002)
 
 
 def test_rows_of_table_4_start_as_the_authors_code() -> None:

@@ -22,14 +22,14 @@ def test_a_page_shows_answer_steps_and_slots(memory_run: Path, tmp_path: Path) -
     answer, where = outcome.out.splitlines()
     assert (outcome.status, where) == (0, str(path)), outcome.err
     page = path.read_text()
-    assert f"<strong>{html.escape(answer)}</strong>" in page
+    assert f"<strong>{html.escape(answer or '(empty)')}</strong>" in page
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", page)[1:]]
     assert [row[0] for row in rows] == list(map(str, range(len(rows))))
     assert "".join(row[1] for row in rows) == "(315" + "?" * (len(rows) - 4)
     assert [bool(row[2]) for row in rows] == [step >= 4 for step in range(len(rows))], "the answer"
     assert [bool(row[3]) for row in rows] == [step < 4 for step in range(len(rows))], "the strength where it is written"
     assert "(right: 3 1 5)" in page
-    assert re.match(r"\( \(step 0\): 100 %$", rows[0][4])
+    assert rows[0][4] == "<span>( (step 0): 100 %</span>"
     assert page.count("<circle data-step") == 4
     assert "http" not in page, "the page needs nothing else"
 
@@ -61,8 +61,8 @@ def test_a_memory_without_keys_shows_numbers_of_slots(tmp_path: Path) -> None:
     assert "(which is right)" in page
     assert "<svg" not in page
     assert "strength</th>" not in page
-    assert "<td>slot 0: 70 %, slot 1: 30 %</td>" in page
-    assert "<td>slot 2: 100 %</td>" in page
+    assert "<td><span>slot 0: 70 %</span> <span>slot 1: 30 %</span></td>" in page
+    assert "<td><span>slot 2: 100 %</span></td>" in page
 
 
 def test_slots_of_a_memory_that_forgets_are_the_last_writes() -> None:
@@ -73,6 +73,11 @@ def test_slots_of_a_memory_that_forgets_are_the_last_writes() -> None:
     ]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, []), (1, ["a: 20 %"]), (3, ["c: 50 %", "b: 30 %", "a: 20 %"])])
+@pytest.mark.parametrize(("count", "expected"), [(0, []), (1, ["a: 20 %"]), (3, ["c: 49 %", "b: 30 %", "a: 20 %"])])
 def test_empty_slots_are_not_named(count: int, expected: list[str]) -> None:
-    assert most_used(np.array([0.2, 0.3, 0.5, 0.0]), "abc"[:count]) == expected
+    assert most_used(np.array([0.2, 0.3, 0.49, 0.01]), "abc"[:count]) == expected
+
+
+def test_the_most_used_slot_is_shown_however_little_it_is_used() -> None:
+    assert most_used(np.array([0.004, 0.008, 0.004])) == ["slot 1: 1 %"]
+    assert most_used(np.zeros(3)) == []

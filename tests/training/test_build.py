@@ -272,6 +272,7 @@ REFUSED = [
     (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every=0", "≥ 1"),
     (["callbacks.guard.every=x"], "callbacks.guard.every=x", "integer"),
     (["scheduler=plateau", "scheduler.factor=2"], "scheduler.factor=2", ""),
+    (["model=lantm", "model.cell.capacity=2"], "model.cell.capacity=2", "the vectors that the task writes"),
     (["scheduler=recent_best", "scheduler.window=0"], "scheduler.window=0", "≥ 1"),
 ]
 

@@ -111,7 +111,7 @@ class LANTMCell(MemoryCell):
         keys: Tensor
         vectors: Tensor
         strengths: Tensor
-        count: Tensor
+        count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
     def __init__(
         self,
@@ -181,10 +181,16 @@ class LANTMCell(MemoryCell):
         write_key, read_key = self.group.point(self.initial_keys)
         write_step, read_step = self.group.initial_element(self.initial_steps)
         capacity, width = self.capacity, self.width
+        read_key, read_step, write_key, write_step = (
+            vector.expand(batch_size, 2) for vector in (read_key, read_step, write_key, write_step)
+        )
         return self.State(
             tree_unflatten(controller, structure),
             self.zeros(batch_size, width),
-            *(vector.expand(batch_size, 2) for vector in (read_key, read_step, write_key, write_step)),
+            read_key,
+            read_step,
+            write_key,
+            write_step,
             self.zeros(batch_size, capacity, 2),
             self.zeros(batch_size, capacity, width),
             self.zeros(batch_size, capacity),
@@ -200,37 +206,24 @@ class LANTMCell(MemoryCell):
     def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
         output, controller = self.control(projected.vectors, state.reading, state.controller, constants)
         heads = self.split(F.linear(output, self.head_weight, self.head_bias))
-        moved = self.move(heads.write, state.write_key, state.write_step)
+        state = self.make_room(state, projected.write)
+        write_key, write_step = self.move(heads.write, state.write_key, state.write_step)
+        slot = torch.arange(self.capacity, device=output.device) == state.count.unsqueeze(-1)
+        count = state.count + 1
         if projected.write is not None:
             allowed = projected.write.unsqueeze(-1)
-            moved = tuple(
-                torch.where(allowed, new, old)
-                for new, old in zip(moved, (state.write_key, state.write_step), strict=True)
-            )
-        state = self.make_room(state._replace(write_key=moved[0], write_step=moved[1]), projected.write)
-        slot = torch.arange(self.capacity, device=output.device) == state.count.unsqueeze(-1)
-        if projected.write is not None:
-            slot = slot & projected.write.unsqueeze(-1)
-        keys = torch.where(slot.unsqueeze(-1), state.write_key.unsqueeze(1), state.keys)
+            write_key = torch.where(allowed, write_key, state.write_key)
+            write_step = torch.where(allowed, write_step, state.write_step)
+            slot = slot & allowed
+            count = torch.where(projected.write, count, state.count)
+        keys = torch.where(slot.unsqueeze(-1), write_key.unsqueeze(1), state.keys)
         vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), state.vectors)
         strengths = torch.where(slot, heads.strength.sigmoid(), state.strengths)
-        count = state.count + (1 if projected.write is None else projected.write)
         read_key, read_step = self.move(heads.read, state.read_key, state.read_step)
         weights = self.weigh(read_key, keys, strengths, count, heads.temperature)
         read = torch.bmm(weights.unsqueeze(1), vectors).squeeze(1)
-        new = (
-            controller,
-            read,
-            read_key,
-            read_step,
-            state.write_key,
-            state.write_step,
-            keys,
-            vectors,
-            strengths,
-            count,
-        )
-        return output, self.State(*new)
+        moved = read_key, read_step, write_key, write_step
+        return output, self.State(controller, read, *moved, keys, vectors, strengths, count)
 
     def move(self, head: Head, key: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """Return the new key and the new step (B, 2) of a head."""

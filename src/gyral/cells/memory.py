@@ -32,7 +32,7 @@ class Locations(NamedTuple):
     read: Tensor
     write: Tensor
     strength: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
 
 class MemoryCell(RecurrentCell):

@@ -115,7 +115,7 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
     except LocatedError:
         raise
     except OptionError as error:
-        raise LocatedError.of(error, _find_section(node, key, error)) from error
+        raise LocatedError.of(error, _find_section(config, key, error)) from error
 
 
 def check_sections(config: DictConfig) -> None:
@@ -270,18 +270,27 @@ def _build_factory(node: DictConfig, key: str) -> Factory:
     return result
 
 
-def _find_section(node: DictConfig, key: str, error: OptionError) -> str:
+def _find_section(config: DictConfig, key: str, error: OptionError) -> str:
     """Return the key of the section that an option error is about: `key` or a section in it.
 
-    If several have the option, it is the first that has it with this value.
+    If several have the option, it is the first that has it with this value. A task may also refuse an option of its
+    model, such as the capacity of a memory.
     """
+    owners: dict[str, bool] = {}
+    for root in (key, "model") if key == "task" else (key,):
+        owners = owners or _find_owners(OmegaConf.select(config, root), root, error)
+    return max(owners, key=owners.__getitem__, default=key)
+
+
+def _find_owners(node: DictConfig, key: str, error: OptionError) -> dict[str, bool]:
+    """Return the sections that have the option of an error, `key` or sections in it, and whether with its value."""
     sections, owners = [(node, key)], {}
     for section, where in sections:
         found = OmegaConf.select(section, error.option, default=section)
         if not _is_section(found):  # `cell` is a section of a model, and may be an option in it
             owners[where] = str(found) == str(error.value)
         sections += [(section[name], f"{where}.{name}") for name in map(str, section) if _is_section(section[name])]
-    return max(owners, key=owners.__getitem__, default=key)
+    return owners
 
 
 def _is_section(value: Any) -> bool:

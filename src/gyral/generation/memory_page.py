@@ -15,7 +15,7 @@ from gyral.core.html import page_head
 from gyral.tasks.memory_trace import Keys, MemoryTrace
 
 MOST_USED = 3  # slots of a head that the table shows
-LEAST_WEIGHT = 0.005  # of a slot in the table; less is 0 %
+LEAST_WEIGHT = 0.02  # of these slots, except the first
 SIZE = 400  # of the plane, in its own units
 MARGIN = 24
 
@@ -47,14 +47,16 @@ def write_page(path: Path, answered: Answered) -> None:
     weightings of each head. A slider chooses the step up to which they are shown.
     """
     trace, steps = answered.trace, len(answered.inputs)
+    largest = max((float(weights.max()) for weights in trace.weightings.values()), default=0.0)
     plane = "" if trace.keys is None else _plane(trace.keys, trace.writable, answered.inputs)
     page = BODY.substitute(
         question=html.escape(answered.question),
-        answer=html.escape(answered.answer),
+        answer=html.escape(answered.answer or "(empty)"),
         right="which is right" if answered.answer == answered.right else f"right: {html.escape(answered.right)}",
+        named="" if trace.keys is None else ", named by the input and the step at which they were written",
         last=steps - 1,
         plane=plane,
-        weightings="".join(_weighting(name, weights) for name, weights in trace.weightings.items()),
+        weightings="".join(_weighting(name, weights, largest) for name, weights in trace.weightings.items()),
         heading="".join(f"<th>{html.escape(name)}</th>" for name in ("step", "input", "output", *_columns(trace))),
         rows="".join(_rows(answered)),
     )
@@ -71,24 +73,26 @@ def _rows(answered: Answered) -> Iterator[str]:
     trace = answered.trace
     written = [] if trace.keys is None else list(written_steps(trace.keys, trace.writable))
     for step, (source, output) in enumerate(zip(answered.inputs, answered.outputs, strict=True)):
-        cells = [str(step), _visible(source), _visible(output) if output else ""]
+        cells = [html.escape(cell) for cell in (str(step), _visible(source), _visible(output))]
         if trace.keys is not None:
             cells.append(f"{trace.keys.strength[step]:.2f}" if trace.writable[step] else "")
         for weights in trace.weightings.values():
             names = [f"{_visible(answered.inputs[at])} (step {at})" for at in written[step]] if written else None
-            cells.append(", ".join(most_used(weights[step], names)))
-        yield f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>\n"
+            used = most_used(weights[step], names)
+            cells.append(" ".join(f"<span>{html.escape(slot)}</span>" for slot in used))
+        yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
 
 
 def most_used(weights: np.ndarray, names: Sequence[str] | None = None) -> list[str]:
-    """Return the slots that a head uses most with their weights, the most used first.
+    """Return the slots that a head uses most with their weights, the most used first; nothing if it uses none.
 
     Args:
         weights: (slots,).
         names: names of the first slots, the others being empty; None: the slots have numbers.
     """
     best = np.argsort(-weights, kind="stable")[:MOST_USED]
-    used = [slot for slot in best.tolist() if weights[slot] >= LEAST_WEIGHT and (names is None or slot < len(names))]
+    best = best[weights[best] >= min(LEAST_WEIGHT, weights[best[0]])]
+    used = [slot for slot in best.tolist() if weights[slot] > 0 and (names is None or slot < len(names))]
     return [f"{f'slot {slot}' if names is None else names[slot]}: {100 * weights[slot]:.0f} %" for slot in used]
 
 
@@ -126,14 +130,15 @@ def _plane(keys: Keys, writable: np.ndarray, inputs: Sequence[str]) -> str:
     return PLANE.substitute(size=SIZE, circles="".join(circles), reads=reads, low=corners[0], high=corners[1])
 
 
-def _weighting(name: str, weights: np.ndarray) -> str:
+def _weighting(name: str, weights: np.ndarray, largest: float) -> str:
     """Return the weighting (T, slots) of a head as a picture of slots by steps, slot 0 at the bottom."""
-    shown = np.round(255 * np.clip(np.nan_to_num(weights), 0, 1)).astype(np.uint8)
+    shown = np.round(255 * np.clip(np.nan_to_num(weights / max(largest, 1e-6)), 0, 1)).astype(np.uint8)
     return WEIGHTING.substitute(
         name=html.escape(name),
         values=base64.b64encode(shown.T[::-1].tobytes()).decode(),
         steps=weights.shape[0],
         slots=weights.shape[1],
+        largest=f"{100 * largest:.0f}",
     )
 
 
@@ -158,12 +163,14 @@ svg polyline { fill: none; stroke: rgb(var(--read)); stroke-width: 1.5; stroke-l
 svg #here { fill: rgb(var(--read)); stroke: none }
 svg text { fill: var(--faint); font-size: 11px }
 .picture { position: relative }
-canvas { width: 100%; min-height: 6rem; max-height: 16rem; image-rendering: pixelated; border: 1px solid var(--line) }
+canvas { display: block; box-sizing: border-box; width: 100%; image-rendering: pixelated;
+  min-height: 6rem; max-height: 16rem; border: 1px solid var(--line) }
 .now { position: absolute; top: 0; bottom: 0; width: 2px; background: rgb(var(--read)) }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th { text-align: left; font-weight: 600; color: var(--faint); white-space: nowrap }
 td, th { padding: 0.1rem 0.5rem; border-bottom: 1px solid var(--line) }
 tbody tr { cursor: pointer }
+td span { white-space: nowrap; margin-right: 0.75rem }
 tr.chosen { outline: 2px solid rgb(var(--read)) }
 """
 
@@ -171,6 +178,7 @@ BODY = Template("""\
 <header>
 <h1>$question</h1>
 <p>Answer: <strong>$answer</strong> <span class="faint">($right)</span></p>
+<p class="faint">The table has, for each head, the slots with the largest weights$named.</p>
 </header>
 <main>
 <label class="step">step <input type="range" min="0" max="$last" value="$last"><output>$last</output></label>
@@ -233,6 +241,7 @@ $circles
 """)
 
 WEIGHTING = Template("""\
-<h2>$name: weight of each slot (from the bottom) at each step</h2>
+<h2>Weighting: $name</h2>
+<p class="faint">From left to right the steps, from the bottom the slots; the most opaque: $largest %.</p>
 <div class="picture"><canvas width="$steps" height="$slots" data-values="$values"></canvas><div class="now"></div></div>
 """)

@@ -7,6 +7,8 @@ weighed in float32: in bfloat16, a usage of 0.999 is 1.
 import torch
 from torch import Tensor
 
+from gyral.ops.compiler import is_exporting_to_onnx
+
 COSINE_EPSILON = 1e-6  # keeps the gradient of a cosine bounded at a vector of zeros
 LOG_EPSILON = 1e-12  # likewise the gradient of a logarithm
 USAGE_EPSILON = 1e-6  # likewise that of a product of usages
@@ -89,9 +91,10 @@ def allocation_weighting(usage: Tensor) -> Tensor:
         a (B, C), at least 0, with a sum of at most 1.
     """
     raised = USAGE_EPSILON + (1 - USAGE_EPSILON) * _to_single(usage)
-    ascending, order = torch.sort(raised, dim=-1, stable=True)
-    products = torch.cumprod(ascending, dim=-1)
-    before = torch.cat([torch.ones_like(products[:, :1]), products[:, :-1]], dim=-1)
+    # ONNX has a single kind of sort, which keeps the order of equal values
+    ascending, order = torch.sort(raised) if is_exporting_to_onnx() else torch.sort(raised, stable=True)
+    logarithms = ascending.log()
+    before = (logarithms.cumsum(-1) - logarithms).exp()  # the product of those before: ONNX has no operator for it
     return torch.zeros_like(raised).scatter(1, order, (1 - ascending) * before).to(usage.dtype)
 
 
@@ -107,7 +110,9 @@ def update_links(links: Tensor, precedence: Tensor, write_weights: Tensor) -> Te
     """
     kept = (1 - write_weights).unsqueeze(-1) + write_weights.neg().unsqueeze(-2)
     links = torch.baddbmm(links * kept, write_weights.unsqueeze(-1), precedence.unsqueeze(-2))
-    links.diagonal(dim1=-2, dim2=-1).zero_()  # in place: a third of the time of a product with a mask
+    if torch.compiler.is_compiling():
+        return links.masked_fill(torch.eye(links.shape[-1], dtype=torch.bool, device=links.device), 0.0)
+    links.diagonal(dim1=-2, dim2=-1).zero_()  # in place: another matrix takes as long as the product
     return links
 
 

@@ -51,13 +51,13 @@ MEASURES = _by_name(
     Measure("mae", "mean absolute error", digits=4, higher_is_better=False),
     Measure("r2", "R²", digits=3),
     Measure("coarse", "right answers", "%", 100, 1),
+    Measure("fine", "right symbols", "%", 100, 1),
     *(Measure(f"coarse_{factor}x", f"right answers at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
     *(Measure(f"fine_{factor}x", f"right symbols at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
     Measure("wrong_bits", "wrong bits", "%", 100, 2, higher_is_better=False),
 )
 # Printed at the end of a run, but not in the tables of reports.
 FURTHER_MEASURES = _by_name(
-    Measure("fine", "right symbols", "%", 100, 1),
     Measure("sequence_accuracy", "sequences all correct", "%", 100, 1),
     Measure("majority", "most frequent answer", "%", 100, 1),
 )

@@ -323,9 +323,10 @@ def cell_of(config: dict[str, Any]) -> str:
 
 
 def task_of(config: dict[str, Any]) -> str:
-    """Return the name of a configuration's corpus, or of the task's class, such as recall."""
+    """Return the name of a configuration's corpus, or of the task: "recall", "repeat copy", "algorithm reverse"."""
     corpus = select(config, "task.corpus.name")
-    return str(corpus or _class_name(select(config, "task._target_"), "Task").lower())
+    words = re.sub("(?<=[a-z])(?=[A-Z])", " ", _class_name(select(config, "task._target_"), "Task")).lower()
+    return str(corpus or " ".join(filter(None, (words, select(config, "task.name")))))
 
 
 def _class_name(target: Any, suffix: str) -> str:

@@ -34,7 +34,7 @@ class MemoryTrace(NamedTuple):
         writable: (T,) bool, the steps at which the memory may be written.
         gates: values in [0, 1], (T,) by name.
         weightings: how much each head uses each slot, (T, slots) by name. A memory that appends has as many slots as it
-            holds vectors at the fullest step.
+            holds vectors at the fullest step, at least one.
         keys: None if the memory has no keys in a plane.
     """
 
@@ -74,7 +74,8 @@ def trace_memory(task: SequenceTask, batch: Any) -> MemoryTrace:
     locations = cell.locations(state)
     keys = None if locations is None else Keys(*map(_array, locations))
     if keys is not None:
-        weightings = {name: value[:, : int(keys.stored.max())] for name, value in weightings.items()}
+        slots = max(1, int(keys.stored.max()))
+        weightings = {name: value[:, :slots] for name, value in weightings.items()}
     write = getattr(batch, "write", None)
     writable = np.ones(steps, dtype=bool) if write is None else _array(write[0, :steps])
     return MemoryTrace(writable, {name: _array(value) for name, value in cell.gates(hidden).items()}, weightings, keys)

@@ -63,7 +63,7 @@ class RecentBest(ReduceLROnPlateau):
         self.window = check_integer("window", window)
         self.recent: list[float] = []
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take the value of the monitored metric after a validation into account."""
         current, sign = float(metrics), 1 if self.mode == "max" else -1
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

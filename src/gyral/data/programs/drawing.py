@@ -112,11 +112,10 @@ def draw_programs(generator: np.random.Generator, kinds: Sequence[str], digits: 
 
 def _program(row: list[int], kinds: Sequence[str]) -> Program:
     """Return the program of one row: operands, choices and digits."""
-    operands, choices, digits = row[:OPERANDS], row[OPERANDS:-OPERANDS], row[-OPERANDS:]
-    kind, form, sign, order, variable = choices
+    a, b, c, d, small, kind, form, sign, order, variable, *digits = row
     templates, value = KINDS[kinds[kind]]
     template = templates[form % len(templates)]
-    parts = Parts(*operands, "+-"[sign], "<>"[order], VARIABLES[variable])
+    parts = Parts(a, b, c, d, small, "+-"[sign], "<>"[order], VARIABLES[variable])
     used = [size for size, name in zip(digits, Parts._fields, strict=False) if f"{{{name}}}" in template]
     return Program(template.format(**parts._asdict()), value(parts), kinds[kind], max(used))
 

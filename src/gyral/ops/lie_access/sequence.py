@@ -118,7 +118,8 @@ class _Run(torch.autograd.Function):
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
     def backward(ctx, *gradients):
-        results, tensors = ctx.saved_tensors[:6], Tensors(*ctx.saved_tensors[6:])
+        given = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
+        results, tensors = given[:6], Tensors(*given[6:])
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         saved, ctx.saved = ctx.saved, None
         if saved is None:

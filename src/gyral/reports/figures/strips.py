@@ -45,7 +45,7 @@ def strips(run: Run) -> Figure:
     """
     task, step = build.load_trained(run, "best")
     examples = predict_examples(task)
-    if examples is None:
+    if not examples:
         reason = f"the figure needs a task with a target for each step; this is {type(task).__name__}"
         raise OptionError("run", run.directory, reason)
     longest = max(len(example.target) for example in examples)
@@ -80,6 +80,8 @@ def predict_examples(task: SequenceTask) -> list[Strip] | None:
     examples = []
     for target, prediction, own in zip(targets, predictions, shown, strict=True):
         own = own.nonzero().squeeze(1)[:MAX_STEPS]
+        if not len(own):  # a text that only warms up the state
+            continue
         examples.append(Strip(target[own].cpu().numpy(), prediction[own].cpu().numpy()))
     return examples[:MAX_EXAMPLES]
 
