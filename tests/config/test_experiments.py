@@ -76,8 +76,8 @@ PUBLISHED3 = {
     "fs_lstm_2": (1.190, 7.2),
     "fs_rum_2": (1.189, 11.2),
 }
-# LANTM, algorithmic tasks: right answers in % at 1× and 2× of InvNorm, SoftMax and LSTM; sizes of controller and embedding,
-# learning rate, and parameters of InvNorm in the paper and here.
+# LANTM, algorithmic tasks: right answers in % at 1× and 2× of InvNorm, SoftMax and LSTM; sizes of controller and
+# embedding, learning rate, and parameters of InvNorm in the paper and here.
 ALGORITHMS = {
     "copy": ((100, 100), (100, 99), (58, 0), 50, 7, 0.02, 26_105, 25_015),
     "reverse": ((100, 100), (1, 0), (65, 0), 50, 7, 0.02, 26_105, 25_015),
