@@ -131,9 +131,11 @@ class DNCCell(MemoryCell):
             self.controller.init_state(batch_size),
             self.zeros(batch_size, heads * self.width),
             self.zeros(batch_size, heads, slots),
-            *(self.zeros(batch_size, slots) for _ in range(3)),
-            self.zeros(batch_size, slots, slots),
-            self.zeros(batch_size, slots, self.width),
+            write_weights=self.zeros(batch_size, slots),
+            usage=self.zeros(batch_size, slots),
+            precedence=self.zeros(batch_size, slots),
+            links=self.zeros(batch_size, slots, slots),
+            memory=self.zeros(batch_size, slots, self.width),
         )
 
     def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:

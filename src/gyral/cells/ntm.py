@@ -122,11 +122,10 @@ class NTMCell(MemoryCell):
         self.initial_reading = nn.Parameter(torch.empty(read_heads * width))
         self.initial_weights = nn.Parameter(torch.empty(heads, slots))
         self.initial_values: Tensor | None
-        values = None if initial_memory == "constant" else torch.empty(slots, width)
         if initial_memory == "learned":
-            self.initial_values = nn.Parameter(values)
+            self.initial_values = nn.Parameter(torch.empty(slots, width))
         else:
-            self.register_buffer("initial_values", values)
+            self.register_buffer("initial_values", torch.empty(slots, width) if initial_memory == "random" else None)
         self._initialize()
 
     def reset_parameters(self) -> None:
@@ -186,7 +185,8 @@ class NTMCell(MemoryCell):
         heads, size = self.heads + self.write_heads, sum(self.address_sizes)
         addresses, writes = interface.tensor_split([heads * size], dim=-1)
         erase, add = writes.unflatten(-1, (self.write_heads, -1)).chunk(2, dim=-1)
-        return Heads(*addresses.unflatten(-1, (heads, size)).split(self.address_sizes, dim=-1), erase, add)
+        key, strength, gate, shift, power = addresses.unflatten(-1, (heads, size)).split(self.address_sizes, dim=-1)
+        return Heads(key, strength, gate, shift, power, erase, add)
 
     def address(self, heads: Heads, before: Tensor, memory: Tensor) -> Tensor:
         """Return the new weightings (B, H, C) of all heads from those before and from the memory (B, C, W)."""
