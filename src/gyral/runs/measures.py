@@ -55,6 +55,14 @@ MEASURES = _by_name(
     *(Measure(f"coarse_{factor}x", f"right answers at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
     *(Measure(f"fine_{factor}x", f"right symbols at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
     Measure("wrong_bits", "wrong bits", "%", 100, 2, higher_is_better=False),
+    *(
+        Measure(f"wrong_bits_{vectors}", f"wrong bits, {vectors} vectors", "%", 100, 2, higher_is_better=False)
+        for vectors in (3, 4, 20, 30, 50, 80, 120)
+    ),
+    *(
+        Measure(f"wrong_bits_{repeats}_repeats", f"wrong bits, {repeats} repeats", "%", 100, 2, higher_is_better=False)
+        for repeats in (3, 4)
+    ),
 )
 # Printed at the end of a run, but not in the tables of reports.
 FURTHER_MEASURES = _by_name(
