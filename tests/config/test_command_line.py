@@ -101,7 +101,7 @@ def test_the_nearest_name_is_suggested(
         ("hydra/sweeper=optuna", "hydra/sweeper=optuna: write -m for all combinations of values, sweep=tune for"),
         ("--seed 1", "--seed: no such flag; options have no dashes: seed=<value>"),
         ("scheduler=null", "scheduler=null: must be one of cosine, multistep, none, piecewise, plateau, recent_best"),
-        ("task=3", "task=3: must be one of adding, babi, "),
+        ("task=3", "task=3: must be one of adding, algorithm, "),
         ("model=${task}", "model=${task}: must be one of "),
         ("+paths.data_dirs=x", "paths.data_dirs=x: no such option; did you mean paths.data_dir?"),
         ("seed=1,2", "seed=1,2: several values need -m, as in: gyral train -m model=rum,lstm"),

@@ -269,6 +269,8 @@ SWEEPS = {
     "lantm_paper_algorithms": None,
     "lantm_paper_programs": "lantm_paper/programs",
     "lantm_paper_ptb_word": "lantm_paper/ptb_word",
+    "ntm_paper_copy": "ntm_paper/copy",
+    "dnc_paper_repeat_copy": "dnc_paper/repeat_copy",
 }
 
 
