@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.memory import MaskedInputs, MemoryCell, head_names
+from gyral.cells.memory import MemoryCell, head_names
 from gyral.core.checks import check_integer
 from gyral.ops.addressing import allocation_weighting, content_weighting, erase_and_add, update_links
-from gyral.ops.autograd import outside_autocast
 
 
 class Interface(NamedTuple):
@@ -138,20 +137,7 @@ class DNCCell(MemoryCell):
             memory=self.zeros(batch_size, slots, self.width),
         )
 
-    def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        hidden, controller = self.control(projected.vectors, state.reading, state.controller, constants)
-        with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
-            state = self.use_memory(hidden.to(state.memory.dtype), controller, state, projected.write)
-        return torch.cat([hidden, state.reading], dim=-1), state
-
     def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
-        """Return the state after a step, from the output (B, N) and the new state of the controller.
-
-        Args:
-            hidden, controller: See above.
-            state: The state before the step.
-            write: (B,) bool or None, whether the memory may be written.
-        """
         interface = self.split(self.interface(hidden))
         usage = update_usage(state, interface.free.sigmoid())
         write_weights = self.address_write(interface, usage, state.memory, write)

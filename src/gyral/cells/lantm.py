@@ -203,19 +203,21 @@ class LANTMCell(MemoryCell):
         write, (strength, vector), read = Head(*parts[:4]), parts[4:6], Head(*parts[6:10])
         return Heads(write, strength, vector, read, parts[10] if self.sizes[10] else None)
 
-    def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        output, controller = self.control(projected.vectors, state.reading, state.controller, constants)
-        heads = self.split(F.linear(output, self.head_weight, self.head_bias))
-        state = self.make_room(state, projected.write)
+    def output(self, hidden: Tensor, state: State) -> Tensor:
+        return hidden
+
+    def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
+        heads = self.split(F.linear(hidden, self.head_weight, self.head_bias))
+        state = self.make_room(state, write)
         write_key, write_step = self.move(heads.write, state.write_key, state.write_step)
-        slot = torch.arange(self.capacity, device=output.device) == state.count.unsqueeze(-1)
+        slot = torch.arange(self.capacity, device=hidden.device) == state.count.unsqueeze(-1)
         count = state.count + 1
-        if projected.write is not None:
-            allowed = projected.write.unsqueeze(-1)
+        if write is not None:
+            allowed = write.unsqueeze(-1)
             write_key = torch.where(allowed, write_key, state.write_key)
             write_step = torch.where(allowed, write_step, state.write_step)
             slot = slot & allowed
-            count = torch.where(projected.write, count, state.count)
+            count = torch.where(write, count, state.count)
         keys = torch.where(slot.unsqueeze(-1), write_key.unsqueeze(1), state.keys)
         vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), state.vectors)
         strengths = torch.where(slot, heads.strength.sigmoid(), state.strengths)
@@ -223,7 +225,7 @@ class LANTMCell(MemoryCell):
         weights = self.weigh(read_key, keys, strengths, count, heads.temperature)
         read = torch.bmm(weights.unsqueeze(1), vectors).squeeze(1)
         moved = read_key, read_step, write_key, write_step
-        return output, self.State(controller, read, *moved, keys, vectors, strengths, count)
+        return self.State(controller, read, *moved, keys, vectors, strengths, count)
 
     def move(self, head: Head, key: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """Return the new key and the new step (B, 2) of a head."""

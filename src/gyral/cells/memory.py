@@ -1,5 +1,6 @@
 """The base class of cells with a controller and an external memory."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.cells.lstm import LSTMCell
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.ops.autograd import outside_autocast
 
 
 class MaskedInputs(NamedTuple):
@@ -39,7 +41,8 @@ class MemoryCell(RecurrentCell):
     """Base class of cells in which a controller, any other cell, reads from and writes to an external memory.
 
     The controller reads [x_t; r_{t−1}], the input and what the read heads read at the previous step. The memory is part
-    of the state. A subclass defines `init_state` and `step`, whose argument `projected` is `MaskedInputs`.
+    of the state, whose field `reading` (B, heads · W) is r. A subclass defines `init_state` and `use_memory`. The
+    output is [h_t; r_t] with the output h_t of the controller, unless the subclass overrides `output`.
 
     Args:
         input_size: X ≥ 1.
@@ -83,18 +86,27 @@ class MemoryCell(RecurrentCell):
     def sequence_constants(self, *shape: int) -> Any:
         return self.controller.sequence_constants(*shape)
 
-    def control(self, inputs: Tensor, readings: Tensor, state: State, constants: Any) -> tuple[Tensor, State]:
-        """Take a step of the controller.
+    def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
+        inputs = self.controller.project(torch.cat((projected.vectors, state.reading), dim=-1))
+        hidden, controller = self.controller.step(inputs, state.controller, constants)
+        with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
+            state = self.use_memory(hidden.to(state.reading.dtype), controller, state, projected.write)
+        return self.output(hidden, state), state
+
+    @abstractmethod
+    def use_memory(self, hidden: Tensor, controller: State, state: State, write: Tensor | None) -> State:
+        """Return the state after a step.
 
         Args:
-            inputs: x_t (B, X).
-            readings: r_{t−1} (B, heads · W).
-            state, constants: See `step`, of the controller.
-
-        Returns:
-            The output of the controller and its new state.
+            hidden: h_t (B, output size of the controller).
+            controller: The new state of the controller.
+            state: The state before the step.
+            write: (B,) bool or None, whether the memory may be written.
         """
-        return self.controller.step(self.controller.project(torch.cat((inputs, readings), dim=-1)), state, constants)
+
+    def output(self, hidden: Tensor, state: State) -> Tensor:
+        """Return the output of a step from h_t and the state after the step."""
+        return torch.cat([hidden, state.reading], dim=-1)
 
     def phases(self) -> list[Tensor]:
         return self.controller.phases()

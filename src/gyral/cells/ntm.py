@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.memory import MaskedInputs, MemoryCell, head_names
+from gyral.cells.memory import MemoryCell, head_names
 from gyral.core.checks import check_choice, check_integer
 from gyral.ops.addressing import content_weighting, erase_and_add, sharpen_weighting, shift_weighting
-from gyral.ops.autograd import outside_autocast
 
 INITIAL_MEMORIES = ("constant", "random", "learned")
 CONSTANT_MEMORY = 1e-6
@@ -155,20 +154,7 @@ class NTMCell(MemoryCell):
             memory.expand(batch_size, -1, -1),
         )
 
-    def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        hidden, controller = self.control(projected.vectors, state.reading, state.controller, constants)
-        with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
-            state = self.use_memory(hidden.to(state.memory.dtype), controller, state, projected.write)
-        return torch.cat([hidden, state.reading], dim=-1), state
-
     def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
-        """Return the state after a step, from the output (B, N) and the new state of the controller.
-
-        Args:
-            hidden, controller: See above.
-            state: The state before the step.
-            write: (B,) bool or None, whether the memory may be written.
-        """
         heads = self.split(self.interface(hidden))
         before = torch.cat([state.read_weights, state.write_weights], dim=1)
         read_weights, write_weights = self.address(heads, before, state.memory).split([self.heads, self.write_heads], 1)
