@@ -62,6 +62,8 @@ def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: f
         return TableCell("", missing=("missing",), paper=paper)
     value = value_of(measure)
     values = [found for record in records if (found := value(record)) is not None]
+    if not values and any(record.results for record in records):  # the task of this row has no such measure
+        return NOTHING
     cell = runs_cell(records, format_mean(values, MEASURES[measure].digits), value, paper).with_statistics()
     absent = (f"seed {seed} missing" for seed in absent_seeds(records, sweep.axes["seed"]))
     return replace(cell, missing=(*cell.missing, *absent))
