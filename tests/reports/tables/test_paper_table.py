@@ -4,6 +4,9 @@ import math
 from pathlib import Path
 
 from gyral.reports import catalogue
+from gyral.reports.tables.cells import NOTHING
+from gyral.reports.tables.paper_table import measured_cell
+from gyral.runs.records import read
 from tests.helpers.written import TABLE1, report_of, write_run
 
 
@@ -56,3 +59,12 @@ def test_results_that_are_not_finite_have_a_mean(tmp_path: Path) -> None:
     for seed, accuracy in ((1, math.nan), (2, 0.5)):
         write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
     assert report_of(tmp_path)[0]["GRU"][0].startswith("nan ± nan")
+
+
+def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
+    records, _ = read(tmp_path)
+    sweep = catalogue.load("rum_paper_table1")
+    assert measured_cell(sweep, "accuracy", records).text.startswith("50.0")
+    assert measured_cell(sweep, "coarse_8x", records) == NOTHING
+    assert measured_cell(sweep, "coarse_8x", []).missing == ("missing",)
