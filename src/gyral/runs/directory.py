@@ -182,10 +182,12 @@ def record_run(run: Run) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:  # any failure, so that reports can show it
+        if isinstance(error, SystemExit) and error.code:
+            raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
             (run.directory / FAILED).write_text(traceback.format_exc())
         if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
-            raise RuntimeError(f"the run was ended by sys.exit({error.code or ''})") from error
+            raise RuntimeError("the run was ended by sys.exit()") from error
         raise  # the caller still sees the exception
 
 
