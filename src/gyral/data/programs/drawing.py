@@ -85,7 +85,7 @@ class Program(NamedTuple):
         text: the program.
         value: what it prints.
         kind: its kind, a key of `KINDS`.
-        digits: the largest number of digits of which an operand was drawn.
+        digits: number of digits of its longest operand.
     """
 
     text: str

@@ -1,6 +1,6 @@
 """A Lie-access memory with an LSTM as controller, over a whole sequence: the fused path of `gyral.cells.lantm`.
 
-The equations are those of `gyral.cells.lantm.LANTMCell`. `gyral.ops.lie_access.reference` has them in plain torch, for
+`gyral.cells.lantm.LANTMCell` has the equations. `gyral.ops.lie_access.reference` computes them in plain torch, for
 second derivatives.
 """
 
