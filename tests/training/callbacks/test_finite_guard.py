@@ -12,6 +12,8 @@ from gyral.training.callbacks import (
     NonFiniteError,
 )
 from gyral.training.callbacks.finite_guard import first_non_finite
+from tests.helpers.running import build_task
+from tests.training.callbacks.conftest import TINY
 
 
 def test_all_finite_names_nothing(task: Any, batch: Batch) -> None:
@@ -37,6 +39,13 @@ def test_a_poisoned_layer_is_named(task: Any, batch: Batch, poisoned: str) -> No
     assert first_non_finite(task, batch) == f"output of {poisoned}"
     handle.remove()
     assert first_non_finite(task, batch).startswith("not found")
+
+
+@pytest.mark.parametrize("model", ["fs_lstm", "lantm"])
+def test_a_poisoned_layer_is_named_if_a_cell_contains_cells(batch: Batch, model: str) -> None:
+    task = build_task(f"model={model}", "task=recall", "model.cell.hidden_size=4", **TINY)
+    task.model.head.register_forward_hook(lambda module, arguments, output: output * float("nan"))
+    assert first_non_finite(task, batch) == "output of model.head"
 
 
 def test_a_loss_that_is_not_finite_is_named(task: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
