@@ -1,0 +1,1 @@
+"""Questions about documents, with candidates for the answer and edges between mentions."""
