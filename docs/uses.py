@@ -55,6 +55,8 @@ LAYERS = {
     "WeiNet": Layer("WeiNet", {}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
+    "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),
+    "MAGE": Layer("MAGE", {"edge_size": 2, "capacity": 6}),
     "FSRNN": Layer("FSRNN", {"fast": partial(gyral.LSTMCell, layer_norm=True), "slow": gyral.LSTMCell}),
     "NTM": Layer("NTM", {"slots": 3, "width": 2}),
     # two slots: with more, the rounding of bfloat16 changes the order in which free slots are used

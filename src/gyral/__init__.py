@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gyral.cells.gru import GRUCell
     from gyral.cells.lantm import LANTMCell
     from gyral.cells.lstm import LSTMCell
+    from gyral.cells.mage import MAGECell
+    from gyral.cells.mage_gru import MAGEGRUCell
     from gyral.cells.ntm import NTMCell
     from gyral.cells.on_lstm import ONLSTMCell
     from gyral.cells.rnn import RNNCell
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from gyral.cells.urnn import URNNCell
     from gyral.cells.weinet import WeiNetCell
     from gyral.config.composition import compose
+    from gyral.core.edges import Edges
     from gyral.nn.layers import (
         DNC,
         EURNN,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
         GRU,
         LANTM,
         LSTM,
+        MAGE,
+        MAGEGRU,
         NTM,
         ONLSTM,
         RNN,
@@ -60,6 +65,8 @@ _MODULES = {
     "gyral.cells.gru": ("GRUCell",),
     "gyral.cells.lantm": ("LANTMCell",),
     "gyral.cells.lstm": ("LSTMCell",),
+    "gyral.cells.mage": ("MAGECell",),
+    "gyral.cells.mage_gru": ("MAGEGRUCell",),
     "gyral.cells.ntm": ("NTMCell",),
     "gyral.cells.on_lstm": ("ONLSTMCell",),
     "gyral.cells.rnn": ("RNNCell",),
@@ -67,6 +74,7 @@ _MODULES = {
     "gyral.cells.urnn": ("URNNCell",),
     "gyral.cells.weinet": ("WeiNetCell",),
     "gyral.config.composition": ("compose",),
+    "gyral.core.edges": ("Edges",),
     "gyral.nn.layers": (
         "DNC",
         "EURNN",
@@ -77,6 +85,8 @@ _MODULES = {
         "GRU",
         "LANTM",
         "LSTM",
+        "MAGE",
+        "MAGEGRU",
         "NTM",
         "ONLSTM",
         "RNN",
@@ -97,6 +107,8 @@ __all__ = [
     "GRU",
     "LANTM",
     "LSTM",
+    "MAGE",
+    "MAGEGRU",
     "NTM",
     "ONLSTM",
     "RNN",
@@ -104,6 +116,7 @@ __all__ = [
     "URNN",
     "DNCCell",
     "EURNNCell",
+    "Edges",
     "ExternalCell",
     "FSRNNCell",
     "FastWeights",
@@ -114,6 +127,8 @@ __all__ = [
     "GRUCell",
     "LANTMCell",
     "LSTMCell",
+    "MAGECell",
+    "MAGEGRUCell",
     "NTMCell",
     "ONLSTMCell",
     "RNNCell",

@@ -40,7 +40,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
-SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1}
+SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1, "edge_size": 1}
 
 # Sizes that a task determines where the YAML has null.
 SMALL_IF_NULL = {"capacity": 4}
@@ -64,6 +64,8 @@ COMBINATIONS: dict[str, list[dict[str, Any]]] = {
     "goru": [{"capacity": "fft"}],
     "lantm": [{"capacity": 4, "forget": 1}, {"weighting": "softmax", "group": "rotation"}],
     "lstm": [{"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False}],
+    "mage": [{"edge_size": None}],
+    "mage_gru": [{"edge_size": None}, {"carry": "linked"}],
     "on_lstm": [{"chunk_size": 1, "layer_norm": True}, {"zoneout": 0.2, "layer_norm": True}],
     "rum": [
         {"lambd": 1.0},
@@ -359,15 +361,15 @@ def observe(cell: RecurrentCell, kind: str) -> list[Tensor]:
     torch.manual_seed(3)
     inputs = random_inputs()
     model = Recurrent(lambda _: cell, INPUT_SIZE, backend="reference").train(kind == "training")
-    outputs, _ = model(inputs)
+    outputs, state = model(inputs)
     if kind == "gradient":
         parameters = list(cell.parameters())
         return list(torch.autograd.grad(outputs, parameters, torch.randn_like(outputs), materialize_grads=True))
-    return [outputs]
+    return [outputs, *leaves_of(state)]
 
 
 def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
-    """Return whether two cells differ: in outputs, in training or gradients with equal weights, or in initial values.
+    """Return whether two cells differ: in outputs, states or gradients with equal weights, or in initial values.
 
     Initial values are compared if both cells have the same parameters: others may be drawn in another order.
     """
@@ -402,8 +404,8 @@ def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
             shows(model, *((*context, *overrides_for(model, name, candidate)) for candidate in (one, other)))
             for context in contexts
         ), (
-            f"conf/model/{model}.yaml: {name}={one} and {name}={other} are the same in outputs, gradients and initial "
-            f"values. If the option needs another one, add both to {where}."
+            f"conf/model/{model}.yaml: {name}={one} and {name}={other} are the same in outputs, states, gradients and "
+            f"initial values. If the option needs another one, add both to {where}."
         )
 
 

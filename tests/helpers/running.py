@@ -31,6 +31,7 @@ from gyral.core.errors import UserError
 from gyral.data.summaries.corpus import SummaryCorpus
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text
+from gyral.models.reader import Reader
 from gyral.models.summarizer import Summarizer
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
@@ -129,7 +130,11 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 
 def model_for(task: str, cell: str, size: int) -> tuple[str, ...]:
     """Return the overrides of a small model, of a kind that a task takes, with a cell of conf/model."""
-    if get_object(compose_config(f"task={task}").task._target_).model_type is Summarizer:
+    model_type = get_object(compose_config(f"task={task}").task._target_).model_type
+    if model_type is Reader:
+        options = ("query_indicator=true", "chain_features=2", f"embedding_size={size}", f"cell.hidden_size={size}")
+        return ("model=attention_sum", f"cell@model.cell={cell}", *(f"model.{option}" for option in options))
+    if model_type is Summarizer:
         sides = [(f"cell@model.{side}={cell}", f"model.{side}.hidden_size={size}") for side in ("encoder", "decoder")]
         return ("model=pointer_generator", "model.coverage=true", f"model.embedding_size={size}", *sides[0], *sides[1])
     return f"model={cell}", f"model.cell.hidden_size={size}"
@@ -139,7 +144,7 @@ def classes_of(task: SequenceTask) -> int:
     """Return how many classes a task's model predicts, of words those of its vocabulary."""
     if isinstance(task.model, Summarizer):
         return task.model.vocabulary_size
-    return (task.model.head or task.model.readout.dense).out_features
+    return task.objective.output_size
 
 
 def build_task(*overrides: str, **options: Any) -> Any:

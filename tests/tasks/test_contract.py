@@ -19,6 +19,7 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.data.batching import IGNORED, Batch
@@ -29,6 +30,7 @@ from gyral.tasks.base import SequenceTask
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.objective import Bits, Regression
 from gyral.tasks.programs import ProgramsTask
+from gyral.tasks.reading import ReadingTask
 from gyral.tasks.summarization import SummaryTask
 from gyral.tasks.text import TextTask
 from gyral.training.callbacks import Checkpoints
@@ -52,7 +54,9 @@ GENERATED = [task for task in TASKS if "train_size" in compose_config(f"task={ta
 TEXTS = [task for task in TASKS if issubclass(CLASSES[task], TextTask)]
 SUMMARIES = [task for task in TASKS if issubclass(CLASSES[task], SummaryTask)]
 REAL = (Regression, Bits)  # objectives whose targets are real
-PLAIN = [task for task in TASKS if CLASSES[task].targets is SequenceTask.targets]  # their batches are `Batch`es
+READING = [task for task in TASKS if issubclass(CLASSES[task], ReadingTask)]
+# their batches are `Batch`es
+PLAIN = [task for task in TASKS if CLASSES[task].targets is SequenceTask.targets and task not in READING]
 
 # Values that keep a task small, where it has these options; its corpus, if it has one, begins so.
 PAIRS = Path(__file__).with_name("pairs.jsonl")
@@ -504,7 +508,7 @@ def effects(task: SequenceTask) -> list[Any]:
 
 def plain(batch: Any) -> list[Any]:
     # NaN, which marks where a real target is absent, does not equal itself
-    return [part.nan_to_num(1e9).tolist() if isinstance(part, Tensor) else part for part in batch]
+    return [part.nan_to_num(1e9).tolist() if isinstance(part, Tensor) else part for part in tree_leaves(batch)]
 
 
 def best_steps(task: SequenceTask) -> list[int]:

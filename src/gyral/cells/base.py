@@ -102,6 +102,14 @@ class RecurrentCell(nn.Module, ABC):
         """
         return inputs
 
+    def with_edges(self, inputs: Tensor, edges: Tensor) -> Any:
+        """Return inputs (T, B, X) together with their edges to earlier steps, distances (T, B, E, D).
+
+        `gyral.core.edges.Edges` describes the distances. `project` and `fused` take the result in place of the inputs.
+        A cell that does not read along edges returns the inputs.
+        """
+        return inputs
+
     def reserve(self, writes: int) -> None:
         """Size an external memory for sequences with at most so many writes; a cell without one does nothing.
 

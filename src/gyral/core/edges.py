@@ -76,15 +76,27 @@ def encode_edges(edges: Sequence[Sequence[Edge]], steps: int, types: int) -> Edg
         steps: T.
         types: E.
     """
-    flat = torch.tensor([edge for own in edges for edge in own], dtype=torch.int64).view(-1, 3)
-    source, target, kind = flat.unbind(1)
     row = torch.tensor([row for row, own in enumerate(edges) for _ in own], dtype=torch.int64)
-    shape = len(edges), steps, types
+    flat = torch.tensor([edge for own in edges for edge in own], dtype=torch.int64).view(-1, 3)
+    return place_edges(row, flat, len(edges), steps, types)
+
+
+def place_edges(row: Tensor, edges: Tensor, rows: int, steps: int, types: int) -> Edges:
+    """Return the edges of B sequences, which are listed in one table, in the form of `encode_edges`.
+
+    Args:
+        row: (n,) integers, the sequence of each edge.
+        edges: (n, 3) integers: source, target and type of each edge.
+        rows: B.
+        steps: T.
+        types: E.
+    """
+    source, target, kind = edges.unbind(1)
     ends = (
-        _place((row * steps + end) * types + kind - 1, target - source, len(edges) * steps * types)
+        _place((row * steps + end) * types + kind - 1, target - source, rows * steps * types)
         for end in (target, source)
     )
-    return Edges(*(distances.view(*shape, -1) for distances in ends))
+    return Edges(*(distances.view(rows, steps, types, -1) for distances in ends))
 
 
 def _place(place: Tensor, values: Tensor, places: int) -> Tensor:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import orthogonal_
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
 from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import ReadoutFactory
@@ -129,7 +130,12 @@ class SequenceModel(nn.Module):
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
     def forward(
-        self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None, write: Tensor | None = None
+        self,
+        inputs: Tensor,
+        state: Any = None,
+        lengths: Tensor | None = None,
+        write: Tensor | None = None,
+        edges: Edges | None = None,
     ) -> tuple[Tensor, Any]:
         """Return the outputs, (B, T, output_size) or those of the readout, and the state after the last step.
 
@@ -137,8 +143,9 @@ class SequenceModel(nn.Module):
             inputs: tokens, (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0; or real (B, T, X).
             state, lengths: see `gyral.nn.recurrent.Recurrent.forward`.
             write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
+            edges: typed edges between steps, with leaves (B, T, E, D).
         """
-        hidden, vectors, state = self.run(inputs, state, lengths, write)
+        hidden, vectors, state = self.run(inputs, state, lengths, write, edges)
         hidden = self.output_dropout(hidden)
         if self.head is not None:
             return self.head(hidden).transpose(0, 1), state
@@ -146,12 +153,17 @@ class SequenceModel(nn.Module):
         return self.readout(hidden, vectors, lengths), state
 
     def run(
-        self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None, write: Tensor | None = None
+        self,
+        inputs: Tensor,
+        state: Any = None,
+        lengths: Tensor | None = None,
+        write: Tensor | None = None,
+        edges: Edges | None = None,
     ) -> tuple[Tensor, Tensor, Any]:
         """Return the outputs (T, B, H), the inputs (T, B, X) and the last state of the recurrent stack."""
         vectors = self.input_dropout(self._vectors(inputs.transpose(0, 1)))
-        write = None if write is None else write.transpose(0, 1)
-        outputs, state = self.recurrent(vectors, state, lengths, write=write)
+        write, edges = tree_map_only(Tensor, lambda leaf: leaf.transpose(0, 1), (write, edges))
+        outputs, state = self.recurrent(vectors, state, lengths, write=write, edges=edges)
         return outputs, vectors, state
 
     def _vectors(self, inputs: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from gyral.cells.base import State
+from gyral.core.edges import Edges
 from gyral.ops.compiler import is_traced
 
 
@@ -83,6 +84,46 @@ def check_mask(
             f"{name} is a {mask.dtype} tensor of shape {tuple(mask.shape)}, must be a bool tensor of shape {shape}"
         )
     return (mask.transpose(0, 1) if batch_first else mask).to(device)
+
+
+def check_edges(
+    edges: Edges | Tensor | None,
+    steps: int,
+    batch_size: int,
+    lengths: Tensor | None,
+    device: torch.device,
+    batch_first: bool = False,
+) -> Edges | None:
+    """Return the argument `edges` with leaves (T, B, E, D) on a device, without edges beyond the lengths, or None.
+
+    Raises:
+        ValueError: A leaf is not a tensor of integers ≥ 0 with this shape, or (B, T, E, D) with `batch_first`.
+    """
+    if edges is None:
+        return None
+    if isinstance(edges, Tensor):
+        edges = Edges(edges)
+    elif not isinstance(edges, Edges):
+        raise ValueError(f"edges are a {type(edges).__name__}, must be gyral.Edges or a tensor")
+    shape = (batch_size, steps) if batch_first else (steps, batch_size)
+    given = [None if leaf is None else _check_distances(leaf, shape).to(device) for leaf in edges]
+    earlier, later = (leaf.transpose(0, 1) if batch_first and leaf is not None else leaf for leaf in given)
+    if lengths is not None:
+        time, last = torch.arange(steps, device=device).view(-1, 1, 1, 1), lengths.view(1, -1, 1, 1)
+        earlier = earlier.masked_fill(time >= last, 0)
+        later = None if later is None else later.masked_fill(time + later >= last, 0)
+    return Edges(earlier, later)
+
+
+def _check_distances(distances: Any, leading: tuple[int, int]) -> Tensor:
+    form = f"must be distances, int64, of shape ({leading[0]}, {leading[1]}, types, edges of a type)"
+    if not isinstance(distances, Tensor):
+        raise ValueError(f"edges have a {type(distances).__name__}, {form}")
+    if distances.dtype != torch.int64 or distances.dim() != 4 or distances.shape[:2] != leading:
+        raise ValueError(f"edges have a {distances.dtype} tensor of shape {tuple(distances.shape)}, {form}")
+    if not is_traced() and distances.numel() > 0 and distances.min() < 0:
+        raise ValueError(f"edges have a distance of {int(distances.min())}, must be ≥ 0, and 0 where there is no edge")
+    return distances
 
 
 def check_state(state: Any, like: State, *leading: int) -> State:

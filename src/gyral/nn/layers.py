@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.dnc import DNCCell
@@ -21,12 +21,15 @@ from gyral.cells.goru import GORUCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lantm import LANTMCell
 from gyral.cells.lstm import LSTMCell
+from gyral.cells.mage import MAGECell
+from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.cells.ntm import NTMCell
 from gyral.cells.on_lstm import ONLSTMCell
 from gyral.cells.rnn import RNNCell
 from gyral.cells.rum import RUMCell
 from gyral.cells.urnn import URNNCell
 from gyral.cells.weinet import WeiNetCell
+from gyral.core.edges import Edges
 from gyral.nn.arguments import check_state
 from gyral.nn.layer_options import ConstructorSignature, layer_docstring, layer_signature, option_names
 from gyral.nn.recurrent import RecurrentBase
@@ -124,6 +127,7 @@ class Layer(RecurrentBase):
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
         write: Tensor | None = None,
+        edges: Edges | Tensor | None = None,
     ) -> tuple[Any, Any]:
         """Run over whole sequences.
 
@@ -137,6 +141,9 @@ class Layer(RecurrentBase):
                 a row begins, such as an episode or a document; see `gyral.nn.recurrent.Recurrent.forward`.
             write: A mask like `starts`: True where a cell may write to its external memory; None: everywhere. Cells
                 without an external memory ignore it.
+            edges: Typed edges between steps, (T, B, E, D) in the leaves, (B, T, E, D) with `batch_first`, or (T, E, D)
+                without batch dimension; or the tensor `earlier` of them. Cells that do not read along edges ignore
+                them.
 
         Returns:
             The outputs (…, directions · output size of the cell) of the last layer, in the form of the inputs, and the
@@ -145,15 +152,18 @@ class Layer(RecurrentBase):
         Raises:
             OptionError: The backend does not support the cell on this device.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            ValueError: Inputs, state, lengths, starts or write have another shape, or lengths are not in [1, T].
+            ValueError: Inputs, state, lengths, starts, write or edges have another shape, lengths are not in [1, T], or
+                an edge comes from before the first step.
         """
         if isinstance(inputs, PackedSequence):
-            return self._run_packed(inputs, state, lengths, starts, write)
+            return self._run_packed(inputs, state, lengths, starts, write, edges)
         if isinstance(inputs, Tensor) and inputs.dim() == 2:
-            return self._run_unbatched(inputs, state, lengths, starts, write)
-        return self.run(inputs, state, lengths, starts, write)
+            return self._run_unbatched(inputs, state, lengths, starts, write, edges)
+        return self.run(inputs, state, lengths, starts, write, edges)
 
-    def _run_unbatched(self, inputs: Tensor, state: Any, lengths: Any, starts: Any, write: Any) -> tuple[Tensor, Any]:
+    def _run_unbatched(
+        self, inputs: Tensor, state: Any, lengths: Any, starts: Any, write: Any, edges: Any
+    ) -> tuple[Tensor, Any]:
         if lengths is not None:
             raise ValueError("lengths need inputs with a batch dimension")
         if inputs.shape[1] != self.input_size:
@@ -166,11 +176,12 @@ class Layer(RecurrentBase):
         starts, write = (
             mask.unsqueeze(batch) if isinstance(mask, Tensor) and mask.dim() == 1 else mask for mask in (starts, write)
         )
-        outputs, final = self.run(inputs.unsqueeze(batch), state, None, starts, write)
+        edges = tree_map_only(Tensor, lambda leaf: leaf.unsqueeze(batch) if leaf.dim() == 3 else leaf, edges)
+        outputs, final = self.run(inputs.unsqueeze(batch), state, None, starts, write, edges)
         return outputs.squeeze(batch), tree_map(lambda leaf: leaf.squeeze(1), final)
 
     def _run_packed(
-        self, packed: PackedSequence, state: Any, lengths: Any, starts: Any, write: Any
+        self, packed: PackedSequence, state: Any, lengths: Any, starts: Any, write: Any, edges: Any
     ) -> tuple[PackedSequence, Any]:
         if lengths is not None:
             raise ValueError("a PackedSequence has its own lengths; lengths must be None")
@@ -182,11 +193,10 @@ class Layer(RecurrentBase):
             state = tree_map(lambda leaf: leaf.index_select(1, order), checked)
         if order is not None:
             batch = 0 if self.batch_first else 1
-            starts, write = (
-                mask.to(order.device).index_select(batch, order) if isinstance(mask, Tensor) else mask
-                for mask in (starts, write)
+            starts, write, edges = tree_map_only(
+                Tensor, lambda leaf: leaf.to(order.device).index_select(batch, order), (starts, write, edges)
             )
-        outputs, final = self.run(sequences, state, lengths, starts, write)
+        outputs, final = self.run(sequences, state, lengths, starts, write, edges)
         if inverse is not None:
             final = tree_map(lambda leaf: leaf.index_select(1, inverse), final)
         repacked = pack_padded_sequence(outputs, lengths, self.batch_first)
@@ -330,3 +340,15 @@ class DNC(Layer):
     """Differentiable neural computer; see `gyral.cells.dnc.DNCCell`."""
 
     cell_class = DNCCell
+
+
+class MAGEGRU(Layer):
+    """GRU that reads earlier states along typed edges; see `gyral.cells.mage_gru.MAGEGRUCell`."""
+
+    cell_class = MAGEGRUCell
+
+
+class MAGE(Layer):
+    """Any cell, with its hidden vector gathered along typed edges; see `gyral.cells.mage.MAGECell`."""
+
+    cell_class = MAGECell

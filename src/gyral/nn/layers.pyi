@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.core.edges import Edges
 from gyral.nn.recurrent import RecurrentBase
 
 class Layer(RecurrentBase):
@@ -67,6 +68,7 @@ class Layer(RecurrentBase):
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
         write: Tensor | None = None,
+        edges: Edges | Tensor | None = None,
     ) -> tuple[Any, Any]: ...
     def forward(
         self,
@@ -75,6 +77,7 @@ class Layer(RecurrentBase):
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
         write: Tensor | None = None,
+        edges: Edges | Tensor | None = None,
     ) -> tuple[Any, Any]: ...
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]: ...
     def join_states(self, states: tuple[State, ...]) -> Any: ...
@@ -810,4 +813,92 @@ class DNC(Layer):
         slots: int = 16,
         width: int = 16,
         read_heads: int = 4,
+    ) -> None: ...
+
+class MAGEGRU(Layer):
+    """GRU that reads earlier states along typed edges; see `gyral.cells.mage_gru.MAGEGRUCell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
+        edge_size: The units of each type 1 … E; None: all types share the N units.
+        carry: c_t. "previous": h_{t−1}, as in the paper's equations. "linked": g_t, as in its text and in that code;
+            not with `edge_size=None`.
+        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        edge_types: int = 1,
+        edge_size: int | None = 16,
+        carry: str = "previous",
+        capacity: int | None = None,
+    ) -> None: ...
+
+class MAGE(Layer):
+    """Any cell, with its hidden vector gathered along typed edges; see `gyral.cells.mage.MAGECell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        cell: Returns the cell for its input size and `hidden_size`, such as `partial(RUMCell, lambd=1)`; its state has
+            a field `hidden`. None: `GRUCell`.
+        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
+        edge_size: The units of each type 1 … E; None: hidden vectors are summed over all edges.
+        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        cell: Callable[..., RecurrentCell] | None = None,
+        edge_types: int = 1,
+        edge_size: int | None = 16,
+        capacity: int | None = None,
     ) -> None: ...

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from gyral.cells.base import RecurrentCell, State
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
 from gyral.nn.cuda_graph import GraphedLoops
@@ -29,16 +30,21 @@ MAX_LAYERS = 1000
 
 
 class Masks(NamedTuple):
-    """Lengths (B,), starts (T, B) and write (T, B), each or None; see `Recurrent.forward`."""
+    """Lengths (B,), starts (T, B), write (T, B) and edges, each or None; see `Recurrent.forward`."""
 
     lengths: Tensor | None
     starts: Tensor | None
     write: Tensor | None
+    edges: Edges | None
 
     def reverse(self) -> "Masks":
         """Return the masks for sequences that `reverse` has reversed."""
         starts = None if self.starts is None else reverse_starts(self.starts, self.lengths)
-        return Masks(self.lengths, starts, None if self.write is None else reverse(self.write, self.lengths))
+        write = None if self.write is None else reverse(self.write, self.lengths)
+        edges = self.edges
+        if edges is not None:
+            edges = Edges(reverse(edges.inverted(), self.lengths), reverse(edges.earlier, self.lengths))
+        return Masks(self.lengths, starts, write, edges)
 
 
 class RecurrentBase(nn.Module, ABC):
@@ -180,6 +186,7 @@ class RecurrentBase(nn.Module, ABC):
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
         write: Tensor | None = None,
+        edges: Edges | Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
         first = self._cell(0)
@@ -189,6 +196,7 @@ class RecurrentBase(nn.Module, ABC):
         lengths = arguments.check_lengths(lengths, steps, batch_size, device)
         starts = arguments.check_mask("starts", starts, steps, batch_size, device, self.batch_first)
         write = arguments.check_mask("write", write, steps, batch_size, device, self.batch_first)
+        edges = arguments.check_edges(edges, steps, batch_size, lengths, device, self.batch_first)
         states = self._initial_states(batch_size) if state is None else self.split_state(state, batch_size)
         if self.batch_first:
             inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
@@ -196,7 +204,7 @@ class RecurrentBase(nn.Module, ABC):
             inputs = arguments.zero_padding(inputs, lengths)
         is_dropping = self.weight_drop > 0 and self.training
         with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
-            outputs, final = self._run_layers(inputs, states, Masks(lengths, starts, write))
+            outputs, final = self._run_layers(inputs, states, Masks(lengths, starts, write, edges))
         return (outputs.transpose(0, 1) if self.batch_first else outputs), self.join_states(final)
 
     @abstractmethod
@@ -253,9 +261,11 @@ class RecurrentBase(nn.Module, ABC):
     def _run_cell(
         self, cell: RecurrentCell, backend: str, masks: Masks, inputs: Any, state: State
     ) -> tuple[Tensor, State]:
-        lengths, starts, write = masks
+        lengths, starts, write, edges = masks
         if write is not None:
             inputs = cell.with_write(inputs, write)
+        if edges is not None:
+            inputs = cell.with_edges(inputs, edges.earlier)
         if backend == "fused":
             return cell.fused(inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
@@ -282,6 +292,7 @@ class Recurrent(RecurrentBase):
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
         write: Tensor | None = None,
+        edges: Edges | Tensor | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
         """Run over whole sequences.
 
@@ -297,6 +308,8 @@ class Recurrent(RecurrentBase):
                 segment. Values beyond the length of a sequence have no effect.
             write: (T, B) bool, or (B, T) with `batch_first`: True where a cell may write to its external memory; None:
                 everywhere. Cells without an external memory ignore it.
+            edges: Typed edges between steps, (T, B, E, D) in the leaves, or (B, T, E, D) with `batch_first`; or the
+                tensor `earlier` of them. Cells that do not read along edges ignore them.
 
         Returns:
             The outputs (T, B, output_size) of the last layer, and the state after the last step of each sequence.
@@ -305,9 +318,10 @@ class Recurrent(RecurrentBase):
             OptionError: The backend does not support the cell on this device.
             RuntimeError: A cell within a cell has hooks, which would never be called.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            ValueError: Inputs, state, lengths, starts or write have another shape, or lengths are not in [1, T].
+            ValueError: Inputs, state, lengths, starts, write or edges have another shape, lengths are not in [1, T], or
+                an edge comes from before the first step.
         """
-        return self.run(inputs, state, lengths, starts, write)
+        return self.run(inputs, state, lengths, starts, write, edges)
 
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
         if not isinstance(state, tuple | list):

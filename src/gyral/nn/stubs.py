@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.core.edges import Edges
 from gyral.nn.recurrent import RecurrentBase
 '''
 BASE = """

@@ -165,13 +165,16 @@ class BabiTask(SequenceTask[BabiData]):
     ) -> None:
         if attention not in READOUTS or not isinstance(attention, bool | str):
             raise OptionError("attention", attention, "must be true, false or rotational")
-        if check_boolean("generated", generated):
-            found = babi.load_generated(qa, size, data_seed)
-        else:
-            try:
-                found = babi.load(qa, size, data_dir, path=path, validation=validation, stand_in=stand_in)
-            except NoReleaseError as error:
-                found = _generate_instead(qa, size, data_seed, error)
+        found = load_stories(
+            qa,
+            size,
+            data_dir,
+            path=path,
+            validation=validation,
+            stand_in=stand_in,
+            generated=generated,
+            seed=data_seed,
+        )
         data = BabiData(found, level=level, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
         log.info(
             "%s: %s; one pass over the training split takes %d steps",
@@ -255,18 +258,29 @@ class BabiTask(SequenceTask[BabiData]):
             self.train(training)
 
 
-def _generate_instead(qa: int | str, size: str, seed: int, error: NoReleaseError) -> Babi:
-    """Return generated stories instead of a release that does not exist.
+def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: bool, seed: int, **options: Any) -> Babi:
+    """Return the published questions or, if there is no release, generated ones.
+
+    Args:
+        qa, size, data_dir, **options: see `gyral.data.babi.corpus.load`.
+        generated: whether to return generated stories even if there is a release.
+        seed: seed of generated stories.
 
     Raises:
-        UserError: stories of this task cannot be generated; the message also says which files are missing.
+        UserError: an option is out of bounds; the data is not the published data; stories of this task cannot be
+            generated, and the message also says which files are missing.
     """
+    if check_boolean("generated", generated):
+        return babi.load_generated(qa, size, seed)
     try:
-        generated = babi.load_generated(qa, size, seed)
-    except OptionError as refused:
-        raise OptionError(refused.option, refused.value, f"{refused.reason}; {error}") from None
-    log.warning("%s; using GENERATED stories, whose results are not results on bAbI", error)
-    return generated
+        return babi.load(qa, size, data_dir, **options)
+    except NoReleaseError as error:
+        try:
+            found = babi.load_generated(qa, size, seed)
+        except OptionError as refused:
+            raise OptionError(refused.option, refused.value, f"{refused.reason}; {error}") from None
+        log.warning("%s; using GENERATED stories, whose results are not results on bAbI", error)
+        return found
 
 
 def answer_counts(babi: Babi) -> dict[int, Counter[str]]:

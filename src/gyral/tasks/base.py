@@ -148,9 +148,10 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
 
     def forward(self, batch: Any) -> Tensor:
         """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
-        write = getattr(batch, "write", None)
-        masks = {} if write is None else {"write": write}  # other models than `SequenceModel` need not know the mask
-        return self.model(batch.inputs, lengths=batch.lengths, **masks)[0]
+        given = {name: getattr(batch, name, None) for name in ("write", "edges")}
+        # other models than `SequenceModel` need not know them
+        further = {name: value for name, value in given.items() if value is not None}
+        return self.model(batch.inputs, lengths=batch.lengths, **further)[0]
 
     def predict(self, batch: Any) -> Tensor:
         """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values."""

@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import json
 import logging
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from gyral.core.cache import cache_candidates
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
-from gyral.core.locks import lock_file
+from gyral.data.preparation import load_or_prepare, read_corpus
 from gyral.data.splits import SPLITS
 from gyral.data.summaries import preparation
 from gyral.data.summaries.parsing import SPECIAL, Report
@@ -171,27 +169,13 @@ def load(
     sources = {split: _source(split, path, mode) for split, path in paths.items()}
     key = [FORMAT, preparation.BLOCK, [source.fingerprint() for source in sources.values()]]
     stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
-    folders = cache_candidates(Path(data_dir))
-    for folder in folders:
-        if corpus := _read(folder / stem, name, size):
-            return corpus
-    failures = []
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _wait_for_lock(folder / f"{stem}.lock"):
-                corpus = _read(folder / stem, name, size)  # another process may have prepared it
-                if corpus is None:
-                    preparation.prepare(name, sources, folder / stem, processes)
-                    corpus = _read(folder / stem, name, size)
-        except OSError as error:
-            failures.append(f"{error.filename or folder}: {error.strerror or error}")
-            log.warning("%s", failures[-1])
-            continue
-        if corpus is not None:
-            return corpus
-        failures.append(f"{folder / stem}: what is written is not what is read")
-    raise OptionError("data_dir", data_dir, f"no folder can be written to cache {name} ({'; '.join(failures)})")
+    return load_or_prepare(
+        name,
+        stem,
+        data_dir,
+        lambda folder: _read(folder, name, size),
+        lambda folder: preparation.prepare(name, sources, folder, processes),
+    )
 
 
 def _source(split: str, path: str | Path | None, mode: str) -> ArticleSource:
@@ -200,38 +184,18 @@ def _source(split: str, path: str | Path | None, mode: str) -> ArticleSource:
     return ArticleSource(path, mode=mode, option=split)
 
 
-def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
-    """Acquire a lock, after a log message if another process is preparing the same corpus."""
-    try:
-        return lock_file(path)
-    except BlockingIOError:
-        log.info("%s: waiting for another process that prepares it", path.stem)
-        return lock_file(path, wait=True)
-
-
 def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
     """Return a corpus from the cache, or None if it is missing or damaged."""
-    try:
-        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # a named pipe would be waited for
-            raise ValueError("not a file")
-        saved = json.loads((folder / "corpus.json").read_text())
-        description = saved["description"]
-        if preparation.checksum(description) != saved["checksum"]:
-            raise ValueError("checksum of corpus.json")
-        for file, checksum in description["checksums"].items():
-            if preparation.checksum(folder / file) != checksum:
-                raise ValueError(f"checksum of {file}")
+
+    def build(description: dict[str, Any]) -> SummaryCorpus:
         tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
         bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
         end = min(size, description["trained"])
         symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
         reports = {split: restore_report(report) for split, report in description["reports"].items()}
-    except NotADirectoryError:
-        return None
-    except Exception as error:  # NumPy and JSON raise many kinds
-        if folder.exists():
-            log.warning("%s is damaged (%s) and is prepared again", folder, error)
-        return None
-    for split, report in reports.items():
+        return SummaryCorpus(name, folder, Vocabulary("word", symbols), tokens, bounds, reports)
+
+    corpus = read_corpus(folder, build)
+    for split, report in corpus.reports.items() if corpus else ():
         log.info("%s, %s: %s", name, split, report)
-    return SummaryCorpus(name, folder, Vocabulary("word", symbols), tokens, bounds, reports)
+    return corpus

@@ -123,11 +123,16 @@ class ArticleSource:
 
     def fingerprint(self) -> list[Any]:
         """Return values that change when the source changes: names, sizes and modification times of its files."""
-        states = [(file.name, *_state(file)) for file in self.files]
+        states = [(file.name, *file_state(file)) for file in self.files]
         digest = hashlib.sha256(json.dumps(states).encode()).hexdigest()
         # stories and remote data are identified by their location as well
         place = self.path if not self.files or self._is_list() else self.path[len(self._name) :]
         return [self.form, self.mode, place, digest]
+
+    @property
+    def arguments(self) -> tuple[str, str]:
+        """Form and mode, which `parse_records` needs."""
+        return self.form, self.mode
 
     def _is_list(self) -> bool:
         return self.form == "story" and self.files[0].suffix != ".story"
@@ -149,7 +154,7 @@ class ArticleSource:
             for index, file in enumerate(files):
                 yield Record(file.name, str(file), (index + 1) / len(files))
         else:
-            read_file = {"jsonl": _jsonl_records, "csv": self._csv_records, "bin": _bin_records}[self.form]
+            read_file = {"jsonl": line_records, "csv": self._csv_records, "bin": _bin_records}[self.form]
             for index, file in enumerate(self.files):
                 with reading(self.option, self.path, file):
                     for record in read_file(file):
@@ -215,7 +220,8 @@ class ArticleSource:
             yield Record(f"{name}:{split}:{index}", row, (index + 1) / len(rows))
 
 
-def _jsonl_records(file: Path) -> Iterator[Record]:
+def line_records(file: Path) -> Iterator[Record]:
+    """Yield the lines of a file that are not empty, as bytes, without a byte order mark."""
     size, position = file.stat().st_size, 0
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -226,7 +232,7 @@ def _jsonl_records(file: Path) -> Iterator[Record]:
                 yield Record(f"{file.name}:{number}", line, position / size)
 
 
-def _state(file: Path) -> tuple[int, int]:
+def file_state(file: Path) -> tuple[int, int]:
     """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
     try:
         state = file.stat()

@@ -1,0 +1,92 @@
+"""Any cell, with its hidden vector gathered along typed edges (MAGE)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from gyral.cells.base import RecurrentCell
+from gyral.cells.graph import GraphCell, LinkedInputs
+from gyral.cells.gru import GRUCell
+from gyral.core.errors import OptionError
+
+
+class MAGECell(GraphCell):
+    """A cell F whose hidden vector is gathered along typed edges before each step (after Dhingra et al. 2017).
+
+        output, (h_t, s_t) = F(x_t, (g_t, s_{t−1}))
+
+    where s is the rest of its state. With `edge_size`, g_t has for each type of edges e = 0 … E the units h^e of the
+    step from which the edge of this type comes, their sum over several such edges, and 0 without one. Around a GRU
+    this is `gyral.cells.mage_gru.MAGEGRUCell` with `carry="linked"`. With `edge_size=None`, g_t is the sum of the
+    whole hidden vectors over all edges, that from the previous step included; around an `RNNCell` this is the DAG-RNN
+    of Shuai et al. (CVPR 2016), which has no types.
+
+    Parameters: those of the cell, in `cell`, with its own initialization.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the hidden size of the cell.
+        cell: Returns the cell for its input size and `hidden_size`, such as `partial(RUMCell, lambd=1)`; its state has
+            a field `hidden`. None: `GRUCell`.
+        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
+        edge_size: The units of each type 1 … E; None: hidden vectors are summed over all edges.
+        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+
+    Raises:
+        OptionError: An option is out of bounds or has another type, or the state of the cell has no hidden vector.
+    """
+
+    class State(NamedTuple):
+        """State of the cell; the last C hidden vectors (B, C, N), the latest last; and their number (B,) int64."""
+
+        cell: Any
+        memory: Tensor
+        count: Tensor  # type: ignore[assignment]  # not the method of tuples
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        cell: Callable[..., RecurrentCell] | None = None,
+        edge_types: int = 1,
+        edge_size: int | None = 16,
+        capacity: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
+        own = getattr(cell, "keywords", {}).get("hidden_size")
+        if own is not None:
+            raise OptionError("cell.hidden_size", own, "hidden_size determines the size of the cell; set it")
+        make = GRUCell if cell is None else cell
+        self.cell: RecurrentCell = make(input_size, hidden_size=hidden_size)
+        state = self.cell.init_state(1)
+        if not hasattr(state, "hidden") or state.hidden.shape != (1, hidden_size):
+            raise OptionError("cell", type(self.cell).__name__, f"must have a hidden vector of size {hidden_size}")
+        self.output_size = self.cell.output_size
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        self.cell.reset_parameters()  # type: ignore[operator]
+
+    def init_state(self, batch_size: int) -> State:
+        return self.State(self.cell.init_state(batch_size), *self.empty_memory(batch_size))
+
+    def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
+        vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
+        return LinkedInputs(self.cell.project(vectors), edges)
+
+    def sequence_constants(self, *shape: int) -> Any:
+        return self.cell.sequence_constants(*shape)
+
+    def step_along(self, projected: Any, linked: Tensor, state: State, constants: Any) -> tuple[Tensor, Tensor, State]:
+        hidden = state.cell.hidden
+        gathered = hidden + linked.sum(dim=1) if self.edge_size is None else self.own_units(hidden, linked)
+        output, new = self.cell.step(projected, state.cell._replace(hidden=gathered), constants)
+        return output, new.hidden, state._replace(cell=new)
+
+    def phases(self) -> list[Tensor]:
+        return self.cell.phases()
+
+    def graph_unsupported_reason(self) -> str | None:
+        return self.cell.graph_unsupported_reason()

@@ -1,0 +1,136 @@
+"""GRU that reads earlier states along typed edges (MAGE-GRU)."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.graph import GraphCell, LinkedInputs
+from gyral.core.checks import check_choice
+from gyral.core.errors import OptionError
+from gyral.ops import graph_gru
+
+CARRIES = ("previous", "linked")
+
+
+class MAGEGRUCell(GraphCell):
+    """MAGE-GRU (Dhingra, Yang, Cohen and Salakhutdinov 2017, arXiv:1703.02620, equations 1 to 4).
+
+    Each type of edges e = 0 … E has hidden units h^e of its own; type 0 is the edge from the previous step. The vector
+    g_t has for each type the units h^e of the step from which the edge of this type comes, their sum over several such
+    edges, and 0 without one. Then
+
+        r = σ(W_r x_t + U_r g_t + b_r)                      reset gate
+        z = σ(W_z x_t + U_z g_t + b_z)                      update gate
+        n = tanh(W_n x_t + b_n + r ⊙ (U_n g_t))             candidate
+        h_t = (1 − z) ⊙ n + z ⊙ c_t                         c_t = h_{t−1} or g_t, see `carry`
+
+    The update gate is that of `torch.nn.GRU`, 1 minus the one of the paper. U has a block for each pair of types. With
+    `edge_size=None`, all types share the N units ("shared" in the paper): g_t has size (E + 1) · N, the whole hidden
+    vector for each type, and U a block for each type. Without edges, and with `edge_size=None` or `carry="previous"` as
+    well as units of type 0 alone, the cell is a GRU.
+
+    Parameters: `weight_ih` (3N, X), `weight_hh` (3N, G), G = N or (E + 1) · N, and `bias` (3N,); rows in the order
+    r, z, n. Weights of each gate are drawn from N(0, 6 / (rows + columns)), as in the authors' code of a later paper
+    (bdhingra/coref-gru on GitHub); the bias is zero.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the units of all types together.
+        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
+        edge_size: The units of each type 1 … E; None: all types share the N units.
+        carry: c_t. "previous": h_{t−1}, as in the paper's equations. "linked": g_t, as in its text and in that code;
+            not with `edge_size=None`.
+        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+    """
+
+    class State(NamedTuple):
+        """The last C hidden vectors (B, C, N), the latest last, and their number (B,) int64."""
+
+        memory: Tensor
+        count: Tensor  # type: ignore[assignment]  # not the method of tuples
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        edge_types: int = 1,
+        edge_size: int | None = 16,
+        carry: str = "previous",
+        capacity: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
+        self.carry = check_choice("carry", carry, CARRIES)
+        if edge_size is None and carry == "linked":
+            raise OptionError("carry", carry, "must be previous with edge_size=null, where types share the units")
+        width = hidden_size if edge_size is not None else (edge_types + 1) * hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(3 * hidden_size, width))
+        self.bias = nn.Parameter(torch.empty(3 * hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for weight in (self.weight_ih, self.weight_hh):
+            nn.init.normal_(weight, std=(6 / (self.hidden_size + weight.shape[1])) ** 0.5)
+        nn.init.zeros_(self.bias)
+
+    def init_state(self, batch_size: int) -> State:
+        return self.State(*self.empty_memory(batch_size))
+
+    def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
+        vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
+        return LinkedInputs(F.linear(vectors, self.weight_ih, self.bias), edges)
+
+    def step_along(
+        self, projected: Tensor, linked: Tensor, state: State, constants: Any
+    ) -> tuple[Tensor, Tensor, State]:
+        previous = self.previous(state)
+        if self.edge_size is None:
+            gathered = torch.cat((previous, linked.flatten(1)), dim=1)
+        else:
+            gathered = self.own_units(previous, linked)
+        size = 2 * self.hidden_size
+        input_gates, input_candidate = projected.split((size, self.hidden_size), dim=-1)
+        hidden_gates, hidden_candidate = F.linear(gathered, self.weight_hh).split((size, self.hidden_size), dim=-1)
+        reset, update = torch.sigmoid(input_gates + hidden_gates).chunk(2, dim=-1)
+        candidate = torch.tanh(input_candidate + reset * hidden_candidate)
+        carried = gathered if self.carry == "linked" else previous
+        hidden = candidate + update * (carried - candidate)
+        return hidden, hidden, state
+
+    # ---------------------------------------------------------------- the fused path
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        if torch.compiler.is_compiling():
+            return "torch.compile does not support the fused path of MAGEGRUCell"
+        return graph_gru.unsupported_reason(self.weight_hh)
+
+    def fused(
+        self, inputs: Tensor | LinkedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
+        before = self.steps_before(len(vectors), state.count, starts)
+        if edges is not None:
+            self.check_reach(edges, self.out_of_reach(edges, before))
+        outputs, memory = graph_gru.run(
+            vectors,
+            self.weight_ih,
+            self.weight_hh,
+            self.bias,
+            state.memory,
+            edges,
+            edge_types=self.edge_types,
+            edge_size=self.edge_size,
+            carry=self.carry,
+            lengths=lengths,
+            starts=starts,
+        )
+        last = before[-1] if lengths is None else before.gather(0, (lengths - 1).unsqueeze(0)).squeeze(0)
+        return outputs, self.State(memory, last + 1)

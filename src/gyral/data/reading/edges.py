@@ -1,0 +1,237 @@
+"""Chains of mentions in a text, found in it or read from a file, and the edges between them.
+
+A chain holds the mentions of one entity, each of one or several words. Its edges join consecutive mentions: an edge
+leaves at the last word of a mention and enters at the first word of the next one (Dhingra et al. 2017,
+arXiv:1703.02620). Chains of the entities "mary" and "box of chocolates":
+
+    words   mary got the box of chocolates . mary ate the box of chocolates .
+    chains   1        2   2      2             1           2   2      2
+    edges   0 -----------------------------> 7
+                                 5 -----------------> 10
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from gyral.core.edges import Edge
+from gyral.core.errors import UserError
+from gyral.core.inputs import find_fault
+
+IRREGULAR = {  # plurals of nouns
+    **{"mouse": "mice", "goose": "geese", "sheep": "sheep"},
+    **{"person": "people", "man": "men", "woman": "women", "child": "children"},
+}
+CONLL_BEGIN = re.compile(r"#begin document \((.*)\)")
+CONLL_PART = re.compile(r"(\()?(\d+)(\))?")  # of the last column
+
+
+class Mention(NamedTuple):
+    """A mention: the numbers of its first and last word, from 0."""
+
+    first: int
+    last: int
+
+
+Chain: TypeAlias = tuple[Mention, ...]  # of one entity, in the order of the text
+
+
+def entity_chains(words: Sequence[str], entities: Iterable[str]) -> dict[str, Chain]:
+    """Return the mentions of each entity that occurs in a text, in the order of their first mentions.
+
+    Upper and lower case are the same, and so are the singular and the regular plural of an entity, or one of
+    `IRREGULAR`. Where several entities match, the one of the most words is mentioned, and no word is in two mentions.
+
+    Args:
+        words: the words of the text.
+        entities: in the singular; the words of an entity of several words are separated by spaces.
+    """
+    entity_of = {tuple(form.split()): each for each in entities for form in (each.lower(), plural(each.lower()))}
+    lengths = sorted({len(form) for form in entity_of}, reverse=True)
+    lowered = [word.lower() for word in words]
+    found: dict[str, list[Mention]] = {}
+    start = 0
+    while start < len(words):
+        for length in lengths:
+            entity = entity_of.get(tuple(lowered[start : start + length]))
+            if entity is not None:
+                found.setdefault(entity, []).append(Mention(start, start + length - 1))
+                start += length
+                break
+        else:
+            start += 1
+    return {entity: tuple(mentions) for entity, mentions in found.items()}
+
+
+def plural(entity: str) -> str:
+    """Return the plural of a noun, or of a phrase that ends with a noun."""
+    phrase, space, noun = entity.rpartition(" ")
+    if noun in IRREGULAR:
+        changed = IRREGULAR[noun]
+    elif re.search("(s|x|z|ch|sh)$", noun):
+        changed = f"{noun}es"
+    elif re.search("[^aeiou]y$", noun):
+        changed = f"{noun[:-1]}ies"
+    elif re.search("[^f]fe?$", noun):
+        changed = f"{noun.removesuffix('e')[:-1]}ves"
+    else:
+        changed = f"{noun}s"
+    return f"{phrase}{space}{changed}"
+
+
+def exact_matches(words: Sequence[str], ignored: Collection[str] = ()) -> list[Chain]:
+    """Return the words that occur twice or more as chains, in the order of their first mentions.
+
+    Args:
+        words: the words of the text, of which equal ones are mentions of the same entity.
+        ignored: words that are no mentions, such as punctuation marks.
+    """
+    found: dict[str, list[Mention]] = {}
+    for number, word in enumerate(words):
+        if word not in ignored:
+            found.setdefault(word, []).append(Mention(number, number))
+    return [tuple(mentions) for mentions in found.values() if len(mentions) > 1]
+
+
+def chain_edges(chains: Iterable[Chain], kind: int = 1) -> tuple[Edge, ...]:
+    """Return the edges between consecutive mentions of each chain.
+
+    Coreference systems find mentions within others, as in "Mary, who lost her hat". A mention that does not begin after
+    the end of the one before it gets no edge.
+
+    Args:
+        chains: the chains.
+        kind: type of the edges, from 1.
+    """
+    edges = []
+    for chain in chains:
+        last = -1
+        for mention in sorted(chain):
+            if mention.first > last:
+                if last >= 0:
+                    edges.append(Edge(last, mention.first, kind))
+                last = mention.last
+    return tuple(edges)
+
+
+def label_chains(chains: Iterable[Chain], steps: int) -> tuple[int, ...]:
+    """Return the number of the chain that each word belongs to, from 1; 0: none.
+
+    Args:
+        chains: the chains, which are numbered in this order. A word in several of them belongs to the first.
+        steps: number of words.
+    """
+    labels = [0] * steps
+    for number, chain in enumerate(chains, start=1):
+        for first, last in chain:
+            for step in range(first, last + 1):
+                labels[step] = labels[step] or number
+    return tuple(labels)
+
+
+def check_chains(name: str, chains: Iterable[Chain], steps: int) -> None:
+    """Raise `UserError`, with the name of the document and the mention, if a mention is not within its words."""
+    for number, chain in enumerate(chains, start=1):
+        for first, last in chain:
+            if not 0 <= first <= last < steps:
+                raise UserError(
+                    f"{name}: mention from word {first} to word {last} of chain {number}: the words must be in order "
+                    f"and from 0 to {steps - 1}"
+                )
+
+
+def read_chains(path: str | Path) -> dict[str, list[Chain]]:
+    """Return the coreference chains of each document in a file; words are counted from 0 in each document.
+
+    Two formats are accepted. CoNLL-2012 (Pradhan et al. 2012), whose last column has the chains: `(3` where a mention
+    of chain 3 begins, `3)` where it ends, `(3)` for one word, joined by `|`, and `-` elsewhere. The parts of a document
+    follow each other. In JSON lines, each line is one document:
+
+        {"document": "test 17", "chains": [[[0, 1], [5, 5]], [[3, 3], [9, 9], [12, 13]]]}
+
+    with a name and, for each mention of each chain, the numbers of its first and last word.
+
+    Raises:
+        UserError: the file cannot be read or is in neither format; the message names the line.
+    """
+    path = Path(path)
+    if fault := find_fault(path):
+        raise UserError(f"{path}: {fault}")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 at offset {error.start}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    first = next((line.lstrip() for line in lines if line.strip()), "")
+    return _read_json_lines(path, lines) if first.startswith("{") else _read_conll(path, lines)
+
+
+def _read_json_lines(path: Path, lines: list[str]) -> dict[str, list[Chain]]:
+    documents: dict[str, list[Chain]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            read = json.loads(line)
+            name, chains = read["document"], [tuple(map(_mention, chain)) for chain in read["chains"]]
+        except (ValueError, TypeError, KeyError):
+            example = '{"document": "name", "chains": [[[0, 1], [5, 5]]]}'
+            raise UserError(f"{path}, line {number}: must be a document with its chains, such as {example}") from None
+        if not isinstance(name, str) or name in documents:
+            raise UserError(f"{path}, line {number}: the document {name!r} must be a text, and must not occur twice")
+        documents[name] = [tuple(sorted(chain)) for chain in chains]
+    return documents
+
+
+def _mention(span: Any) -> Mention:
+    first, last = span
+    if type(first) is not int or type(last) is not int or not 0 <= first <= last:
+        raise ValueError
+    return Mention(first, last)
+
+
+def _read_conll(path: Path, lines: list[str]) -> dict[str, list[Chain]]:
+    documents: dict[str, list[Chain]] = {}
+    words = Counter[str]()  # of each document, over all of its parts
+    name = None
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        place = f"{path}, line {number}"
+        if matched := CONLL_BEGIN.match(line):
+            name = matched[1]
+            chains: dict[str, list[Mention]] = {}  # of this part
+            begun: dict[str, list[int]] = {}  # first words of the mentions that have not ended, by chain
+        elif line.startswith("#end document") and name is not None:
+            if unfinished := [chain for chain, firsts in begun.items() if firsts]:
+                raise UserError(f"{place}: a mention of chain {unfinished[0]} has no end in document {name}")
+            ordered = sorted(tuple(sorted(mentions)) for mentions in chains.values())
+            documents[name] = documents.get(name, []) + ordered
+            name = None
+        elif line and not line.startswith("#"):
+            if name is None:
+                raise UserError(f"{place}: must be within '#begin document (name); part 000' and '#end document'")
+            _add_word(f"{place}, document {name}", line.split()[-1], words[name], chains, begun)
+            words[name] += 1
+    if name is not None:
+        raise UserError(f"{path}: has no end of document {name}: the file is truncated")
+    return documents
+
+
+def _add_word(
+    place: str, column: str, word: int, chains: dict[str, list[Mention]], begun: dict[str, list[int]]
+) -> None:
+    """Add the mentions that begin or end at a word, from the last column of its line."""
+    for part in column.split("|") if column not in ("-", "_") else ():
+        matched = CONLL_PART.fullmatch(part)
+        if matched is None or not (matched[1] or matched[3]):
+            raise UserError(f"{place}: the last column has {column!r}, and must have parts such as (3), (3 or 3), or -")
+        begins, chain, ends = matched.groups()
+        if begins:
+            begun.setdefault(chain, []).append(word)
+        if ends:
+            if not begun.get(chain):
+                raise UserError(f"{place}: a mention of chain {chain} ends that has not begun")
+            chains.setdefault(chain, []).append(Mention(begun[chain].pop(), word))

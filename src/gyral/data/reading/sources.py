@@ -1,0 +1,94 @@
+"""Files of questions, read record by record."""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gyral.core.errors import OptionError
+from gyral.core.inputs import find_fault, reading
+from gyral.data.summaries.sources import Record, file_state, line_records
+
+
+class QuestionSource:
+    """Files with one record on each line, or with one record each, and the function that makes questions of them.
+
+    Args:
+        files: the files, in order.
+        parse: returns the questions of a record, a list, and adds notes to a report; it raises `UnusableError` if there
+            are none. It is called as `parse(content, place, report)` in worker processes and must be picklable.
+        option, path: the option that selects the files and its value, for errors.
+        by_line: whether each line that is not empty is a record, `bytes`, rather than each file, its path.
+        part: which of the records are used.
+        prepare: returns what `parse` gets, for the content and the place of a record; it runs in this process.
+        key: values that identify what the two functions do.
+
+    Raises:
+        OptionError: there is no file, or the first one cannot be read.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        parse: Callable[..., Any],
+        *,
+        option: str,
+        path: str | Path,
+        by_line: bool,
+        part: slice = slice(None),
+        prepare: Callable[[Any, str], Any] | None = None,
+        key: Sequence[Any] = (),
+    ) -> None:
+        self.files = list(files)
+        self.parse = parse
+        self.option, self.path = option, str(path)
+        self.by_line = by_line
+        self.part = part
+        self.prepare = prepare
+        self.key = list(key)
+        if not self.files:
+            raise OptionError(option, path, "no such file or folder, or the folder is empty")
+        if fault := find_fault(self.files[0]):
+            raise OptionError(option, path, f"{self.files[0]}: {fault}")
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The function that makes questions of a record."""
+        return (self.parse,)
+
+    def fingerprint(self) -> list[Any]:
+        """Return values that change when the questions change, and names, sizes and modification times of the files."""
+        digest = hashlib.sha256()
+        for file in self.files:
+            digest.update(json.dumps([file.name, *file_state(file)]).encode())
+        return [self.by_line, self.part.start, self.part.stop, self.key, digest.hexdigest()]
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records.
+
+        Raises:
+            OptionError: a file with a record on each line cannot be read.
+        """
+        for record in itertools.islice(self._all_records(), self.part.start, self.part.stop):
+            yield (
+                record if self.prepare is None else record._replace(content=self.prepare(record.content, record.place))
+            )
+
+    def _all_records(self) -> Iterator[Record]:
+        for index, file in enumerate(self.files):
+            if self.by_line:
+                with reading(self.option, self.path, file):
+                    for record in line_records(file):
+                        yield record._replace(progress=(index + record.progress) / len(self.files))
+            else:
+                yield Record(file.name, str(file), (index + 1) / len(self.files))
+
+
+def split_path(path: str | Path) -> tuple[Path, slice]:
+    """Return a path without the slice of records at its end, as in `questions.jsonl[:900]`, and the slice."""
+    found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", str(path), re.DOTALL)
+    assert found is not None, "every text matches"
+    return Path(found[1]), slice(*(int(number) if number else None for number in found.groups()[1:]))

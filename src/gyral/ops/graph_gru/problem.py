@@ -1,0 +1,165 @@
+"""The interface of the kernels of `gyral.ops.graph_gru`, and the products before and after them.
+
+T steps, B batch size, X inputs, N units, E edge types, D edges of one type per step, C hidden vectors in the memory,
+G width of what a step gathers.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gyral.ops import buffers, kernels
+
+MODULES = {"cpu": "gyral.ops.graph_gru.cpu"}
+
+
+class Constants(NamedTuple):
+    """The arguments of a sequence that have no gradient.
+
+    Attributes:
+        earlier: (T, B, E, D) int64, see `gyral.core.edges.Edges`, or None: there are only edges to the next step.
+        first_size: Width of the slice of type 0.
+        edge_size: Width of the slice of each other type; None: every slice is the whole vector.
+        linked: Whether the carried vector is the gathered one, not h_{t−1}.
+        lengths: (B,) int64 in [1, T], or None.
+        since: (T, B) int64: edges from before this step count as absent; negative ones are steps of the memory. Or
+            None: nothing is out of reach.
+    """
+
+    earlier: Tensor | None
+    first_size: int
+    edge_size: int | None
+    linked: bool
+    lengths: Tensor | None
+    since: Tensor | None
+
+
+class Tensors(NamedTuple):
+    """The arguments of a sequence that have a gradient.
+
+    Attributes:
+        inputs: (T, B, X).
+        weight_ih, bias: W_ih (3N, X) and b (3N,) or None.
+        weight_hh: W_hh (3N, G).
+        memory: (B, C, N), the hidden vectors of the last C steps, the latest last.
+    """
+
+    inputs: Tensor
+    weight_ih: Tensor
+    bias: Tensor | None
+    weight_hh: Tensor
+    memory: Tensor
+
+
+class Problem(NamedTuple):
+    """The arguments of a kernel.
+
+    Attributes:
+        parts: (T, B, 3N), the projected inputs. `forward` overwrites them with values for `backward`, which overwrites
+            them with their gradient.
+        gathered: (T, B, G), uninitialized; after `forward` what each step has gathered, and zeros beyond the lengths.
+        kept: (T, B, N), uninitialized; after `forward` the recurrent product of the candidate, after `backward` its
+            gradient.
+        history: (T, B, N), uninitialized; `backward` sums in it the gradients of the hidden vectors.
+        weight_hh, memory: See `Tensors`.
+        constants: See `Constants`.
+    """
+
+    parts: Tensor
+    gathered: Tensor
+    kept: Tensor
+    history: Tensor
+    weight_hh: Tensor
+    memory: Tensor
+    constants: Constants
+
+
+class Solution(NamedTuple):
+    """The return value of `forward`: the outputs (T, B, N), zero beyond the lengths."""
+
+    outputs: Tensor
+
+
+class Gradients(NamedTuple):
+    """What `backward` returns besides the tensors of `Problem` that it overwrites: the gradient (B, C, N), or None."""
+
+    memory: Tensor | None
+
+
+def reachable_since(starts: Tensor | None, capacity: int) -> Tensor | None:
+    """Return `Constants.since` for `starts` (T, B), the steps at which a row begins anew, or None."""
+    if starts is None:
+        return None
+    time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
+    return torch.where(starts, time, -capacity).cummax(0).values
+
+
+def latest(memory: Tensor, outputs: Tensor, lengths: Tensor | None = None, since: Tensor | None = None) -> Tensor:
+    """Return the memory (B, C, N) after the last step of each sequence, for the memory before its first step.
+
+    Args:
+        memory: (B, C, N).
+        outputs: (T, B, N).
+        lengths, since: See `Constants`; hidden vectors from before the last start are zeros.
+    """
+    steps, capacity = len(outputs), memory.shape[1]
+    if lengths is None and since is None:
+        kept = outputs[max(steps - capacity, 0) :].transpose(0, 1)
+        return kept if steps >= capacity else torch.cat((memory[:, steps:], kept), dim=1)
+    history = torch.cat((memory, outputs.transpose(0, 1)), dim=1)
+    time = torch.arange(-capacity, 0, device=memory.device).unsqueeze(0).expand(len(memory), capacity)
+    time = time + (steps if lengths is None else lengths.unsqueeze(1))
+    found = history.gather(1, (time + capacity).unsqueeze(2).expand_as(memory))
+    if since is None:
+        return found
+    last = since[-1] if lengths is None else since.gather(0, lengths.unsqueeze(0) - 1).squeeze(0)
+    return torch.where((time >= last.unsqueeze(1)).unsqueeze(2), found, 0.0)
+
+
+def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tensor]:
+    """Project the inputs of all steps in one product; return the problem, and the pooled buffer that it is in."""
+    inputs, weight_ih, bias, weight_hh, memory = tensors
+    steps, batch, _ = inputs.shape
+    units = memory.shape[2]
+    widths = [3 * units, weight_hh.shape[1], units, units]
+    buffer = buffers.acquire(steps * batch * sum(widths), inputs)
+    pieces = buffer.split([steps * batch * width for width in widths])
+    parts, *others = (piece.view(steps, batch, width) for piece, width in zip(pieces, widths, strict=True))
+    rows, projected = inputs.flatten(0, 1), parts.flatten(0, 1)
+    if bias is None:
+        torch.mm(rows, weight_ih.T, out=projected)
+    else:
+        torch.addmm(bias, rows, weight_ih.T, out=projected)
+    given: Any = (*others, weight_hh.contiguous(), memory.contiguous(), constants)
+    return Problem(parts, *given), buffer
+
+
+def solve(problem: Problem) -> Solution:
+    """Run the kernels forward."""
+    solution: Solution = kernels.find(MODULES, problem.parts).forward(problem)
+    return solution
+
+
+def differentiate(
+    problem: Problem, solution: Solution, tensors: Tensors, grad_outputs: Tensor, needs: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """Run the kernels backward; return the gradient of each of `tensors`.
+
+    Args:
+        problem, solution: `backward` of the kernels overwrites tensors of the problem.
+        tensors: The arguments of the sequence.
+        grad_outputs: (T, B, N).
+        needs: Which of `tensors` need a gradient.
+    """
+    needed = dict(zip(Tensors._fields, needs, strict=True))
+    found: Gradients = kernels.find(MODULES, problem.parts).backward(problem, solution, grad_outputs, needed["memory"])
+    units = problem.memory.shape[2]
+    parts, gathered, kept = (tensor.flatten(0, 1) for tensor in (problem.parts, problem.gathered, problem.kept))
+    return [
+        (parts @ tensors.weight_ih).view(tensors.inputs.shape) if needed["inputs"] else None,
+        parts.T @ tensors.inputs.flatten(0, 1),
+        None if tensors.bias is None else parts.sum(0),
+        torch.cat((parts[:, : 2 * units].T @ gathered, kept.T @ gathered)),
+        found.memory,
+    ]

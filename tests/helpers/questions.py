@@ -1,0 +1,40 @@
+"""Questions about documents for tests of readers."""
+
+import numpy as np
+
+from gyral.core.edges import Edge
+from gyral.data.reading.encoded import EncodedQuestions
+from gyral.data.reading.questions import Question, ReadingBatch
+from gyral.data.vocabulary import PADDING, Vocabulary
+
+QUESTIONS = (
+    Question(
+        "first",
+        tuple("john went home . john ate .".split()),
+        tuple("where is john ?".split()),
+        ("home", "john"),
+        (2, 0, 1, 0, 2, 0, 0),
+        0,
+        (Edge(0, 4), Edge(4, 9)),
+        (1, 0, 2, 0, 1, 0, 0, 0, 0, 1, 0),
+    ),
+    Question("second", tuple("mary slept .".split()), tuple("who slept ?".split()), ("mary",), (1, 0, 0), 0),
+    Question(
+        "third",
+        tuple("home is where mary is .".split()),
+        tuple("@placeholder is mary .".split()),
+        ("mary", "home", "john"),
+        (2, 0, 0, 1, 0, 0),
+        1,
+        (Edge(3, 8),),
+        (0, 0, 0, 3, 0, 0, 0, 0, 3, 0),
+        placeholder=0,
+    ),
+)
+WORDS = sorted({word for question in QUESTIONS for word in question.document + question.query})
+VOCABULARY = Vocabulary("word", [PADDING, *WORDS])
+
+
+def batch_of(*rows: int) -> ReadingBatch:
+    """Return some of the questions as a batch."""
+    return EncodedQuestions(QUESTIONS, VOCABULARY).batch(np.array(rows))
