@@ -7,8 +7,8 @@ Usage: python -m benchmarks.cells [key=value …]
   size=128x53x50,…             batch x time steps x hidden size; paper (the default): sizes of the RUM paper's tasks;
                                growth: sizes that vary one of the three at a time
   input=36                     size of the inputs
-  sequences=ragged,resets      measure also sequences of different lengths, T/2 in the mean, and states that begin anew
-                               at 1 % of the steps; default: neither
+  sequences=ragged,resets,edges  measure also sequences of different lengths, T/2 in the mean; states that begin anew at
+                               1 % of the steps; and an edge of each type at every step; default: none of them
   repeat=7                     rounds; a time is the median over the rounds. Slow cases run fewer rounds, at least 3
   threads=N                    number of threads of torch; default: torch's choice
   json=path                    append one line of JSON per case and size to this file
@@ -81,6 +81,7 @@ COLUMNS = {  # titles of the table, with key of the row and format
     "products ×": ("products_ratio", ".2f"),
     "ragged ×": ("ragged_ratio", ".2f"),
     "resets ×": ("resets_ratio", ".2f"),
+    "edges ×": ("edges_ratio", ".2f"),
 }
 # Limits of the comparison with the reference:
 CHECK_BYTES = 2e9  # memory of the reference's states
@@ -253,7 +254,7 @@ def disagreeing_cases(
     """Yield a line for every case that disagrees with the reference of its cell; store the largest error of each."""
     for reference in dict.fromkeys(case.reference for case in makers):
         others = {case.backend: make for case, make in makers.items() if reference == case.reference != case}
-        others = {backend: make for backend, make in others.items() if kind != "resets" or supports(make(), kind)}
+        others = {backend: make for backend, make in others.items() if supports(make(), kind)}
         make_reference = partial(build_cell, reference, size.input, size.hidden)
         # the float64 reference keeps its states about three times
         affordable = int(CHECK_BYTES / (3 * 8 * size.steps * state_elements(reference.model, size)))
@@ -365,7 +366,9 @@ def main(arguments: list[str]) -> int:
         print(*omitted_cases(settings, size), sep="\n", end="\n\n")
     print(f"× is the ratio to {BASELINE}, products × the ratio to the matrix products with the cell's weights.")
     if settings.sequences:
-        print("ragged × and resets × are the ratios of forward + backward to the same case without lengths and resets.")
+        print(
+            "ragged ×, resets × and edges × are the ratios of forward + backward to the same case without any of them."
+        )
     print(", ".join(f"{key}={about[key]}" for key in about))
     if settings.plot is not None:
         from benchmarks import plots  # imports matplotlib

@@ -1,4 +1,4 @@
-"""Which steps of a batch count: sequences of different lengths, and states that begin anew."""
+"""Arguments of a layer beside its inputs: different lengths, states that begin anew, and edges between steps."""
 
 from typing import NamedTuple
 
@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.graph import DEFAULT_CAPACITY, GraphCell
 from gyral.nn.recurrent import Recurrent
 
-KINDS = ("whole", "ragged", "resets")
+KINDS = ("whole", "ragged", "resets", "edges")
 RESET_SHARE = 0.01  # of all steps
+EDGE_TYPES = 8  # that are drawn; a cell with fewer types gets the first ones
 
 
 class Sequences(NamedTuple):
@@ -19,10 +21,12 @@ class Sequences(NamedTuple):
     Attributes:
         lengths: (B,), or None if all sequences have T steps.
         starts: (T, B), True where a row's state begins anew, or None.
+        edges: (T, B, EDGE_TYPES, 1), distances to earlier steps, see `gyral.core.edges.Edges`, or None.
     """
 
     lengths: Tensor | None = None
     starts: Tensor | None = None
+    edges: Tensor | None = None
 
     def to(self, device: torch.device) -> "Sequences":
         """Return the same on a device."""
@@ -33,24 +37,33 @@ WHOLE = Sequences()
 
 
 def draw(kind: str, steps: int, batch: int) -> Sequences:
-    """Return lengths evenly spread over 1 … T for "ragged", starts at 1 % of the steps for "resets"."""
+    """Return lengths evenly spread over 1 … T for "ragged", starts at 1 % of the steps for "resets".
+
+    For "edges" every step but the first has an edge of each type, from any of the last 100 steps.
+    """
     random = torch.Generator().manual_seed(0)
     if kind == "ragged":
         lengths = torch.linspace(1, steps, batch).round().long()
         return Sequences(lengths=lengths[torch.randperm(batch, generator=random)])
     if kind == "resets":
         return Sequences(starts=torch.rand(steps, batch, generator=random) < RESET_SHARE)
+    if kind == "edges":
+        reach = torch.arange(steps).clamp(max=DEFAULT_CAPACITY).view(-1, 1, 1, 1)
+        distances = 1 + (torch.rand(steps, batch, EDGE_TYPES, 1, generator=random) * reach).long()
+        return Sequences(edges=distances.minimum(reach))
     return WHOLE
 
 
 def supports(module: nn.Module, kind: str) -> bool:
-    """Return whether a module supports such sequences: torch's layers have no resets, nor have some fused paths."""
-    if kind != "resets":
+    """Return whether a module supports such sequences: torch's layers have no resets, and few cells read edges."""
+    if kind not in ("resets", "edges"):
         return True
     if not isinstance(module, Recurrent):
         return False
     cell = module.cells[0]
     assert isinstance(cell, RecurrentCell)
+    if kind == "edges":
+        return isinstance(cell, GraphCell) and cell.edge_types <= EDGE_TYPES
     return module.requested_backend != "fused" or cell.fused_unsupported_reason(starts=True) is None
 
 
@@ -60,7 +73,11 @@ def call(module: nn.Module, inputs: Tensor, state: object, sequences: Sequences)
     For different lengths a layer of torch.nn gets a `PackedSequence`; packing and padding are part of the call.
     """
     if isinstance(module, Recurrent):
-        outputs, final = module(inputs, state, *sequences)
+        lengths, starts, edges = sequences
+        cell = module.cells[0]
+        if edges is not None and isinstance(cell, GraphCell):
+            edges = edges[: len(inputs), :, : cell.edge_types]
+        outputs, final = module(inputs, state, lengths, starts, edges=edges)
     elif sequences.lengths is None:
         outputs, final = module(inputs, state)
     else:

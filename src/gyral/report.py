@@ -43,12 +43,15 @@ def report(config: DictConfig) -> None:
     if config.figure is not None:
         from gyral.reports.figures.drawing import draw
 
-        picture = draw(str(config.figure), None if config.run is None else Path(str(config.run)), config.trust)
+        run, beside = (None if name is None else Path(str(name)) for name in (config.run, config.beside))
+        picture = draw(str(config.figure), run, config.trust, beside)
         print(picture)
         if (animation := picture.with_suffix(".gif")).is_file():
             print(animation)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")
+    elif config.beside is not None:
+        raise OptionError("beside", config.beside, "needs figure=<name> and run=<run directory>")
     elif config.sweep is None:
         allowed = ", ".join(choices("sweep"))
         raise OptionError(
@@ -62,7 +65,7 @@ def report(config: DictConfig) -> None:
 
 def main() -> None:
     """Run `gyral report` on the command line's arguments."""
-    cli.main(report, "_report/report", literal=("sweep", "columns"))
+    cli.main(report, "_report/report", literal=("sweep", "columns", "beside"))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,18 @@ def test_ragged_batches_and_resets_are_measured_where_they_are_supported(capsys,
     assert "resets ×" in printed
 
 
+def test_edges_are_measured_for_cells_that_read_along_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(measure, "peak_memories", lambda makers, shape, threads: [1.0] * len(makers))
+    path = tmp_path / "cells.jsonl"
+    assert cells.main([*TINY, "model=rnn,mage_gru", "backend=fused", "sequences=edges", f"json={path}"]) == 0
+    rows = {row["model"]: row for row in map(json.loads, path.read_text().splitlines())}
+    assert rows["mage_gru"]["edges_ratio"] > 0
+    assert rows["rnn"]["edges_ratio"] is rows["torch.nn.GRU"]["edges_ratio"] is None
+    edges = sequences.draw("edges", 130, 5).edges
+    assert edges[0].sum() == 0
+    assert ((edges[1:] >= 1) & (edges[1:] <= torch.arange(1, 130).clamp(max=100).view(-1, 1, 1, 1))).all()
+
+
 def test_a_fused_path_that_ignores_lengths_or_resets_disagrees(monkeypatch):
     case, fused = cells.Case("lstm:layer_norm=true", "fused"), LSTMCell.fused
     makers, size = {case: partial(cells.build_cell, case, 3, 12)}, cells.Size(16, 30, 3, 12)

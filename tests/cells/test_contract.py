@@ -40,10 +40,10 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
-SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1, "edge_size": 1}
+SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1}
 
 # Sizes that a task determines where the YAML has null.
-SMALL_IF_NULL = {"capacity": 4}
+SMALL_IF_NULL = {"capacity": 4, "edge_size": 1}
 
 # Options that change no formula, only what is trained or the initial values, and need no runs of their own.
 OF_NO_FORMULA = ("initialization", "recurrent_scale")
@@ -64,6 +64,7 @@ COMBINATIONS: dict[str, list[dict[str, Any]]] = {
     "goru": [{"capacity": "fft"}],
     "lantm": [{"capacity": 4, "forget": 1}, {"weighting": "softmax", "group": "rotation"}],
     "lstm": [{"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False}],
+    "dag_rnn": [{"edge_size": None}],
     "mage": [{"edge_size": None}],
     "mage_gru": [{"edge_size": None}, {"carry": "linked"}],
     "on_lstm": [{"chunk_size": 1, "layer_norm": True}, {"zoneout": 0.2, "layer_norm": True}],

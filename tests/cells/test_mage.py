@@ -272,8 +272,10 @@ def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
     _, state = layer(inputs(1))
     layer(inputs(), state, edges=edges)  # a step was carried over
     edges[2, 1, 0, 0] = 0
-    edges[8, 1, 0, 0] = STEPS + 1
-    with pytest.raises(OptionError, match="capacity=9: must be at least 10, the longest edge"):
+    edges[8, 1, 0, 0] = STEPS + 2
+    with pytest.raises(
+        OptionError, match="capacity=9: must be at least 10, because an edge reaches back over 11 steps"
+    ):
         layer(inputs(), edges=edges)
 
 

@@ -121,7 +121,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "test_fraction": [0.1],
 }
 PLACES = ("corpus.data_dir", "data_dir", "corpus.part")  # where files lie changes nothing
-OF_A_RELEASE = ("generated", "path", "validation", "stand_in")  # of bAbI: changes nothing of what is generated
+OF_A_RELEASE = ("generated", "path", "validation", "stand_in", "entities")  # of bAbI: do not change generated data
 
 # What a metric is when every prediction is right, and when all of n classes are equally likely.
 GIVEN = {"majority"}  # depends on no prediction

@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.ops import graph_gru
 from gyral.ops.compiler import is_traced
+from gyral.ops.scan import scan
 
 DEFAULT_CAPACITY = 100  # states, unless the task says how many it needs
 
@@ -25,8 +28,8 @@ class GraphCell(RecurrentCell):
     """Base class of cells that read the hidden vectors of earlier steps along typed edges (Dhingra et al. 2017).
 
     Type 0 is the edge from the previous step, which every step has; the types 1 … E come with the inputs, see
-    `gyral.core.edges.Edges`. The state holds the last C hidden vectors. A subclass defines `init_state` and
-    `step_along`.
+    `gyral.core.edges.Edges`. Beside the last hidden vector, the state holds the C ones before it. A subclass defines
+    `init_state`, `last_hidden` and `step_along`.
 
     Args:
         input_size: X ≥ 1.
@@ -34,7 +37,7 @@ class GraphCell(RecurrentCell):
         edge_types: E ≥ 1.
         edge_size: Number of units that each type 1 … E has of its own; the first N − E · edge_size units are those of
             type 0. None: all types share the N units.
-        capacity: C, how many steps an edge can reach back. None: the longest sequence of the task, or 100.
+        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
 
     Raises:
         OptionError: An argument is out of bounds, or no unit remains for type 0.
@@ -68,70 +71,119 @@ class GraphCell(RecurrentCell):
         return LinkedInputs(inputs, edges)
 
     def empty_memory(self, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Return the memory (B, C, N), which holds the latest vector last, and its count (B,) of vectors, both 0."""
+        """Return the memory (B, C, N), the latest vector last, and the number (B,) of steps so far, both 0."""
         memory = self.zeros(batch_size, self.capacity, self.hidden_size)
         return memory, torch.zeros(batch_size, dtype=torch.int64, device=memory.device)
 
     def step(self, projected: LinkedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        memory, count, edges = state.memory, state.count, projected.edges
-        linked = memory.new_zeros(1, 1, 1).expand(len(memory), self.edge_types, self.hidden_size)
+        hidden, edges = self.last_hidden(state), projected.edges
+        past = torch.cat((state.memory, hidden.unsqueeze(1)), dim=1)
+        linked = hidden.new_zeros(1, 1, 1).expand(len(hidden), self.edge_types, self.hidden_size)
         if edges is not None:
-            out_of_reach = self.out_of_reach(edges, count)
+            out_of_reach = self.out_of_reach(edges, state.count)
             self.check_reach(edges, out_of_reach)
-            linked = gather_along(memory, edges, out_of_reach)
-        output, hidden, state = self.step_along(projected.vectors, linked, state, constants)
-        memory = torch.cat((memory[:, 1:], hidden.to(memory.dtype).unsqueeze(1)), dim=1)
-        return output, state._replace(memory=memory, count=count + 1)
+            linked = gather_along(past, edges, out_of_reach)
+        output, new = self.step_along(projected.vectors, hidden, linked, state, constants)
+        return output, new._replace(memory=past[:, 1:], count=state.count + 1)
 
     @abstractmethod
-    def step_along(self, projected: Any, linked: Tensor, state: State, constants: Any) -> tuple[Tensor, Tensor, State]:
+    def last_hidden(self, state: State) -> Tensor:
+        """Return h_{t−1} (B, N)."""
+
+    @abstractmethod
+    def step_along(
+        self, projected: Any, hidden: Tensor, linked: Tensor, state: State, constants: Any
+    ) -> tuple[Tensor, State]:
         """Take one step, except for the memory.
 
         Args:
             projected: The projected inputs of this step, without edges.
+            hidden: h_{t−1} (B, N).
             linked: (B, E, N), for each type the sum of the hidden vectors at the sources of the edges; 0 without edge.
             state: The state before the step.
             constants: See `RecurrentCell.step`.
 
         Returns:
-            The output (B, output_size), the hidden vector (B, N) and the state, whose memory and count are not read.
+            The output (B, output_size) and the new state, whose memory and count are not read.
         """
 
-    def previous(self, state: State) -> Tensor:
-        """Return h_{t−1} (B, N)."""
-        hidden: Tensor = state.memory[:, -1]
-        return hidden
-
-    def own_units(self, previous: Tensor, linked: Tensor) -> Tensor:
+    def own_units(self, hidden: Tensor, linked: Tensor) -> Tensor:
         """Return the vector (B, N) that has of each type its own units; `edge_size` is not None.
 
         Args:
-            previous: (B, N), of type 0.
+            hidden: (B, N), of type 0.
             linked: (B, E, N), of the other types.
         """
         assert self.edge_size is not None
         first = self.hidden_size - self.edge_types * self.edge_size
         own = linked[..., first:].unflatten(-1, (self.edge_types, self.edge_size))
-        return torch.cat((previous[:, :first], own.diagonal(dim1=1, dim2=2).transpose(1, 2).flatten(1)), dim=1)
+        return torch.cat((hidden[:, :first], own.diagonal(dim1=1, dim2=2).transpose(1, 2).flatten(1)), dim=1)
+
+    # ---------------------------------------------------------------- the fused path
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        name = type(self).__name__
+        if torch.compiler.is_compiling():
+            return f"torch.compile does not support the fused path of {name}"
+        device = next(self.parameters()).device.type
+        return None if device == "cpu" else f"the fused path of {name} is only for the CPU"
+
+    def fused(
+        self, inputs: Tensor | LinkedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Run the loop with a list of the hidden vectors in place of the memory, which a step would copy.
+
+        So time and memory are linear in the number of steps. See `RecurrentCell.fused`.
+        """
+        projected, before = self.project(inputs), self.last_hidden(state)
+        edges, past = projected.edges, torch.cat((state.memory, before.unsqueeze(1)), dim=1)
+        steps, rows = (inputs.vectors if isinstance(inputs, LinkedInputs) else inputs).shape[:2]
+        nothing = before.new_zeros(1, 1, 1).expand(rows, self.edge_types, self.hidden_size)
+        sources, index = None, None
+        if edges is not None:
+            self.check_reach(edges, self.out_of_reach(edges, self.steps_before(steps, state.count, starts)))
+            sources, index = sources_of(edges)
+        history: list[Tensor] = []
+
+        def step(values: tuple[Any, Tensor | None, Any], state: State) -> tuple[Tensor, State]:
+            vectors, index, constants = values
+            linked = nothing
+            if index is not None and sources is not None and sources[len(history)]:
+                found = [history[time] if time >= 0 else past[:, time] for time in sources[len(history)]]
+                linked = F.embedding(index, torch.cat((torch.zeros_like(before), *found))).sum(dim=2)
+            output, new = self.step_along(vectors, self.last_hidden(state), linked, state, constants)
+            history.append(self.last_hidden(new).to(past.dtype))
+            return output, new._replace(count=state.count + 1)
+
+        def without_memory(state: State) -> State:
+            return state._replace(memory=state.memory[:, :0])
+
+        initial = None if starts is None else without_memory(self.init_state(rows))
+        sequence = projected.vectors, index, self.sequence_constants(steps, rows)
+        outputs, final = scan(step, sequence, without_memory(state), lengths, starts, initial)
+        since = graph_gru.reachable_since(starts, past.shape[1])
+        memory = graph_gru.latest(past, torch.stack(history), lengths, since)[:, :-1]
+        return outputs, final._replace(memory=memory)
 
     # ---------------------------------------------------------------- edges that reach too far
 
     def out_of_reach(self, distances: Tensor, count: Tensor) -> Tensor:
-        """Return where distances (…, B, E, D) exceed the capacity or the number (…, B) of earlier steps."""
-        return distances > count.clamp(max=self.capacity)[..., None, None]
+        """Return where distances (…, B, E, D) exceed the reach of the cell or the number (…, B) of earlier steps."""
+        return distances > count.clamp(max=self.capacity + 1)[..., None, None]
 
     def check_reach(self, distances: Tensor, out_of_reach: Tensor) -> None:
         """Raise an error if an edge reaches too far; within a compiler, which cannot raise one, do nothing.
 
         Raises:
-            OptionError: An edge reaches back over more than `capacity` steps.
+            OptionError: An edge reaches back over more than C + 1 steps.
             ValueError: An edge comes from before the first step of its sequence.
         """
         if is_traced() or not bool(out_of_reach.any()):
             return
         distance = int(distances[out_of_reach].max())
-        if distance > self.capacity:
-            raise OptionError("capacity", self.capacity, f"must be at least {distance}, the longest edge")
+        if distance > self.capacity + 1:
+            reason = f"must be at least {distance - 1}, because an edge reaches back over {distance} steps"
+            raise OptionError("capacity", self.capacity, reason)
         raise ValueError(f"edges have a distance of {distance} at a step with fewer steps before it")
 
     def steps_before(self, steps: int, count: Tensor, starts: Tensor | None) -> Tensor:
@@ -143,14 +195,35 @@ class GraphCell(RecurrentCell):
         return torch.where(last < 0, time + count, time - last)
 
 
-def gather_along(memory: Tensor, distances: Tensor, out_of_reach: Tensor) -> Tensor:
-    """Return for each type the sum (B, E, N) of the vectors at distances (B, E, D) in a memory (B, C, N).
+def gather_along(past: Tensor, distances: Tensor, out_of_reach: Tensor) -> Tensor:
+    """Return for each type the sum (B, E, N) of the vectors at distances (B, E, D) in (B, C, N).
 
-    The latest vector is the last of the memory. A distance of 0 adds nothing. What is out of reach,
+    The latest vector is the last one. A distance of 0 adds nothing. What is out of reach,
     (B, E, D) bool, is NaN.
     """
-    capacity, width = memory.shape[1:]
-    index = (capacity - distances).clamp(0, capacity - 1).flatten(1).unsqueeze(-1).expand(-1, -1, width)
-    vectors = memory.gather(1, index).view(*distances.shape, width)
+    count, width = past.shape[1:]
+    index = (count - distances).clamp(0, count - 1).flatten(1).unsqueeze(-1).expand(-1, -1, width)
+    vectors = past.gather(1, index).view(*distances.shape, width)
     vectors = vectors.masked_fill((distances == 0).unsqueeze(-1), 0.0)
     return vectors.masked_fill(out_of_reach.unsqueeze(-1), torch.nan).sum(dim=2)
+
+
+def sources_of(distances: Tensor) -> tuple[list[list[int]], Tensor]:
+    """Return for each step the distinct steps from which edges come, and where each edge finds its vector.
+
+    Args:
+        distances: (T, B, E, D), 0: no edge.
+
+    Returns:
+        For each step the steps, negative for those before the first one; and (T, B, E, D) the index of a vector among
+        the B zeros, which are that of no edge, and the B vectors of each of these steps.
+    """
+    steps, rows = distances.shape[:2]
+    edges = distances.nonzero(as_tuple=True)
+    time = edges[0]
+    (targets, sources), which = torch.stack((time, time - distances[edges])).unique(dim=1, return_inverse=True)
+    counts = targets.bincount(minlength=steps)
+    index = torch.zeros_like(distances)
+    index[edges] = 1 + which - (counts.cumsum(0) - counts)[time]
+    index = index * rows + torch.arange(rows, device=index.device).view(-1, 1, 1)
+    return [part.tolist() for part in sources.split(counts.tolist())], index

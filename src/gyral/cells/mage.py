@@ -31,14 +31,14 @@ class MAGECell(GraphCell):
             a field `hidden`. None: `GRUCell`.
         edge_types: E ≥ 1, the number of types besides the edge from the previous step.
         edge_size: The units of each type 1 … E; None: hidden vectors are summed over all edges.
-        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
 
     Raises:
         OptionError: An option is out of bounds or has another type, or the state of the cell has no hidden vector.
     """
 
     class State(NamedTuple):
-        """State of the cell; the last C hidden vectors (B, C, N), the latest last; and their number (B,) int64."""
+        """State of the cell; the C hidden vectors before its own (B, C, N), the latest last; number (B,) of steps."""
 
         cell: Any
         memory: Tensor
@@ -51,7 +51,7 @@ class MAGECell(GraphCell):
         *,
         cell: Callable[..., RecurrentCell] | None = None,
         edge_types: int = 1,
-        edge_size: int | None = 16,
+        edge_size: int | None = None,
         capacity: int | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
@@ -79,11 +79,16 @@ class MAGECell(GraphCell):
     def sequence_constants(self, *shape: int) -> Any:
         return self.cell.sequence_constants(*shape)
 
-    def step_along(self, projected: Any, linked: Tensor, state: State, constants: Any) -> tuple[Tensor, Tensor, State]:
-        hidden = state.cell.hidden
+    def last_hidden(self, state: State) -> Tensor:
+        hidden: Tensor = state.cell.hidden
+        return hidden
+
+    def step_along(
+        self, projected: Any, hidden: Tensor, linked: Tensor, state: State, constants: Any
+    ) -> tuple[Tensor, State]:
         gathered = hidden + linked.sum(dim=1) if self.edge_size is None else self.own_units(hidden, linked)
         output, new = self.cell.step(projected, state.cell._replace(hidden=gathered), constants)
-        return output, new.hidden, state._replace(cell=new)
+        return output, state._replace(cell=new)
 
     def phases(self) -> list[Tensor]:
         return self.cell.phases()

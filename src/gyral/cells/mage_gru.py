@@ -42,15 +42,16 @@ class MAGEGRUCell(GraphCell):
         edge_size: The units of each type 1 … E; None: all types share the N units.
         carry: c_t. "previous": h_{t−1}, as in the paper's equations. "linked": g_t, as in its text and in that code;
             not with `edge_size=None`.
-        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
     """
 
     class State(NamedTuple):
-        """The last C hidden vectors (B, C, N), the latest last, and their number (B,) int64."""
+        """h_{t−1} (B, N); the C hidden vectors before it (B, C, N), the latest last; the number (B,) of steps."""
 
+        hidden: Tensor
         memory: Tensor
         count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
@@ -60,7 +61,7 @@ class MAGEGRUCell(GraphCell):
         hidden_size: int,
         *,
         edge_types: int = 1,
-        edge_size: int | None = 16,
+        edge_size: int | None = None,
         carry: str = "previous",
         capacity: int | None = None,
     ) -> None:
@@ -82,28 +83,30 @@ class MAGEGRUCell(GraphCell):
         nn.init.zeros_(self.bias)
 
     def init_state(self, batch_size: int) -> State:
-        return self.State(*self.empty_memory(batch_size))
+        return self.State(self.zeros(batch_size, self.hidden_size), *self.empty_memory(batch_size))
 
     def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
         vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
         return LinkedInputs(F.linear(vectors, self.weight_ih, self.bias), edges)
 
+    def last_hidden(self, state: State) -> Tensor:
+        return state.hidden
+
     def step_along(
-        self, projected: Tensor, linked: Tensor, state: State, constants: Any
-    ) -> tuple[Tensor, Tensor, State]:
-        previous = self.previous(state)
+        self, projected: Tensor, hidden: Tensor, linked: Tensor, state: State, constants: Any
+    ) -> tuple[Tensor, State]:
         if self.edge_size is None:
-            gathered = torch.cat((previous, linked.flatten(1)), dim=1)
+            gathered = torch.cat((hidden, linked.flatten(1)), dim=1)
         else:
-            gathered = self.own_units(previous, linked)
+            gathered = self.own_units(hidden, linked)
         size = 2 * self.hidden_size
         input_gates, input_candidate = projected.split((size, self.hidden_size), dim=-1)
         hidden_gates, hidden_candidate = F.linear(gathered, self.weight_hh).split((size, self.hidden_size), dim=-1)
         reset, update = torch.sigmoid(input_gates + hidden_gates).chunk(2, dim=-1)
         candidate = torch.tanh(input_candidate + reset * hidden_candidate)
-        carried = gathered if self.carry == "linked" else previous
-        hidden = candidate + update * (carried - candidate)
-        return hidden, hidden, state
+        carried = gathered if self.carry == "linked" else hidden
+        new = candidate + update * (carried - candidate)
+        return new, state._replace(hidden=new)
 
     # ---------------------------------------------------------------- the fused path
 
@@ -119,12 +122,12 @@ class MAGEGRUCell(GraphCell):
         before = self.steps_before(len(vectors), state.count, starts)
         if edges is not None:
             self.check_reach(edges, self.out_of_reach(edges, before))
-        outputs, memory = graph_gru.run(
+        outputs, past = graph_gru.run(
             vectors,
             self.weight_ih,
             self.weight_hh,
             self.bias,
-            state.memory,
+            torch.cat((state.memory, state.hidden.unsqueeze(1)), dim=1),
             edges,
             edge_types=self.edge_types,
             edge_size=self.edge_size,
@@ -133,4 +136,4 @@ class MAGEGRUCell(GraphCell):
             starts=starts,
         )
         last = before[-1] if lengths is None else before.gather(0, (lengths - 1).unsqueeze(0)).squeeze(0)
-        return outputs, self.State(memory, last + 1)
+        return outputs, self.State(past[:, -1], past[:, :-1], last + 1)

@@ -131,4 +131,20 @@ CATALOGUE = {
         (f"http://www.thespermwhale.com/jaseweston/babi/{BABI.name}",),
         "CC BY 3.0",
     ),
+    "lambada": PublishedCorpus(
+        (
+            PublishedFile(
+                "lambada_development_plain_text.txt",
+                1_668_790,
+                "f5b0f1e38fcdad6a1cd3a17bee4b6932a28cd9c5f463ada970c61de0f8679f2f",
+            ),
+            PublishedFile(
+                "lambada_test_plain_text.txt",
+                1_755_107,
+                "4ab6062b68422bf2e83653d367c9765d42404f7ec21b8b59b6518b45606aaef2",
+            ),
+        ),
+        ("https://zenodo.org/records/2630551/files/lambada-dataset.tar.gz",),
+        "CC BY 4.0; 335 MB, because the archive also has the novels",
+    ),
 }

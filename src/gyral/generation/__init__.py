@@ -7,6 +7,7 @@ from typing import Any
 
 from gyral.core.errors import OptionError, UserError
 from gyral.generation.answers import answer_story
+from gyral.generation.reading import answer_questions
 from gyral.generation.sequences import answer_sequence
 from gyral.generation.summaries import summarize
 from gyral.generation.surprisal import show_surprisal
@@ -17,7 +18,14 @@ Generator = Callable[..., Iterator[str]]
 
 # The type hint of the first parameter is the type of task that a function is for. The other parameters are options of
 # conf/generate.yaml, where null stands for the default value.
-GENERATORS: tuple[Generator, ...] = (continue_text, show_surprisal, answer_story, answer_sequence, summarize)
+GENERATORS: tuple[Generator, ...] = (
+    continue_text,
+    show_surprisal,
+    answer_story,
+    answer_questions,
+    answer_sequence,
+    summarize,
+)
 
 
 def generators_of(task: SequenceTask) -> list[Generator]:

@@ -836,7 +836,7 @@ class MAGEGRU(Layer):
         edge_size: The units of each type 1 … E; None: all types share the N units.
         carry: c_t. "previous": h_{t−1}, as in the paper's equations. "linked": g_t, as in its text and in that code;
             not with `edge_size=None`.
-        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
     """
 
     def __init__(
@@ -854,7 +854,7 @@ class MAGEGRU(Layer):
         locked_dropout: bool = False,
         weight_drop: float = 0.0,
         edge_types: int = 1,
-        edge_size: int | None = 16,
+        edge_size: int | None = None,
         carry: str = "previous",
         capacity: int | None = None,
     ) -> None: ...
@@ -880,7 +880,7 @@ class MAGE(Layer):
             a field `hidden`. None: `GRUCell`.
         edge_types: E ≥ 1, the number of types besides the edge from the previous step.
         edge_size: The units of each type 1 … E; None: hidden vectors are summed over all edges.
-        capacity: How many steps an edge can reach back. None: the longest sequence of the task, or 100.
+        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
     """
 
     def __init__(
@@ -899,6 +899,6 @@ class MAGE(Layer):
         weight_drop: float = 0.0,
         cell: Callable[..., RecurrentCell] | None = None,
         edge_types: int = 1,
-        edge_size: int | None = 16,
+        edge_size: int | None = None,
         capacity: int | None = None,
     ) -> None: ...

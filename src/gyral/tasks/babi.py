@@ -28,6 +28,8 @@ from gyral.core.errors import OptionError
 from gyral.data.babi import corpus as babi
 from gyral.data.babi.batches import EncodedQuestions, QuestionBatch
 from gyral.data.babi.corpus import Babi
+from gyral.data.babi.entities import EntityMentions
+from gyral.data.babi.reading import EDGES
 from gyral.data.babi.release import NoReleaseError
 from gyral.data.babi.stories import Question, questions
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
@@ -51,23 +53,28 @@ class BabiData(SplitData):
         level: unit of a step: "word" or "sentence".
         batch_size, eval_batch_size: questions per batch, in training and in evaluation.
         data_seed: seed of the order of the training batches.
+        edges: "entities": edges between consecutive mentions of an entity; "none".
 
     Raises:
         OptionError: an option is out of bounds.
     """
 
-    def __init__(self, babi: Babi, *, level: str, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
+    def __init__(
+        self, babi: Babi, *, level: str, batch_size: int, eval_batch_size: int, data_seed: int, edges: str = "none"
+    ) -> None:
         super().__init__()
         self.babi = babi
         self.batch_size = check_integer("batch_size", batch_size)
         self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
         self.level = level
+        self._mentions = EntityMentions.of("all") if check_choice("edges", edges, EDGES) == "entities" else None
         self._encoded = {"train": self.encode(babi.splits["train"])}
 
     def encode(self, stories: Sequence[Sequence[Question]]) -> EncodedQuestions:
         """Return the encoded questions of stories."""
-        return EncodedQuestions([list(story) for story in stories], self.babi.vocabulary, self.babi.classes, self.level)
+        lists = [list(story) for story in stories]
+        return EncodedQuestions(lists, self.babi.vocabulary, self.babi.classes, self.level, self._mentions)
 
     def encoded(self, split: str) -> EncodedQuestions:
         """Return the encoded questions of a split; the first call encodes them."""
@@ -135,6 +142,8 @@ class BabiTask(SequenceTask[BabiData]):
         level: unit of a step: "sentence", with the embeddings of its words pooled by the model, or "word".
         attention: attention over the states of the story: False, True (`gyral.models.attention.Attention`), or
             "rotational".
+        edges: "entities": edges between consecutive mentions of an entity or, at the level of sentences, between the
+            sentences that have them, for cells that read edges; "none".
         validation, stand_in, path, data_dir: see `gyral.data.babi.corpus.load`.
         generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
             `data_dir` has no release.
@@ -154,6 +163,7 @@ class BabiTask(SequenceTask[BabiData]):
         size: str = "10k",
         level: str = "sentence",
         attention: bool | str = False,
+        edges: str = "none",
         validation: str = "cut",
         stand_in: bool = False,
         generated: bool = False,
@@ -175,7 +185,14 @@ class BabiTask(SequenceTask[BabiData]):
             generated=generated,
             seed=data_seed,
         )
-        data = BabiData(found, level=level, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
+        data = BabiData(
+            found,
+            level=level,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            data_seed=data_seed,
+            edges=edges,
+        )
         log.info(
             "%s: %s; one pass over the training split takes %d steps",
             found.name,

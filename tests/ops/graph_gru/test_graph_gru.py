@@ -5,7 +5,6 @@ import functools
 import platform
 import random
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from gyral.ops import buffers, graph_gru
 from gyral.ops.graph_gru import cpu, problem, reference, sequence
@@ -25,7 +23,7 @@ try:
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
-FEW, MANY = 25, 500  # random cases of the property test in `make test` and in `make test-all`
+FEW, MANY = 10, 500  # random cases of the property test in `make test` and in `make test-all`
 NAMES = ("inputs", "weight_ih", "weight_hh", "bias", "memory")
 
 
@@ -219,14 +217,11 @@ def test_other_processors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, proce
     flags = tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in library.FLAGS)
     assert flags != library.FLAGS
     monkeypatch.setattr(library, "FLAGS", flags)
-    monkeypatch.setattr(library, "load", library._load)
-    monkeypatch.setattr(library, "_load", functools.cache(library._load))
-    monkeypatch.setattr(library, "load", lambda source: library._load(source))
+    monkeypatch.setattr(library, "load", functools.cache(library._load))
     monkeypatch.setattr(library, "cache_directory", lambda: tmp_path)
     for seed in range(100):
         check_equal(Case(seed))
     assert len(list(tmp_path.glob("graph_gru-*.so"))) == 1
-    shutil.rmtree(tmp_path)
 
 
 def test_without_edges_it_is_a_gru() -> None:
@@ -258,11 +253,12 @@ def test_a_sequence_in_two_pieces_is_that_in_one() -> None:
         case = Case(
             seed, steps=9, batch=9, edges=True, carry=carry, edge_size=size, capacity=20, ragged=False, resets=0.2
         )
+        assert case.earlier is not None
+        case.earlier = case.earlier.clamp(0, 20)  # a longer edge depends on what else is in the memory
         leaves = case.leaves()
         whole, final = case.run(True, leaves)
         memory, pieces = leaves["memory"], []
         for piece in (slice(0, 4), slice(4, 9)):
-            assert case.earlier is not None
             assert case.starts is not None
             keywords = case.keywords | {"starts": case.starts[piece]}
             given = [leaves["inputs"][piece], *(leaves.get(name) for name in NAMES[1:4]), memory]
@@ -395,6 +391,7 @@ def test_second_derivatives_for_many_options() -> None:
         check_second_derivatives(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("carry", "size"), [("previous", 2), ("linked", 2), ("previous", None)])
 def test_gradients_are_those_of_finite_differences(carry: str, size: int | None) -> None:
     sizes = {"steps": 4, "batch": 2, "inputs": 2, "first": 2, "edge_types": 2, "capacity": 2, "slots": 2}
@@ -417,15 +414,6 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
         other.results()  # writes over whatever buffer the first backward gave back
         again = torch.autograd.grad(values, flat, case.cotangents, retain_graph=True)
         assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
-
-
-def test_gradient_checkpointing_gives_the_same() -> None:
-    case = Case(4, steps=6, batch=9, edges=True)
-    found = []
-    for run in (case.run, functools.partial(checkpoint, case.run, use_reentrant=False)):
-        leaves = case.leaves()
-        found.append(torch.autograd.grad(run(True, leaves), list(leaves.values()), case.cotangents))
-    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
 
 
 def test_each_value_may_be_differentiated_alone() -> None:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from gyral.core.checks import check_choice
-from gyral.data.babi.stories import Sentence, Story
+from gyral.core.edges import Edges, encode_edges
+from gyral.data.babi.entities import EntityMentions
+from gyral.data.babi.stories import Sentence, Story, questions
 from gyral.data.batching import IGNORED
 from gyral.data.vocabulary import Vocabulary
 
@@ -25,12 +27,14 @@ class QuestionBatch(NamedTuple):
         answers: (B,) classes; `IGNORED` for an answer that is not in the training split. It does not contribute to the
             loss, and no prediction equals it, so that it counts as wrong in an accuracy over all rows.
         tasks: (B,) numbers of the tasks.
+        edges: `Edges` with batch-first leaves (B, T, 1, D); None: no edges.
     """
 
     inputs: Tensor
     lengths: Tensor
     answers: Tensor
     tasks: Tensor
+    edges: Edges | None = None
 
 
 class EncodedQuestions:
@@ -41,6 +45,7 @@ class EncodedQuestions:
         vocabulary: words in lower case, with index 0 for padding and `<unk>` for words outside the vocabulary.
         classes: the answers.
         level: unit of a step: "word" or "sentence".
+        mentions: the mentions that edges join; None: no edges.
 
     Attributes:
         lengths: (n,) number of steps of each question with its story.
@@ -49,7 +54,14 @@ class EncodedQuestions:
         OptionError: another level.
     """
 
-    def __init__(self, stories: Sequence[Story], vocabulary: Vocabulary, classes: Sequence[str], level: str) -> None:
+    def __init__(
+        self,
+        stories: Sequence[Story],
+        vocabulary: Vocabulary,
+        classes: Sequence[str],
+        level: str,
+        mentions: EntityMentions | None = None,
+    ) -> None:
         self.level = check_choice("level", level, LEVELS)
         facts: list[Sentence] = []
         ranges, asked, answers, tasks = [], [], [], []
@@ -75,6 +87,10 @@ class EncodedQuestions:
         story_steps = self._end - self._first
         if level == "word":
             story_steps = self._bounds[self._end] - self._bounds[self._first]
+        self._edges = None
+        if mentions is not None:
+            found = mentions.edges if level == "word" else mentions.sentence_edges
+            self._edges = [found(question) for question in questions(stories)]
         self.lengths = story_steps + (widths[self._asked] if level == "word" else 1)
 
     def __len__(self) -> int:
@@ -89,7 +105,11 @@ class EncodedQuestions:
         lengths = self.lengths[rows]
         inputs = self._word_steps(rows, lengths) if self.level == "word" else self._sentence_steps(rows, lengths)
         arrays = inputs, lengths, self._answers[rows], self._tasks[rows]
-        return QuestionBatch(*(torch.from_numpy(array.astype(np.int64)) for array in arrays))
+        batch = QuestionBatch(*(torch.from_numpy(array.astype(np.int64)) for array in arrays))
+        if self._edges is None:
+            return batch
+        own = [self._edges[row] for row in rows]
+        return batch._replace(edges=encode_edges(own, steps=inputs.shape[1], types=1))
 
     def _word_steps(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         story, question = self._bounds[self._first[rows]], self._bounds[self._asked[rows]]

@@ -87,6 +87,13 @@ class EntityMentions:
         """Return the edges between consecutive mentions of each entity in a story and its question."""
         return chain_edges(self.chains(question).values())
 
+    def sentence_edges(self, question: Question) -> tuple[Edge, ...]:
+        """Return the edges between consecutive sentences that mention the same entity; the question is the last one."""
+        sentence = [number for number, words in enumerate((*question.story, question.words)) for _ in words]
+        # two sentences may have several entities in common
+        found = dict.fromkeys(Edge(sentence[edge.source], sentence[edge.target]) for edge in self.edges(question))
+        return tuple(edge for edge in found if edge.source < edge.target)
+
 
 def lowered(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     """Return the words of sentences in lower case, as one sequence."""

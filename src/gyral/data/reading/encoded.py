@@ -1,6 +1,7 @@
 """Encoded questions about documents, and batches of them."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,58 +15,52 @@ from gyral.data.reading.questions import Question, ReadingBatch
 from gyral.data.vocabulary import Vocabulary
 
 
-class EncodedQuestions:
-    """Encoded questions about documents, in memory.
+class StoredQuestions:
+    """Encoded questions about documents that are stored one after another in arrays of integers.
 
     Args:
-        questions: the questions. They are read once, and their words are not kept.
-        vocabulary: words, with index 0 for padding and, if there are words outside the vocabulary, `<unk>`. It is in
-            lower case if the words of the questions are.
+        words, mentions, chains: for each step of all questions, the index of its word, the candidate that it mentions
+            and the chain that it belongs to. The first element of each array is padding, 0.
+        edges: (edges, 3) source, target and type.
+        sizes: (n, 6) for each question, the number of its steps with its document, and of those of its document; the
+            step of its placeholder, or −1; the index of its answer, or `IGNORED`; its task, and the number of its
+            candidates.
+        starts: (n,) index of the first step of each question.
+        edge_starts, edge_counts: (n,) index of the first edge of each question, and the number of its edges.
         edge_types: E, number of types of edges beside the edge from each step to the next.
 
     Attributes:
         lengths: (n,) number of steps of each question with its document.
         candidates: (n,) number of candidates of each question.
-        chains: the most chains of mentions in a question with its document.
         edge_types: E.
 
     Raises:
         OptionError: `edge_types` is below 1.
-        UserError: a document or a question has no words, a mention, chain or answer does not exist, or an edge is not
-            between two of its words. The message is one line with the name of the question.
     """
 
-    def __init__(self, questions: Iterable[Question], vocabulary: Vocabulary, edge_types: int = 1) -> None:
+    def __init__(
+        self,
+        words: np.ndarray,
+        mentions: np.ndarray,
+        chains: np.ndarray,
+        edges: np.ndarray,
+        *,
+        sizes: np.ndarray,
+        starts: np.ndarray,
+        edge_starts: np.ndarray,
+        edge_counts: np.ndarray,
+        edge_types: int,
+    ) -> None:
         self.edge_types = check_integer("edge_types", edge_types)
-        words, mentions, chains, edges = (list[np.ndarray]() for _ in range(4))
-        sizes = []
-        for question in questions:
-            check_question(question, self.edge_types)
-            length = len(question.document) + len(question.query)
-            words.append(vocabulary.encode([*question.document, *question.query], question.name))
-            mentions.append(_padded(question.mentions, length))
-            chains.append(_padded(question.chains, length))
-            edges.append(np.array(question.edges, dtype=np.int32).reshape(-1, 3))
-            sizes.append(
-                (
-                    length,
-                    len(question.document),
-                    len(question.document) + question.placeholder if question.placeholder >= 0 else -1,
-                    question.answer,
-                    question.task,
-                    len(question.candidates),
-                )
-            )
-        columns = np.array(sizes, dtype=np.int64).reshape(-1, 6).T
+        self._words, self._mentions, self._chains, self._edges = words, mentions, chains, edges
+        columns = sizes.T
         self.lengths, self._document_lengths, self._placeholders, self._answers, self._tasks, self.candidates = columns
-        # one array for all questions; the first element of each is padding
-        self._words = np.concatenate([np.zeros(1, vocabulary.dtype), *words])
-        self._mentions = np.concatenate([np.zeros(1, np.int32), *mentions])
-        self._chains = np.concatenate([np.zeros(1, np.int32), *chains])
-        self._starts = 1 + np.cumsum(self.lengths) - self.lengths
-        self._edges = np.concatenate([np.empty((0, 3), np.int32), *edges])
-        self._edge_bounds = np.cumsum([0, *map(len, edges)])
-        self.chains = int(self._chains.max())
+        self._starts, self._edge_starts, self._edge_counts = starts, edge_starts, edge_counts
+
+    @cached_property
+    def chains(self) -> int:
+        """The most chains of mentions in a question with its document."""
+        return int(self._chains.max())
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -79,7 +74,7 @@ class EncodedQuestions:
         lengths = self.lengths[rows]
         step = np.arange(lengths.max())
         places = np.where(step < lengths[:, None], self._starts[rows][:, None] + step, 0)
-        first, counts = self._edge_bounds[rows], self._edge_bounds[rows + 1] - self._edge_bounds[rows]
+        first, counts = self._edge_starts[rows], self._edge_counts[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
         # the number of an edge: the first edge of its question, plus its place among those of the question
         number = np.arange(len(owner)) + np.repeat(first - np.cumsum(counts) + counts, counts)
@@ -96,6 +91,56 @@ class EncodedQuestions:
             chains=_tensor(self._chains[places]),
             tasks=_tensor(self._tasks[rows]),
         )
+
+
+class EncodedQuestions(StoredQuestions):
+    """Encoded questions about documents, in memory.
+
+    Args:
+        questions: the questions. They are read once, and their words are not kept.
+        vocabulary: words, with index 0 for padding and, if there are words outside the vocabulary, `<unk>`. It is in
+            lower case if the words of the questions are.
+        edge_types: E, number of types of edges beside the edge from each step to the next.
+
+    Raises:
+        OptionError: `edge_types` is below 1.
+        UserError: a document or a question has no words, a mention, chain or answer does not exist, or an edge is not
+            between two of its words. The message is one line with the name of the question.
+    """
+
+    def __init__(self, questions: Iterable[Question], vocabulary: Vocabulary, edge_types: int = 1) -> None:
+        check_integer("edge_types", edge_types)
+        words, mentions, chains, edges = (list[np.ndarray]() for _ in range(4))
+        rows = []
+        for question in questions:
+            check_question(question, edge_types)
+            size = sizes_of(question)
+            words.append(vocabulary.encode([*question.document, *question.query], question.name))
+            mentions.append(_padded(question.mentions, size[0]))
+            chains.append(_padded(question.chains, size[0]))
+            edges.append(np.array(question.edges, dtype=np.int32).reshape(-1, 3))
+            rows.append(size)
+        sizes = np.array(rows, dtype=np.int64).reshape(-1, 6)
+        edge_counts = np.array([len(own) for own in edges], dtype=np.int64)
+        super().__init__(
+            # one array for all questions; the first element of each is padding
+            np.concatenate([np.zeros(1, vocabulary.dtype), *words]),
+            np.concatenate([np.zeros(1, np.int32), *mentions]),
+            np.concatenate([np.zeros(1, np.int32), *chains]),
+            np.concatenate([np.empty((0, 3), np.int32), *edges]),
+            sizes=sizes,
+            starts=1 + np.cumsum(sizes[:, 0]) - sizes[:, 0],
+            edge_starts=np.cumsum(edge_counts) - edge_counts,
+            edge_counts=edge_counts,
+            edge_types=edge_types,
+        )
+
+
+def sizes_of(question: Question) -> tuple[int, ...]:
+    """Return the row of a question in the sizes of `StoredQuestions`."""
+    words = len(question.document)
+    place = words + question.placeholder if question.placeholder >= 0 else -1
+    return words + len(question.query), words, place, question.answer, question.task, len(question.candidates)
 
 
 def check_question(question: Question, edge_types: int) -> None:

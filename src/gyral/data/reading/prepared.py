@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from gyral.core.checks import check_integer
 from gyral.core.edges import Edge
-from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
 from gyral.data.batching import IGNORED
 from gyral.data.preparation import (
@@ -26,7 +26,7 @@ from gyral.data.preparation import (
     write_parts,
     writing_corpus,
 )
-from gyral.data.reading.encoded import EncodedQuestions, check_question
+from gyral.data.reading.encoded import StoredQuestions, check_question, sizes_of
 from gyral.data.reading.questions import Question, ReadingBatch
 from gyral.data.reading.sources import QuestionSource
 from gyral.data.splits import SPLITS
@@ -44,7 +44,7 @@ UNKNOWN_ID = SPECIAL.index(UNKNOWN)
 LONGEST = 2**16 - 1  # words of a document and its question
 SIZE = 200_000  # vocabulary size
 UNANSWERABLE = "whose answer is none of the candidates, which counts as wrong"
-LENGTH, DOCUMENT_LENGTH, PLACEHOLDER, ANSWER, TASK, CANDIDATES, EDGES = range(7)  # columns of the sizes of questions
+LENGTH, ANSWER, CANDIDATES, EDGES = 0, 3, 5, 6  # columns of the sizes of questions
 
 # Arrays that hold all questions of a split one after another, and their types. The first element is padding.
 ARRAYS = {
@@ -63,7 +63,7 @@ class Part(NamedTuple):
         words: the words of the questions and the names of their candidates, all different.
         counts: (w,) how often each word occurs in documents and questions.
         arrays: the arrays of `ARRAYS`, without padding; words and candidates are indices into `words`.
-        sizes: (q, 7) integers, whose columns are those of `EncodedQuestions` and the number of edges.
+        sizes: (q, 7) integers, with the columns of `StoredQuestions` and the number of edges.
         report: counts of kept and skipped records.
     """
 
@@ -91,9 +91,7 @@ def write_part(path: Path, records: list[Record], parse: Callable[[Any, str, Rep
         values["chains"] += question.chains or [0] * length
         values["candidates"] += [index.setdefault(name, len(index)) for name in question.candidates]
         values["edges"] += question.edges
-        place = len(question.document) + question.placeholder if question.placeholder >= 0 else -1
-        numbers = (length, len(question.document), place, question.answer, question.task)
-        sizes.append((*numbers, len(question.candidates), len(question.edges)))
+        sizes.append((*sizes_of(question), len(question.edges)))
     arrays = {name: np.array(values[name], dtype=kind).reshape(-1, *end) for name, (kind, end) in ARRAYS.items()}
 
     def write(temporary: Path) -> None:
@@ -205,8 +203,8 @@ def _join(parts: dict[str, list[Path]], target: Path) -> None:
         description |= {"trained": trained, "reports": described(reports)}
 
 
-class PreparedQuestions(EncodedQuestions):
-    """The questions of a split of a prepared corpus, memory-mapped; see `EncodedQuestions`.
+class PreparedQuestions(StoredQuestions):
+    """The questions of a split of a prepared corpus, memory-mapped.
 
     Args:
         folder: folder of the corpus.
@@ -238,6 +236,123 @@ class PreparedQuestions(EncodedQuestions):
             edge_counts=sizes[kept, EDGES],
             edge_types=edge_types,
         )
-        self._candidates, self._candidate_starts = arrays["candidates"], starts[kept, CANDIDATES]
+        self._names, self._candidate_starts = arrays["candidates"], starts[kept, CANDIDATES]
         self._folder, self._split = folder, split
         self._vocabulary_size = vocabulary_size
+
+    def batch(self, rows: np.ndarray) -> ReadingBatch:
+        """Return the questions with the given indices as one batch.
+
+        Args:
+            rows: (B,) indices, B ≥ 1.
+        """
+        batch = super().batch(rows)
+        return batch._replace(inputs=batch.inputs.where(batch.inputs < self._vocabulary_size, UNKNOWN_ID))
+
+    def question(self, row: int, words: Sequence[str]) -> Question:
+        """Return a question with its words, also those outside the vocabulary.
+
+        Args:
+            row: index of the question.
+            words: `ReadingCorpus.words`.
+        """
+        start, length, split = self._starts[row], self.lengths[row], self._document_lengths[row]
+        text = [words[number] for number in self._words[start : start + length]]
+        first = self._candidate_starts[row]
+        edges = self._edges[self._edge_starts[row] :][: self._edge_counts[row]]
+        return Question(
+            f"{self._split} {row + 1}",
+            tuple(text[:split]),
+            tuple(text[split:]),
+            tuple(words[number] for number in self._names[first : first + self.candidates[row]]),
+            tuple(self._mentions[start : start + split].tolist()),
+            int(self._answers[row]),
+            tuple(Edge(*edge) for edge in edges.tolist()),
+            tuple(self._chains[start : start + length].tolist()),
+            int(self._placeholders[row] - split) if self._placeholders[row] >= 0 else -1,
+            int(self._tasks[row]),
+        )
+
+
+@dataclass(frozen=True)
+class ReadingCorpus:
+    """Questions about documents in three splits.
+
+    Attributes:
+        name: name of the corpus.
+        vocabulary: `<pad>`, `<unk>`, and the words of the training split, in documents and questions, sorted by
+            descending frequency and then by code points.
+        splits: the questions of "train", "val" and "test"; those of training that cannot be answered are left out.
+        reports: for each split the counts of kept and skipped records.
+        substitute: what is missing and what takes its place; empty for published questions.
+        generated: whether the questions are generated.
+    """
+
+    name: str
+    vocabulary: Vocabulary
+    splits: dict[str, StoredQuestions]
+    reports: dict[str, Report]
+    substitute: str = ""
+    generated: bool = False
+    folder: Path | None = None
+
+    @cached_property
+    def words(self) -> list[str]:
+        """All words of the corpus by their numbers, including those outside the vocabulary."""
+        if self.folder is None:
+            return list(self.vocabulary.symbols)
+        return (self.folder / "words.txt").read_bytes().decode().split("\n")
+
+
+def load(
+    name: str,
+    sources: Mapping[str, QuestionSource],
+    data_dir: str | Path,
+    *,
+    size: int = SIZE,
+    processes: int | None = None,
+) -> ReadingCorpus:
+    """Return the questions of any files, prepared once and cached.
+
+    The preparation shows a progress bar on a terminal, its memory use does not grow with the number of questions, and
+    it resumes after an interruption. The cache is identified by the names, sizes and modification times of the files.
+
+    Args:
+        name: name of the corpus.
+        sources: source of each split.
+        data_dir: data folder, which contains the cache if it is writable.
+        size: maximum vocabulary size, including the special symbols.
+        processes: number of worker processes; None: one for each available core.
+
+    Raises:
+        OptionError: as `prepare`; a size below 3; no cache directory is writable.
+        UserError: as `prepare`.
+    """
+    check_integer("size", size, len(SPECIAL) + 1)
+    key = [FORMAT, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
+    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
+    corpus = load_or_prepare(
+        name,
+        stem,
+        data_dir,
+        lambda folder: _read(folder, name, size),
+        lambda folder: prepare(name, sources, folder, processes),
+    )
+    for split, report in corpus.reports.items():
+        log.info("%s, %s: %s questions%s", name, split, f"{report.kept:,}", report.oddities())
+    return corpus
+
+
+def _read(folder: Path, name: str, size: int) -> ReadingCorpus | None:
+    """Return a corpus from the cache, or None if it is missing or damaged."""
+
+    def build(description: dict[str, Any]) -> ReadingCorpus:
+        end = min(size, description["trained"])
+        symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
+        reports = {split: restore_report(report) for split, report in description["reports"].items()}
+        splits: dict[str, StoredQuestions] = {
+            split: PreparedQuestions(folder, split, end, answerable_only=split == "train") for split in SPLITS
+        }
+        return ReadingCorpus(name, Vocabulary("word", symbols), splits, reports, folder=folder)
+
+    return read_corpus(folder, build)

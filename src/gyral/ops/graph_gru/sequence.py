@@ -117,6 +117,8 @@ def arguments(
         earlier, weight_hh = None, weight_hh[:, :first_size]
     else:
         earlier = earlier.to(torch.int64).contiguous()
+    if lengths is not None:
+        lengths = lengths.contiguous()
     since = reachable_since(starts, memory.shape[1])
     constants = Constants(earlier, first_size, edge_size, carry == "linked", lengths, since)
     return constants, Tensors(inputs, weight_ih, bias, weight_hh, memory)

@@ -1,18 +1,31 @@
-"""The answer to a bAbI question after each sentence of its story."""
+"""The answer to a question after each sentence of its story."""
 
 import numpy as np
+from hydra.utils import get_object
 from matplotlib.figure import Figure
 
 from gyral.reports.figures.common import add_title
 from gyral.reports.figures.options import WIDTHS
+from gyral.reports.figures.reading import reading_answers
 from gyral.reports.figures.stories import load_story, sentence_text
 from gyral.runs.directory import Run
+from gyral.tasks.reading import ReadingTask
 
 MAX_ANSWERS = 12  # columns, the answers with the highest probabilities
 
 
-def answers(run: Run) -> Figure:
-    """Draw the probabilities of the answers to a story's last question, asked after each sentence of the story."""
+def answers(run: Run, *beside: Run) -> Figure:
+    """Draw the probabilities of the answers to a question after each sentence of its story.
+
+    A run of task=babi reads the story up to the sentence, and then the question. For a run with a reader, see
+    `gyral.reports.figures.reading.reading_answers`.
+
+    Args:
+        run: the run.
+        beside: further runs with readers, which are shown beside it.
+    """
+    if beside or issubclass(get_object(run.config.task._target_), ReadingTask):
+        return reading_answers((run, *beside))
     task, step, story = load_story(run)
     question = story[-1]
     prefixes = [question._replace(story=question.story[:count]) for count in range(len(question.story) + 1)]

@@ -26,7 +26,7 @@ from gyral.runs.directory import Run, load_run
 FOLDER = "figures"
 FOLDER_WITHOUT_RUN = Path("outputs") / FOLDER
 
-FIGURES_OF_RUNS: dict[str, Callable[[Run], Figure]] = {
+FIGURES_OF_RUNS: dict[str, Callable[..., Figure]] = {
     "target_kernel": target_kernel,
     "cosines": cosines,
     "norms": norms,
@@ -39,11 +39,12 @@ FIGURES_OF_RUNS: dict[str, Callable[[Run], Figure]] = {
     "weightings": weightings,
     "strips": strips,
 }
+OF_TWO = ("answers",)  # figures that show another run beside the first
 ANIMATIONS: dict[str, Callable[[Run], Iterator[Figure] | None]] = {"keys": animate_keys}
 NAMES = (*FIGURES_OF_RUNS, "derivatives")
 
 
-def draw(name: str, run_directory: Path | None, trust: Any = None) -> Path:
+def draw(name: str, run_directory: Path | None, trust: Any = None, beside: Path | None = None) -> Path:
     """Draw a figure of a finished or stopped run, with the weights of its best checkpoint.
 
     The figure is saved as <run directory>/figures/<name>.png and .pdf. The figure `derivatives` needs no run and is
@@ -54,13 +55,14 @@ def draw(name: str, run_directory: Path | None, trust: Any = None) -> Path:
         name: one of `NAMES`.
         run_directory: the run directory, None for `derivatives`.
         trust: the modules that the configuration of the run may name, see `gyral.config.trust`.
+        beside: the directory of a second run that is shown beside it, for figures of `OF_TWO`.
 
     Returns:
         The path of the PNG file.
 
     Raises:
-        OptionError: The name is unknown; there is no run directory, or it has no checkpoint or no recorded file; or the
-            run's cell does not have the part that the figure shows.
+        OptionError: The name is unknown; there is no run directory, or it has no checkpoint or no recorded file; the
+            run's cell does not have the part that the figure shows; or the figure is not of two runs.
     """
     check_choice("figure", name, NAMES)
     if name == "derivatives":
@@ -68,14 +70,25 @@ def draw(name: str, run_directory: Path | None, trust: Any = None) -> Path:
             return _save(derivatives(), FOLDER_WITHOUT_RUN / name, "Derivatives of the activations")
     if run_directory is None:
         raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
+    if beside is not None and name not in OF_TWO:
+        raise OptionError("beside", beside, f"figure={name} is of one run; of two is {', '.join(OF_TWO)}")
     run = load_run(run_directory, trust)
+    others = [] if beside is None else [_load_beside(beside, trust)]
     with style():
         stem = run.directory / FOLDER / name
-        path = _save(FIGURES_OF_RUNS[name](run), stem, f"{describe_run(run)}: {name.replace('_', ' ')}")
+        path = _save(FIGURES_OF_RUNS[name](run, *others), stem, f"{describe_run(run)}: {name.replace('_', ' ')}")
         frames = ANIMATIONS[name](run) if name in ANIMATIONS else None
         if frames is not None:
             save_animation(frames, stem.with_suffix(".gif"))
         return path
+
+
+def _load_beside(directory: Path, trust: Any) -> Run:
+    """Return the second run of a figure; errors name its option."""
+    try:
+        return load_run(directory, trust)
+    except OptionError as error:
+        raise OptionError("beside" if error.option == "run" else error.option, error.value, error.reason) from None
 
 
 def _save(figure: Figure, stem: Path, title: str) -> Path:

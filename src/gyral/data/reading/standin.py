@@ -1,0 +1,93 @@
+"""Small generated passages and questions, for machines without the corpora: people hand things to each other.
+
+passage     Ada gave the lamp to Boris . Boris gave the lamp to Carla . in the end the lamp belonged to Carla
+question    the lamp belonged to @placeholder .
+"""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+from gyral.data.batching import mix_seed
+from gyral.data.reading.encoded import EncodedQuestions
+from gyral.data.reading.prepared import SPECIAL, ReadingCorpus, parse_records
+from gyral.data.splits import SPLITS
+from gyral.data.summaries.parsing import Report
+from gyral.data.summaries.sources import Record
+from gyral.data.vocabulary import Vocabulary
+
+PEOPLE = ["Ada", "Boris", "Carla", "Deniz", "Emre", "Fatima"]
+THINGS = ["basket", "ladder", "lamp"]
+ABSENT = 0.2  # share of passages whose last word is not in the document
+SIZES = {"train": 1000, "val": 200, "test": 200}
+
+
+def draw_story(uniform: Callable[[], float]) -> tuple[list[str], str, str]:
+    """Return the sentences of a story, a thing in it, and the person that has it in the end."""
+    holder: dict[str, str] = {}
+    sentences = []
+    for _ in range(3 + int(4 * uniform())):
+        thing = _choose(uniform, THINGS)
+        giver = holder.get(thing) or _choose(uniform, PEOPLE)
+        holder[thing] = _choose(uniform, [person for person in PEOPLE if person != giver])
+        sentences.append(f"{giver} gave the {thing} to {holder[thing]} .")
+    thing = _choose(uniform, sorted(holder))
+    return sentences, thing, holder[thing]
+
+
+def passage(uniform: Callable[[], float]) -> bytes:
+    """Return a passage in the form of LAMBADA, whose last word is the answer."""
+    sentences, thing, person = draw_story(uniform)
+    end = "was lost" if uniform() < ABSENT else f"belonged to {person}"
+    return f"{' '.join(sentences)} in the end the {thing} {end}".encode()
+
+
+def cloze(uniform: Callable[[], float]) -> bytes:
+    """Return a question in the form of Who-did-What, as a line of JSON."""
+    sentences, thing, person = draw_story(uniform)
+    fields = {
+        "document": " ".join(sentences),
+        "question": f"the {thing} belonged to @placeholder .",
+        "candidates": [name for name in PEOPLE if any(name in sentence for sentence in sentences)],
+        "answer": person,
+    }
+    return json.dumps(fields).encode()
+
+
+def generated_corpus(
+    name: str,
+    draw: Callable[[Callable[[], float]], bytes],
+    parse: Callable[[Any, str, Report], Any],
+    *,
+    size: int,
+    seed: int,
+    missing: str = "",
+) -> ReadingCorpus:
+    """Return generated questions in three splits of `SIZES`.
+
+    Args:
+        name: name of the corpus.
+        draw: draws a record from random numbers in [0, 1).
+        parse: returns the questions of a record, see `gyral.data.reading.sources.QuestionSource`.
+        size: maximum vocabulary size.
+        seed: seed of the questions.
+        missing: which files are missing, for the log; empty if generated questions are asked for.
+    """
+    questions, reports = {}, {}
+    for split in SPLITS:
+        uniform = random.Random(mix_seed(seed, f"{name} {split}")).random  # the sequence that Python guarantees
+        records = [Record(f"{split} {row + 1}", draw(uniform), 1.0) for row in range(SIZES[split])]
+        reports[split] = Report()
+        questions[split] = list(parse_records(records, parse, reports[split]))
+    words = [word for question in questions["train"] for word in (*question.document, *question.query)]
+    symbols = (*SPECIAL, *Vocabulary.of(words, "word").symbols)[:size]
+    vocabulary = Vocabulary("word", symbols)
+    splits = {split: EncodedQuestions(found, vocabulary) for split, found in questions.items()}
+    reason = f"{missing}; using GENERATED questions" if missing else "GENERATED questions"
+    substitute = f"{reason}, whose results are not results on any published corpus"
+    return ReadingCorpus(name, vocabulary, splits, reports, substitute, generated=True)
+
+
+def _choose(uniform: Callable[[], float], items: list[str]) -> str:
+    return items[int(uniform() * len(items))]
