@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import gyral
 from gyral.cells.mage import MAGECell
@@ -247,6 +248,34 @@ def test_mage_around_other_cells_reads_along_edges(inner: Any) -> None:
     for row, step in enumerate(first):
         torch.testing.assert_close(with_edges[:step, row], without[:step, row], rtol=0, atol=0)
         assert step == STEPS or not torch.equal(with_edges[step:, row], without[step:, row])
+
+
+@pytest.mark.parametrize("edge_size", [None, 2], ids=["shared", "own"])
+@pytest.mark.parametrize("inner", [gyral.GRUCell, partial(gyral.RUMCell, lambd=1.0), gyral.LSTMCell], ids=str)
+def test_the_fused_loop_of_mage_equals_the_reference(inner: Any, edge_size: int | None) -> None:
+    """From a state in the middle of a sequence, with lengths and starts: values, first and second derivatives."""
+    found = []
+    edges = edges_of().earlier.clone()
+    edges[4, 1, 0] = torch.tensor([6, 4, 0])  # reaches into the state, twice
+    starts = torch.zeros(STEPS, ROWS, dtype=torch.bool)
+    starts[1, 2] = starts[7, 1] = True
+    edges[:, 2] = 0
+    for backend in ("reference", "fused"):
+        torch.manual_seed(0)
+        layer = gyral.MAGE(
+            *(INPUTS, UNITS), cell=inner, edge_types=TYPES, edge_size=edge_size, capacity=STEPS, dtype=torch.float64,
+            backend=backend,
+        )  # fmt: skip
+        given = inputs().requires_grad_()
+        _, state = layer(inputs(3))
+        outputs, final = layer(given, state, [9, 8, 6], starts, edges=edges)
+        values = [outputs, *(leaf for leaf in tree_leaves(final) if leaf.is_floating_point())]
+        leaves = [given, *layer.parameters()]
+        first = torch.autograd.grad(sum(value.sin().sum() for value in values), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(each.sin().sum() for each in first), leaves)
+        found.append([*values, tree_leaves(final)[-1], *first, *second])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-10, atol=1e-10)
 
 
 # ---------------------------------------------------------------- edges and errors

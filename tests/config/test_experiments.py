@@ -271,6 +271,21 @@ SWEEPS = {
     "lantm_paper_ptb_word": "lantm_paper/ptb_word",
     "ntm_paper_copy": "ntm_paper/copy",
     "dnc_paper_repeat_copy": "dnc_paper/repeat_copy",
+    "mage_paper_babi": "mage_paper/babi",
+    "mage_paper_babi_mix": "mage_paper/babi_mix",
+    "mage_paper_lambada": "mage_paper/lambada",
+    "mage_paper_cnn": "mage_paper/cnn",
+}
+# bAbI 1k: average error in % and failed tasks of the MAGE paper
+MAGE = {
+    "bi_gru": (23.7, 13),
+    "bi_gru_one_hot": (24.9, 13),
+    "bi_mage16": (10.3, 9),
+    "ga": (24.1, 13),
+    "ga_one_hot": (25.0, 13),
+    "ga_dag_rnn": (21.8, 13),
+    "ga_mage_shared": (9.8, 7),
+    "ga_mage16": (8.7, 5),
 }
 
 
@@ -338,3 +353,23 @@ def test_a_row_ends_when_solved_without_the_other_callbacks_too() -> None:
     (callback,) = (make(config, f"callbacks.{name}") for name in config.callbacks)
     assert isinstance(callback, EarlyStopping)
     assert callback.threshold == 0.999
+
+
+@pytest.mark.parametrize("row", rows("mage_paper/babi"))
+def test_rows_of_the_mage_paper_have_its_settings(row: str) -> None:
+    config = compose_config(f"experiment=mage_paper/babi/{row}", "task.generated=true")
+    task = build.build_task(config)
+    errors = [100 - accuracy for accuracy in config.paper.accuracy.values()]
+    average, failed = MAGE[row]
+    assert list(config.paper.accuracy) == [str(qa) for qa in range(1, 21)]
+    assert sum(errors) / 20 == pytest.approx(average, abs=0.06)
+    assert sum(error > 5.001 for error in errors) == failed
+    assert (config.model.num_layers, config.model.cell.hidden_size) == (3 if row.startswith("ga") else 1, 64)
+    assert config.model.chain_features == (13 if "one_hot" in row else 0)
+    cell = task.model.layers[0].cells[0]
+    reads_edges = "mage" in row or "dag" in row
+    assert hasattr(cell, "edge_types") == reads_edges
+    if reads_edges:
+        assert cell.edge_size == (16 if row.endswith("16") else None)
+    optimizer = task.configure_optimizers()["optimizer"]
+    assert (type(optimizer).__name__, optimizer.defaults["lr"], config.task.batch_size) == ("Adam", 0.01, 32)

@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 from gyral.data import download
 from gyral.data.babi import release
 from gyral.data.catalogue import PublishedCorpus, PublishedFile
+from gyral.data.records import Report
 from gyral.data.summaries.files import Output, read_articles
-from gyral.data.summaries.parsing import Report
 from gyral.data.text import ngrams
 from gyral.data.text.corpora import TEXT_CORPORA, load_file
 from gyral.data.text.synthetic import synthetic_text

@@ -7,22 +7,28 @@ from gyral.data.reading.encoded import EncodedQuestions
 from gyral.data.reading.questions import Question, ReadingBatch
 from gyral.data.vocabulary import PADDING, Vocabulary
 
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
 QUESTIONS = (
     Question(
         "first",
-        tuple("john went home . john ate .".split()),
-        tuple("where is john ?".split()),
+        words("john went home . john ate ."),
+        words("where is john ?"),
         ("home", "john"),
         (2, 0, 1, 0, 2, 0, 0),
         0,
         (Edge(0, 4), Edge(4, 9)),
         (1, 0, 2, 0, 1, 0, 0, 0, 0, 1, 0),
     ),
-    Question("second", tuple("mary slept .".split()), tuple("who slept ?".split()), ("mary",), (1, 0, 0), 0),
+    Question("second", words("mary slept ."), words("who slept ?"), ("mary",), (1, 0, 0), 0),
     Question(
         "third",
-        tuple("home is where mary is .".split()),
-        tuple("@placeholder is mary .".split()),
+        words("home is where mary is ."),
+        words("@placeholder is mary ."),
         ("mary", "home", "john"),
         (2, 0, 0, 1, 0, 0),
         1,

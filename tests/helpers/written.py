@@ -68,13 +68,22 @@ def metrics(directory: Path, text: str) -> Path:
 
 
 def write_answers(
-    directory: Path, row: str, qa: int | str, accuracy: float | None, seed: int = 1, **more: float
+    directory: Path,
+    row: str,
+    qa: int | str,
+    accuracy: float | None,
+    seed: int = 1,
+    table: str = TABLE2,
+    monitor: float = 0.02,
+    **more: float,
 ) -> Path:
     """Write a run of a task of bAbI."""
-    run = write_run(directory, f"{TABLE2}/{row}", f"task.qa={qa}", seed=seed, accuracy=accuracy, steps=300)
+    run = write_run(directory, f"{table}/{row}", f"task.qa={qa}", seed=seed, accuracy=accuracy, steps=300)
     (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"qa": qa}}))
     if accuracy is not None:
-        results = {**json.loads((run / "DONE").read_text()), "test/majority": 0.5, "parameters": 60_000.0}
+        results = {**json.loads((run / "DONE").read_text()), "monitor": monitor, "parameters": 60_000.0}
+        if table == TABLE2:
+            results["test/majority"] = 0.5
         results |= {f"test/{name}": value for name, value in more.items()}
         (run / "DONE").write_text(json.dumps(results))
     return run

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gyral.data.reading.questions import Question
 from gyral.models.reader import Reader
 from gyral.models.reader_readouts import UNMENTIONED, AttentionClassifier, AttentionSum
 from tests.helpers.questions import QUESTIONS, VOCABULARY, batch_of
+from tests.helpers.running import compose_config
 
 CELLS = {
     "gru": partial(GRUCell, hidden_size=6),
@@ -184,3 +186,13 @@ def test_options_that_do_not_fit_are_refused() -> None:
         reader(num_layers=2, query_inputs="embeddings")
     with pytest.raises(OptionError, match="num_layers=0"):
         reader(num_layers=0)
+
+
+@pytest.mark.parametrize("model", ["attention_sum", "gated_attention"])
+def test_the_files_name_every_option_with_its_default(model: str) -> None:
+    config = compose_config(f"model={model}", "task=babi_reading").model
+    given = {name: value for name, value in config.items() if not str(name).startswith("_") and name != "cell"}
+    defaults = {name: each.default for name, each in signature(Reader).parameters.items()}
+    for name in ("cell", "vocabulary_size", "output_size", "readout"):
+        del defaults[name]
+    assert given == defaults | {"num_layers": 1 if model == "attention_sum" else 3}

@@ -63,6 +63,15 @@ def test_padding_leaves_each_answer_as_it_is(level: str, attention: Any, readout
         assert len(set(map(tuple, together.tolist()))) > 1
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_cells_that_read_edges_have_those_of_the_entities(level: str) -> None:
+    linked, plain = (made("model=mage_gru", level=level, edges=edges) for edges in ("entities", "none"))
+    plain.load_state_dict(linked.state_dict())
+    chosen = asked(linked)[:5]
+    assert plain.batch_of(chosen).edges is None
+    assert not torch.equal(linked.probabilities(chosen), plain.probabilities(chosen))
+
+
 @pytest.mark.parametrize("attention", ["false", "maybe", 1, 0])
 def test_another_attention_is_refused(attention: Any) -> None:
     with pytest.raises(ValueError, match=rf"^task\.attention={attention}: must be true, false or rotational$"):

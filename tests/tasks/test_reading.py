@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gyral.cells.mage_gru import MAGEGRUCell
+from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.data.reading.encoded import EncodedQuestions
 from gyral.models.reader import Reader
@@ -38,6 +39,11 @@ def test_answers_are_candidates_of_the_document_or_classes() -> None:
 
 def test_memories_hold_the_longest_document_with_its_question() -> None:
     assert {cell.capacity for cell in build().modules() if isinstance(cell, MAGEGRUCell)} == {11}
+
+
+def test_a_cell_for_another_number_of_types_of_edges_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^edge_types=1: must be 3, the types of edges of this task$"):
+        build(edge_types=3)
 
 
 def test_a_question_without_an_answer_has_no_loss_and_counts_as_wrong() -> None:

@@ -75,6 +75,10 @@ class GraphCell(RecurrentCell):
         memory = self.zeros(batch_size, self.capacity, self.hidden_size)
         return memory, torch.zeros(batch_size, dtype=torch.int64, device=memory.device)
 
+    @abstractmethod
+    def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
+        """Return the projected vectors with the edges of the inputs; see `RecurrentCell.project`."""
+
     def step(self, projected: LinkedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
         hidden, edges = self.last_hidden(state), projected.edges
         past = torch.cat((state.memory, hidden.unsqueeze(1)), dim=1)
@@ -136,7 +140,7 @@ class GraphCell(RecurrentCell):
         So time and memory are linear in the number of steps. See `RecurrentCell.fused`.
         """
         projected, before = self.project(inputs), self.last_hidden(state)
-        edges, past = projected.edges, torch.cat((state.memory, before.unsqueeze(1)), dim=1)
+        edges, past = projected.edges, self.past(state)
         steps, rows = (inputs.vectors if isinstance(inputs, LinkedInputs) else inputs).shape[:2]
         nothing = before.new_zeros(1, 1, 1).expand(rows, self.edge_types, self.hidden_size)
         sources, index = None, None
@@ -162,8 +166,16 @@ class GraphCell(RecurrentCell):
         sequence = projected.vectors, index, self.sequence_constants(steps, rows)
         outputs, final = scan(step, sequence, without_memory(state), lengths, starts, initial)
         since = graph_gru.reachable_since(starts, past.shape[1])
-        memory = graph_gru.latest(past, torch.stack(history), lengths, since)[:, :-1]
+        memory = graph_gru.latest(past, torch.stack(history), state.memory.shape[1] + 1, lengths, since)[:, :-1]
         return outputs, final._replace(memory=memory)
+
+    def past(self, state: State) -> Tensor:
+        """Return the hidden vectors (B, ≤ C + 1, N) that edges can reach, the latest last.
+
+        The memory of a new sequence, which is large, is left out.
+        """
+        hidden = self.last_hidden(state).unsqueeze(1)
+        return torch.cat((state.memory, hidden), dim=1) if bool(state.count.any()) else hidden
 
     # ---------------------------------------------------------------- edges that reach too far
 
@@ -201,9 +213,10 @@ def gather_along(past: Tensor, distances: Tensor, out_of_reach: Tensor) -> Tenso
     The latest vector is the last one. A distance of 0 adds nothing. What is out of reach,
     (B, E, D) bool, is NaN.
     """
-    count, width = past.shape[1:]
-    index = (count - distances).clamp(0, count - 1).flatten(1).unsqueeze(-1).expand(-1, -1, width)
-    vectors = past.gather(1, index).view(*distances.shape, width)
+    rows, count, _ = past.shape
+    first = count * torch.arange(rows, device=past.device).view(-1, 1, 1)
+    # not `gather`, whose backward would keep all of `past`, for every step
+    vectors = past.flatten(0, 1)[first + (count - distances).clamp(0, count - 1)]
     vectors = vectors.masked_fill((distances == 0).unsqueeze(-1), 0.0)
     return vectors.masked_fill(out_of_reach.unsqueeze(-1), torch.nan).sum(dim=2)
 

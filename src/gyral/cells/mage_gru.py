@@ -32,8 +32,9 @@ class MAGEGRUCell(GraphCell):
     well as units of type 0 alone, the cell is a GRU.
 
     Parameters: `weight_ih` (3N, X), `weight_hh` (3N, G), G = N or (E + 1) · N, and `bias` (3N,); rows in the order
-    r, z, n. Weights of each gate are drawn from N(0, 6 / (rows + columns)), as in the authors' code of a later paper
-    (bdhingra/coref-gru on GitHub); the bias is zero.
+    r, z, n. Weights of each gate are Xavier-uniform, in ±√(6 / (rows + columns)), and the bias is zero. In the authors'
+    code of a later paper (bdhingra/coref-gru on GitHub), weights are normal with this bound as standard deviation, √3
+    times as large; with them a gated-attention reader of bAbI task 2 needs twice as many updates before it learns.
 
     Args:
         input_size: X ≥ 1.
@@ -79,7 +80,8 @@ class MAGEGRUCell(GraphCell):
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for weight in (self.weight_ih, self.weight_hh):
-            nn.init.normal_(weight, std=(6 / (self.hidden_size + weight.shape[1])) ** 0.5)
+            bound = (6 / (self.hidden_size + weight.shape[1])) ** 0.5
+            nn.init.uniform_(weight, -bound, bound)
         nn.init.zeros_(self.bias)
 
     def init_state(self, batch_size: int) -> State:
@@ -127,11 +129,12 @@ class MAGEGRUCell(GraphCell):
             self.weight_ih,
             self.weight_hh,
             self.bias,
-            torch.cat((state.memory, state.hidden.unsqueeze(1)), dim=1),
+            self.past(state),
             edges,
             edge_types=self.edge_types,
             edge_size=self.edge_size,
             carry=self.carry,
+            capacity=state.memory.shape[1] + 1,
             lengths=lengths,
             starts=starts,
         )

@@ -30,10 +30,8 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.locks import lock_file
 from gyral.core.parallel import parallel_map
 from gyral.core.progress import line
+from gyral.data.records import DamagedPartError, Record, Report
 from gyral.data.splits import SPLITS
-from gyral.data.summaries.parsing import Report
-from gyral.data.summaries.parts import DamagedPartError
-from gyral.data.summaries.sources import Record
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +73,7 @@ def write_parts(
     write: Callable[..., None],
     read: Callable[[Path], EncodedPart],
     example: str,
+    unit: str,
     processes: int | None,
 ) -> dict[str, list[Path]]:
     """Encode the records of each split in parts, in parallel, and return the files of the parts.
@@ -86,7 +85,7 @@ def write_parts(
         block: records per part.
         write: encodes records into a file: its path, the records, and the arguments of their source.
         read: reads such a file.
-        example: what a record contains, for errors.
+        example, unit: what a record contains, and what several of them are called, for errors.
         processes: number of worker processes; None: one for each available core.
 
     Raises:
@@ -115,7 +114,7 @@ def write_parts(
         if not any(read(path).report.kept for path in parts[split]):
             found = total([read(path).report for path in parts[split]])
             shutil.rmtree(working, ignore_errors=True)
-            raise OptionError(split, source.path, f"contains no {example} ({found})")
+            raise OptionError(split, source.path, f"contains no {example} (0 {unit}{found.oddities()})")
     return parts
 
 
@@ -152,25 +151,26 @@ def total(reports: Sequence[Report]) -> Report:
 
 def word_list(
     parts: Mapping[str, Sequence[Path]], read: Callable[[Path], EncodedPart], special: Sequence[str]
-) -> tuple[list[str], int]:
-    """Return all words of a corpus in order, and the number of those in training, including the special symbols.
+) -> tuple[list[str], int, int]:
+    """Return all words of a corpus in order, the number of those in training, and the number of those in any split.
 
-    The words of the training split come after the special symbols, by descending frequency and then by code points.
+    The special symbols come first and count as words in training. The words of the training split follow, by descending
+    frequency and then by code points, then those of the other splits and at last those that occur in no text, both by
+    code points.
     """
-    counts: Counter[str] = Counter()
-    others: set[str] = set()
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # of training and of the other splits
     for split, paths in parts.items():
         for path in paths:
             part = read(path)
-            if split == "train":
-                for word, count in zip(part.words, part.counts.tolist(), strict=True):
-                    counts[word] += count
-            else:
-                others.update(part.words)
-    for word in special:
-        counts.pop(word, None)
-    known = sorted(counts, key=lambda word: (-counts[word], word))
-    return [*special, *known, *sorted(others - counts.keys() - set(special))], len(special) + len(known)
+            counts[split == "train"].update(dict(zip(part.words, part.counts.tolist(), strict=True)))
+    trained, others = counts[True], counts[False]
+    known = [word for word in sorted(trained, key=lambda word: (-trained[word], word)) if trained[word]]
+    listed = dict.fromkeys([*special, *(word for word in known if word not in special)])
+    training_size = len(listed)
+    listed |= dict.fromkeys(sorted(word for word in others if others[word]))
+    size = len(listed)
+    listed |= dict.fromkeys(sorted({*trained, *others}))
+    return list(listed), training_size, size
 
 
 @contextmanager

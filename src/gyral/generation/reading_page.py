@@ -18,6 +18,10 @@ WIDTH = 92  # characters of a line
 LINE = 40  # distance between lines
 RISE = 0.16  # height of an arc in a line, as a share of its length
 MAX_RISE = 22
+BULGE = 9  # of a curve to the side, for each line that it passes
+MAX_BULGE = 55
+FIRST = 8  # characters; curves between words that begin within them bulge to the left
+LEFT = 70  # margins
 MARGIN = 28
 COLORS = 8  # of chains, which repeat
 ENDS = (".", "!", "?")  # words that end a line
@@ -132,7 +136,8 @@ def draw(shown: Shown) -> str:
             f'<text{kind} x="{place.x:.1f}" y="{place.y:.0f}" textLength="{place.width:.1f}">'
             f"{html.escape(word)}{tooltip}</text>"
         )
-    width, height = WIDTH * SIGN + 2 * MARGIN, 2 * MARGIN + (lines - 1) * LINE
+    width = max(place.x + place.width for place in places) + LEFT
+    height = 2 * MARGIN + (lines - 1) * LINE
     return PICTURE.substitute(width=f"{width:.0f}", height=f"{height:.0f}", parts="\n".join(parts))
 
 
@@ -143,24 +148,36 @@ def _lay_out(shown: Shown) -> list[_Place]:
         is_new = index > 0 and (index == len(shown.document) or shown.document[index - 1 : index] in _SENTENCE_ENDS)
         if is_new or (column and column + len(word) > WIDTH):
             column, line = 0, line + 1
-        places.append(_Place(MARGIN + column * SIGN, max(len(word), 1) * SIGN, line))
+        places.append(_Place(LEFT + column * SIGN, max(len(word), 1) * SIGN, line))
         column += len(word) + 1
     return places
 
 
 def _curve(source: _Place, target: _Place) -> str:
-    """Return an arc above the words of a line, or a curve from the lower end of a word to the upper end of another."""
-    if source.line == target.line:
-        top = source.y - 14
+    """Return the path of an arc above the words of a line, or of a curve between lines, past those between them."""
+    lines = target.line - source.line
+    if lines == 0:
         rise = min(8 + RISE * (target.middle - source.middle), MAX_RISE)
-        start, end = f"{source.middle:.1f} {top:.0f}", f"{target.middle:.1f} {top:.0f}"
-        return f"M{start} C{source.middle:.1f} {top - rise:.0f} {target.middle:.1f} {top - rise:.0f} {end}"
-    start, end = source.y + 5, target.y - 14
-    bend = (end - start) / 2
-    return (
-        f"M{source.middle:.1f} {start:.0f} C{source.middle:.1f} {start + bend:.0f} "
-        f"{target.middle:.1f} {end - bend:.0f} {target.middle:.1f} {end:.0f}"
-    )
+        top = source.y - 14
+        start, *rest = (
+            (source.middle, top),
+            (source.middle, top - rise),
+            (target.middle, top - rise),
+            (target.middle, top),
+        )
+    elif lines == 1:
+        top, bottom = source.y + 5, target.y - 14
+        middle = (top + bottom) / 2
+        start, *rest = (source.middle, top), (source.middle, middle), (target.middle, middle), (target.middle, bottom)
+    else:
+        bulge = min(BULGE * lines, MAX_BULGE)
+        if max(source.x, target.x) < LEFT + FIRST * SIGN:
+            x, end, side = source.x - 3, target.x - 3, -bulge
+        else:
+            x, end, side = source.x + source.width + 3, target.x + target.width + 3, bulge
+        start, *rest = (x, source.y - 4), (x + side, source.y - 4), (end + side, target.y - 5), (end, target.y - 5)
+    first, *others = (f"{x:.1f} {y:.1f}" for x, y in (start, *rest))
+    return f"M{first} C{' '.join(others)}"
 
 
 _SENTENCE_ENDS = tuple([end] for end in ENDS)
@@ -174,10 +191,10 @@ body { margin: 0 auto; max-width: 80rem; padding: 0.75rem 1.25rem }
 h2 { margin: 0; font-size: 1.05rem }
 .faint { color: var(--faint); font-variant-numeric: tabular-nums }
 section { border-top: 1px solid var(--line); margin-top: 1.25rem; padding-top: 0.75rem }
-.beside { display: grid; grid-template-columns: minmax(0, 3fr) minmax(14rem, 1fr); gap: 0 2rem; align-items: start }
+.beside { display: grid; grid-template-columns: minmax(0, 1fr) 19rem; gap: 0 2rem; align-items: start }
 @media (max-width: 55rem) { .beside { grid-template-columns: minmax(0, 1fr) } }
 .picture { overflow-x: auto }
-svg { display: block; min-width: 34rem; width: 100%; height: auto }
+svg { display: block }
 svg text { font: 13.5px ui-monospace, monospace; fill: var(--ink); paint-order: stroke; stroke: var(--page);
   stroke-width: 2px; stroke-opacity: 0.6 }
 svg text[class] { font-weight: 600 }
@@ -187,8 +204,8 @@ svg path:hover { stroke-width: 3.5; stroke-opacity: 1 }
 svg path.dashed { stroke-dasharray: 4 4 }
 svg .join { stroke: var(--line); stroke-dasharray: 2 4 }
 table { border-collapse: collapse; width: 100% }
-td { padding: 0.1rem 0.4rem; overflow-wrap: anywhere }
-td:nth-child(2) { text-align: right; font-variant-numeric: tabular-nums }
+td { padding: 0.1rem 0.4rem; overflow-wrap: break-word }
+td:nth-child(2) { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
 td:nth-child(3) { width: 40% }
 td i { display: block; height: 0.7rem; background: var(--faint); border-radius: 2px }
 tr.right { font-weight: 600 }
@@ -201,10 +218,10 @@ tr.right i { background: var(--c2) }
 HEAD = Template("""\
 <header>
 <h1>$title</h1>
-<p class="faint key">Each line is a sentence of the document; the question is below the dashed line. <span>attention</span>
-the attention of the question to a word, on a logarithmic scale from the share that every word has if the attention is
-uniform (no color) to all of it. Arcs join consecutive mentions of a chain; they are dashed if the model does not read
-them.</p>
+<p class="faint key">Each line is a sentence of the document; the question is below the dashed line.
+<span>attention</span> that of the question to a word, on a logarithmic scale from the share that every word has
+if the attention is uniform (no color) to all of it. Arcs join consecutive mentions of a chain; they are dashed if the
+model does not read them.</p>
 </header>
 <main>
 """)
@@ -222,7 +239,7 @@ $rows</tbody></table>
 """)
 
 PICTURE = Template("""\
-<svg viewBox="0 0 $width $height" role="img">
+<svg width="$width" height="$height" role="img">
 $parts
 </svg>
 """)

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from gyral.core.checks import check_integer
+from gyral.data.records import Report
 from gyral.data.summaries.batches import EncodedSummaries, SummaryBatch, encode_pairs
 from gyral.data.summaries.files import STANDARD_INPUT, Article, Output, join_words, read_articles
-from gyral.data.summaries.parsing import Pair, Report
+from gyral.data.summaries.parsing import Pair
 from gyral.generation.summary_page import Shown, write_page
 from gyral.tasks import rouge
 from gyral.tasks.summarization import SummaryTask, Written

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.base import RecurrentCell
-from gyral.core.checks import check_boolean, check_choice, check_integer
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
 from gyral.data.reading.questions import ReadingBatch
@@ -46,9 +46,9 @@ class Reader(nn.Module):
     """Bidirectional networks over document and question, and attention from the question to the document.
 
     With one layer it is the attention-sum reader of Kadlec et al. (ACL 2016), or with a readout for classes the
-    bidirectional classifier of Dhingra et al. (arXiv:1703.02620, section 4). With K > 1 layers it is the gated-attention
-    reader of Dhingra et al. (ACL 2017, equations 1 to 5): between the layers, with the outputs d_t of a layer at the steps
-    of the document and Q at those of the question,
+    bidirectional classifier of Dhingra et al. (arXiv:1703.02620, section 4). With K > 1 layers it is the
+    gated-attention reader of Dhingra et al. (ACL 2017, equations 1 to 5): between the layers, with the outputs d_t of a
+    layer at the steps of the document and Q at those of the question,
 
         β_t = softmax(Qᵀ d_t),   x_t = d_t ⊙ Q β_t
 
@@ -68,9 +68,11 @@ class Reader(nn.Module):
         query_inputs: what the layers after the first read at the steps of the question: "outputs", those of the layer
             below; "embeddings", again the words, which needs `joined=False`.
         embedding_size: size of the trained embedding of the words.
+        embedding_deviation: standard deviation of the initial embedding, which is drawn from a normal distribution with
+            mean 0. With that of torch, 1, readers of bAbI with 1,000 questions learn later and overfit.
         dropout: dropout probability, in [0, 1), of the inputs of each layer.
-        query_indicator: whether the inputs of the last layer have an embedding, of size 2, of whether the word is in the
-            question (qe-comm of Dhingra et al. 2017; Li et al. 2016).
+        query_indicator: whether the inputs of the last layer have an embedding, of size 2, of whether the word is in
+            the question (qe-comm of Dhingra et al. 2017; Li et al. 2016).
         chain_features: n; each word has a one-hot vector of the chain of mentions that it belongs to, among the first n
             chains of its document. 0: none.
         backend: see `gyral.nn.recurrent.Recurrent`.
@@ -94,6 +96,7 @@ class Reader(nn.Module):
         joined: bool = True,
         query_inputs: str = "outputs",
         embedding_size: int = 64,
+        embedding_deviation: float = 0.1,
         dropout: float = 0.0,
         query_indicator: bool = False,
         chain_features: int = 0,
@@ -107,6 +110,7 @@ class Reader(nn.Module):
             raise OptionError("query_inputs", query_inputs, "must be outputs with joined=true")
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size)
         self.embedding = nn.Embedding(vocabulary_size, check_integer("embedding_size", embedding_size))
+        nn.init.normal_(self.embedding.weight, std=check_real("embedding_deviation", embedding_deviation, above=0))
         self.chain_features = check_integer("chain_features", chain_features, minimum=0)
         self.dropout = SequenceDropout(dropout)
         self.indicator: nn.Embedding | None = None

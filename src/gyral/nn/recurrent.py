@@ -347,9 +347,12 @@ def reverse(sequence: Any, lengths: Tensor | None) -> Any:
         return tree_map(lambda leaf: leaf.flip(0), sequence)
 
     def reverse_leaf(leaf: Tensor) -> Tensor:
-        time = torch.arange(leaf.shape[0], device=leaf.device).unsqueeze(1)
+        steps, rows = leaf.shape[:2]
+        time = torch.arange(steps, device=leaf.device).unsqueeze(1)
         source = torch.where(time < lengths, lengths - 1 - time, time)
-        return leaf.gather(0, source.view(*source.shape, *[1] * (leaf.dim() - 2)).expand_as(leaf))
+        # whole vectors at once: `gather` looks up an index for each number
+        index = source * rows + torch.arange(rows, device=leaf.device)
+        return leaf.flatten(0, 1).index_select(0, index.flatten()).view_as(leaf)
 
     return tree_map(reverse_leaf, sequence)
 

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, find_config
 from gyral.config.overrides import program, typed, undefer_option
-from gyral.core.checks import check_choice
+from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, suggest_name
 from gyral.runs.legacy import translate_override
 from gyral.runs.measures import MEASURES
@@ -56,6 +56,8 @@ class Sweep:
         ngrams: orders of the n-gram models below the rows.
         solved: with the layout "tasks", a line counts as solved from this value of the measure, as printed.
         also: more measures, as columns of a table without `column`.
+        best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
+            split, beside the mean over seeds.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Sweep:
     ngrams: tuple[int, ...] = ()
     solved: float = math.inf
     also: tuple[str, ...] = ()
+    best_seed: bool = False
 
     @property
     def lines(self) -> list[str]:
@@ -126,6 +129,7 @@ def load(name: str) -> Sweep:
         tuple(report.get("ngrams", ())),
         report.get("solved", math.inf),
         tuple(check_choice("report.also", measure, tuple(MEASURES)) for measure in report.get("also", ())),
+        check_boolean("report.best_seed", report.get("best_seed", False)),
     )
 
 

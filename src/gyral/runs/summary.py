@@ -40,6 +40,7 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         f"memoryless baseline ({unit})": f"{baseline:.4g}",
         "baseline beaten": f"yes, by a factor of {factor:.4g}" if factor > 1 else "no",
         **({"data": "GENERATED stories"} if results.get("test/generated") else {}),
+        **({"data": "a SUBSTITUTE, with which no published value compares"} if results.get("test/substitute") else {}),
         "parameters": f"{results['parameters']:,.0f}",
         "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step")) else "not measured",
     }

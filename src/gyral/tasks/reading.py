@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
+from gyral.cells.graph import GraphCell
 from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, BucketedBatches, Examples, SortedBatches, mix_seed
 from gyral.data.reading.questions import ReadingBatch
 from gyral.data.splits import SPLITS
@@ -114,6 +116,9 @@ class ReadingTask(SequenceTask[ReadingData]):
         tasks: numbers of the tasks within the data; see `ReadingMetrics`.
         substitute: what is missing and what takes its place; empty if this is the data that the task is named after.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, metrics.
+
+    Raises:
+        OptionError: a cell of the model reads another number of types of edges.
     """
 
     model_type = Reader
@@ -155,6 +160,10 @@ class ReadingTask(SequenceTask[ReadingData]):
             max_writes=max(int(data.splits[split].lengths.max(initial=1)) for split in SPLITS),
             **{"metrics": ReadingMetrics(tasks), **options},
         )
+        for cell in self.model.modules():
+            if isinstance(cell, GraphCell) and cell.edge_types != edge_types:
+                reason = f"must be {edge_types}, the types of edges of this task"
+                raise OptionError("edge_types", cell.edge_types, reason)
 
     def constants(self) -> dict[str, float]:
         return {**super().constants(), "substitute": float(bool(self.substitute))}

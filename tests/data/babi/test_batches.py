@@ -11,6 +11,7 @@ from gyral.cells.gru import GRUCell
 from gyral.core.errors import OptionError
 from gyral.data import batching
 from gyral.data.babi.batches import LEVELS, EncodedQuestions, QuestionBatch
+from gyral.data.babi.entities import EntityMentions
 from gyral.data.babi.stories import Question, Story, questions
 from gyral.data.babi.synthetic import generate
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches
@@ -70,6 +71,24 @@ def test_a_batch_of_sentences() -> None:
     assert batch.answers.tolist() == [IGNORED, 1]
     assert batch.tasks.tolist() == [5, 3]
     assert made.batch(np.array([2])).inputs.tolist() == [[[9, 1, 3]]]
+
+
+def test_edges_join_mentions_of_words_and_of_sentences() -> None:
+    sat = ("Mary", "met", "John", "."), ("John", "met", "Mary", "."), ("Bill", "sat", ".")
+    story = [
+        Question(1, sat[:1], ("Who", "?"), "Mary", ()),
+        Question(1, sat, ("Who", "met", "Mary", "?"), "John", (0,)),
+    ]
+    words, sentences = (
+        EncodedQuestions([story], VOCABULARY, CLASSES, level, EntityMentions.of("names")).batch(np.arange(2))
+        for level in LEVELS
+    )
+    assert words.edges is not None
+    assert words.edges.earlier.shape == (2, 15, 1, 1)
+    assert not words.edges.earlier[0].any()
+    assert words.edges.earlier[1].flatten().tolist() == [0, 0, 0, 0, 2, 0, 6, 0, 0, 0, 0, 0, 0, 7, 0]
+    assert sentences.edges is not None
+    assert sentences.edges.earlier.flatten().tolist() == [0, 0, 0, 0, 0, 1, 0, 2]
 
 
 @pytest.mark.parametrize("level", LEVELS)

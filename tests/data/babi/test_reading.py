@@ -13,9 +13,10 @@ from gyral.data.babi.reading import answers_in_stories, read_questions
 from gyral.data.babi.release import TASKS
 from gyral.data.babi.stories import Question, Story, questions
 from gyral.data.batching import IGNORED
+from gyral.data.vocabulary import split_words
 
 STORY = tuple(tuple(words.split()) for words in ("Mice are afraid of wolves .", "Emily is a mouse ."))
-AFRAID = Question(15, STORY, tuple("What is emily afraid of ?".split()), "wolf", (1, 0))
+AFRAID = Question(15, STORY, tuple(split_words("What is emily afraid of ?")), "wolf", (1, 0))
 IN_DOCUMENT = {1, 2, 3, 4, 5, 11, 12, 13, 14, 16}  # tasks whose answers are words of their stories
 
 
@@ -38,7 +39,7 @@ def test_sentences_are_joined_once_and_not_with_themselves() -> None:
 
 
 def test_an_unknown_kind_of_entities_is_refused() -> None:
-    with pytest.raises(OptionError, match="^entities=some: must be one of names, all$"):
+    with pytest.raises(OptionError, match=r"^entities=some: must be one of names, all$"):
         EntityMentions.of("some")
 
 
@@ -46,8 +47,8 @@ def test_a_question() -> None:
     babi = corpus([[AFRAID, AFRAID._replace(answer="mouse")]], [[AFRAID, AFRAID._replace(answer="cat")]])
     first, second = read_questions(babi, "test", edges="entities", entities="all")
     assert first.name == "made test question 1 (task 15)"
-    assert first.document == tuple("mice are afraid of wolves . emily is a mouse .".split())
-    assert first.query == tuple("what is emily afraid of ?".split())
+    assert first.document == tuple(split_words("mice are afraid of wolves . emily is a mouse ."))
+    assert first.query == tuple(split_words("what is emily afraid of ?"))
     assert first.candidates == ("mouse", "wolf")
     assert first.mentions == (0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0)  # "mice" and "wolves" are not the words of an answer
     assert first.chains == (1, 0, 0, 0, 2, 0, 3, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0)
@@ -55,7 +56,7 @@ def test_a_question() -> None:
     assert (first.answer, second.answer, first.task) == (1, IGNORED, 15)
     without = next(read_questions(babi, "test", edges="none", entities="all"))
     assert without == first._replace(edges=())
-    with pytest.raises(OptionError, match="^edges=some: must be one of entities, none$"):
+    with pytest.raises(OptionError, match=r"^edges=some: must be one of entities, none$"):
         next(read_questions(babi, "test", edges="some", entities="all"))
 
 

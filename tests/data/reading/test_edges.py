@@ -17,8 +17,9 @@ from gyral.data.reading.edges import (
     plural,
     read_chains,
 )
+from gyral.data.vocabulary import split_words
 
-WORDS = "Mary got the Box of chocolates . mary ate the boxes and the box of chocolates .".split()
+WORDS = split_words("Mary got the Box of chocolates . mary ate the boxes and the box of chocolates .")
 ENTITIES = ["mary", "box", "box of chocolates", "apple"]
 
 CONLL = """\
@@ -77,7 +78,7 @@ def test_plurals(singular: str, expected: str) -> None:
 
 
 def test_words_that_occur_again_are_chains() -> None:
-    assert exact_matches("a b , c b , a b".split(), ignored={","}) == [
+    assert exact_matches(split_words("a b , c b , a b"), ignored={","}) == [
         (Mention(0, 0), Mention(6, 6)),
         (Mention(1, 1), Mention(4, 4), Mention(7, 7)),
     ]
@@ -147,8 +148,8 @@ def test_other_files_are_refused_with_the_line(tmp_path: Path, text: str, reason
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match=r"No such file"):
         read_chains(tmp_path / "chains.txt")
     (tmp_path / "chains.txt").write_bytes(b"\xff\n")
-    with pytest.raises(UserError, match="is not UTF-8 at offset 0"):
+    with pytest.raises(UserError, match=r"is not UTF-8 at offset 0"):
         read_chains(tmp_path / "chains.txt")

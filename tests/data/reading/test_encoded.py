@@ -112,10 +112,10 @@ def test_a_question_that_is_not_as_it_must_be_is_refused_by_name(change: dict[st
 
 
 def test_words_outside_the_vocabulary_are_refused_by_name_if_it_has_no_unknown() -> None:
-    with pytest.raises(UserError, match="^met: 'bob' at position 2"):
+    with pytest.raises(UserError, match=r"^met: 'bob' at position 2"):
         EncodedQuestions([MET], Vocabulary("word", ["<pad>", "ann", "met"]), 2)
 
 
 def test_there_is_at_least_one_type() -> None:
-    with pytest.raises(OptionError, match="^edge_types=0: must be an integer ≥ 1$"):
+    with pytest.raises(OptionError, match=r"^edge_types=0: must be an integer ≥ 1$"):
         made(edge_types=0)

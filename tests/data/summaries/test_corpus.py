@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from gyral.core.errors import OptionError, UserError
+from gyral.data.records import Report
 from gyral.data.splits import SPLITS
 from gyral.data.summaries import preparation
 from gyral.data.summaries.corpus import OtherVocabularyError, SummaryCorpus, load, load_cnn_dailymail
-from gyral.data.summaries.parsing import Report
 from gyral.data.summaries.sources import read_pairs
 from tests.faults.damages import OTHERS
 from tests.helpers.examples import article, example, write_chunk, write_lines, write_story

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.data.summaries.parsing import Pair, Report
+from gyral.data.records import Report
+from gyral.data.summaries.parsing import Pair
 from gyral.data.summaries.sources import ArticleSource, read_pairs
 from tests.helpers.examples import article, example, write_chunk, write_lines
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gyral.data.summaries.parsing import Report
-from gyral.data.summaries.parts import DamagedPartError, read_part, write_part
+from gyral.data.records import DamagedPartError, Report
+from gyral.data.summaries.parts import read_part, write_part
 from gyral.data.summaries.sources import ArticleSource, read_pairs
 from tests.helpers.examples import article, write_lines
 

@@ -43,6 +43,7 @@ class Case:
             "share": pick.choice([0.0, 0.1, 0.5, 1.0]),
             "edges": pick.random() < 0.85,
             "capacity": pick.choice([1, 2, 5, 20]),
+            "final": pick.choice([None, None, 1, 3, 24]),
             "carry": pick.choice(["previous", "linked"]),
             "ragged": pick.random() < 0.4,
             "resets": pick.choice([0.0, 0.0, 0.1, 0.5]),
@@ -79,11 +80,12 @@ class Case:
             "bias": 0.3 * draw(3 * units) if drawn["bias"] else None,
             "memory": draw(batch, drawn["capacity"], units),
         }
-        self.cotangents = [draw(steps, batch, units), draw(batch, drawn["capacity"], units)]
+        self.cotangents = [draw(steps, batch, units), draw(batch, drawn["final"] or drawn["capacity"], units)]
         self.keywords = {
             "edge_types": types,
             "edge_size": size,
             "carry": drawn["carry"],
+            "capacity": drawn["final"],
             "lengths": self.lengths,
             "starts": self.starts,
         }
@@ -115,11 +117,9 @@ class Case:
         return {name: tensor.detach().double() for name, tensor in found.items()}
 
 
-def run_reference(*given: Any, edge_types: int, edge_size: Any, carry: str, lengths: Any, starts: Any) -> Any:
+def run_reference(*given: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
     """Return outputs and the new memory, from the loop in plain torch."""
-    constants, tensors = sequence.arguments(*given, edge_types, edge_size, carry, lengths, starts)
-    outputs = reference.run(constants, tensors)
-    return outputs, graph_gru.latest(tensors.memory, outputs, lengths, constants.since)
+    return reference.run(*sequence.arguments(*given, **keywords))
 
 
 def run_numpy(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +129,8 @@ def run_numpy(case: Case) -> tuple[np.ndarray, np.ndarray]:
     capacity, units = memory.shape[1:]
     types, size, first = case.options["edge_types"], case.options["edge_size"], case.options["first"]
     bias = np.zeros(3 * units) if case.tensors["bias"] is None else case.tensors["bias"].numpy()
-    outputs, final = np.zeros((steps, batch, units)), np.zeros_like(memory)
+    kept = case.options["final"] or capacity
+    outputs, final = np.zeros((steps, batch, units)), np.zeros((batch, kept, units))
 
     def sigma(value: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-value))
@@ -154,7 +155,8 @@ def run_numpy(case: Case) -> tuple[np.ndarray, np.ndarray]:
             carried = linked if case.options["carry"] == "linked" else past[-1]
             outputs[time, row] = (1 - z) * n + z * carried
             past.append(outputs[time, row])
-        final[row] = past[len(past) - capacity :]
+        past = past[-kept:]
+        final[row, kept - len(past) :] = past
     return outputs, final
 
 
@@ -251,7 +253,16 @@ def test_the_order_of_edges_within_a_step_changes_nothing() -> None:
 def test_a_sequence_in_two_pieces_is_that_in_one() -> None:
     for seed, carry, size in ((0, "previous", 4), (1, "linked", 4), (2, "previous", None)):
         case = Case(
-            seed, steps=9, batch=9, edges=True, carry=carry, edge_size=size, capacity=20, ragged=False, resets=0.2
+            seed,
+            steps=9,
+            batch=9,
+            edges=True,
+            carry=carry,
+            edge_size=size,
+            capacity=20,
+            final=None,
+            resets=0.2,
+            ragged=False,
         )
         assert case.earlier is not None
         case.earlier = case.earlier.clamp(0, 20)  # a longer edge depends on what else is in the memory

@@ -105,11 +105,11 @@ class EncodedQuestions:
         lengths = self.lengths[rows]
         inputs = self._word_steps(rows, lengths) if self.level == "word" else self._sentence_steps(rows, lengths)
         arrays = inputs, lengths, self._answers[rows], self._tasks[rows]
-        batch = QuestionBatch(*(torch.from_numpy(array.astype(np.int64)) for array in arrays))
-        if self._edges is None:
-            return batch
-        own = [self._edges[row] for row in rows]
-        return batch._replace(edges=encode_edges(own, steps=inputs.shape[1], types=1))
+        edges = None
+        if self._edges is not None:
+            edges = encode_edges([self._edges[row] for row in rows], steps=inputs.shape[1], types=1)
+        steps, sizes, answers, tasks = (torch.from_numpy(array.astype(np.int64)) for array in arrays)
+        return QuestionBatch(steps, sizes, answers, tasks, edges)
 
     def _word_steps(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         story, question = self._bounds[self._first[rows]], self._bounds[self._asked[rows]]

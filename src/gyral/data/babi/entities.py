@@ -22,7 +22,7 @@ PLACES = {
     **{"hallway": "lobby", "school": "college", "park": "beach", "cinema": "theater"},
 }
 ANIMALS = {  # tasks 15 and 16
-    **{"mouse": "rat", "wolf": "fox", "cat": "dog", "sheep": "goat"},
+    **{"mouse": "rat", "wolf": "fox", "cat": "dog", "sheep": "deer"},
     **{"frog": "toad", "lion": "tiger", "swan": "goose", "rhino": "hippo"},
 }
 COLORS = {"yellow": "brown", "white": "black", "gray": "purple", "green": "orange"}  # of the animals of task 16

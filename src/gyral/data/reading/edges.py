@@ -10,6 +10,7 @@ arXiv:1703.02620). Chains of the entities "mary" and "box of chocolates":
                                  5 -----------------> 10
 """
 
+import functools
 import json
 import re
 from collections import Counter
@@ -22,7 +23,7 @@ from gyral.core.errors import UserError
 from gyral.core.inputs import find_fault
 
 IRREGULAR = {  # plurals of nouns
-    **{"mouse": "mice", "goose": "geese", "sheep": "sheep"},
+    **{"mouse": "mice", "goose": "geese", "sheep": "sheep", "deer": "deer"},
     **{"person": "people", "man": "men", "woman": "women", "child": "children"},
 }
 CONLL_BEGIN = re.compile(r"#begin document \((.*)\)")
@@ -49,13 +50,14 @@ def entity_chains(words: Sequence[str], entities: Iterable[str]) -> dict[str, Ch
         words: the words of the text.
         entities: in the singular; the words of an entity of several words are separated by spaces.
     """
-    entity_of = {tuple(form.split()): each for each in entities for form in (each.lower(), plural(each.lower()))}
+    entity_of = _forms(tuple(entities))
     lengths = sorted({len(form) for form in entity_of}, reverse=True)
+    begins = {form[0] for form in entity_of}
     lowered = [word.lower() for word in words]
     found: dict[str, list[Mention]] = {}
     start = 0
     while start < len(words):
-        for length in lengths:
+        for length in lengths if lowered[start] in begins else ():
             entity = entity_of.get(tuple(lowered[start : start + length]))
             if entity is not None:
                 found.setdefault(entity, []).append(Mention(start, start + length - 1))
@@ -64,6 +66,12 @@ def entity_chains(words: Sequence[str], entities: Iterable[str]) -> dict[str, Ch
         else:
             start += 1
     return {entity: tuple(mentions) for entity, mentions in found.items()}
+
+
+@functools.lru_cache(maxsize=8)  # texts with the same entities follow each other
+def _forms(entities: tuple[str, ...]) -> dict[tuple[str, ...], str]:
+    """Return the entities by the words of their singulars and plurals, in lower case."""
+    return {tuple(form.split()): each for each in entities for form in (each.lower(), plural(each.lower()))}
 
 
 def plural(entity: str) -> str:

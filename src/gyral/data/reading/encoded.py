@@ -31,6 +31,7 @@ class StoredQuestions:
 
     Attributes:
         lengths: (n,) number of steps of each question with its document.
+        answers: (n,) index of the answer of each question among its candidates, or `IGNORED`.
         candidates: (n,) number of candidates of each question.
         edge_types: E.
 
@@ -54,7 +55,7 @@ class StoredQuestions:
         self.edge_types = check_integer("edge_types", edge_types)
         self._words, self._mentions, self._chains, self._edges = words, mentions, chains, edges
         columns = sizes.T
-        self.lengths, self._document_lengths, self._placeholders, self._answers, self._tasks, self.candidates = columns
+        self.lengths, self._document_lengths, self._placeholders, self.answers, self._tasks, self.candidates = columns
         self._starts, self._edge_starts, self._edge_counts = starts, edge_starts, edge_counts
 
     @cached_property
@@ -84,7 +85,7 @@ class StoredQuestions:
             document_lengths=_tensor(self._document_lengths[rows]),
             placeholders=_tensor(self._placeholders[rows]),
             mentions=_tensor(self._mentions[places]),
-            targets=_tensor(self._answers[rows]),
+            targets=_tensor(self.answers[rows]),
             edges=place_edges(
                 _tensor(owner), _tensor(self._edges[number]), len(rows), len(step), types=self.edge_types
             ),

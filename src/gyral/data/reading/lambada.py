@@ -15,9 +15,10 @@ Chains are equal words, or coreference chains from a file.
 import functools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
 from gyral.data.catalogue import CATALOGUE
 from gyral.data.reading.edges import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains, read_chains
@@ -25,34 +26,20 @@ from gyral.data.reading.prepared import SIZE, SPECIAL, ReadingCorpus, load
 from gyral.data.reading.questions import Question
 from gyral.data.reading.sources import QuestionSource
 from gyral.data.reading.standin import generated_corpus, passage
-from gyral.data.summaries.parsing import Report, UnusableError
-from gyral.data.summaries.sources import file_state
+from gyral.data.reading.words import BEGIN, END, FUNCTION_WORDS
+from gyral.data.records import Report, UnusableError, file_state
 
 SOURCES = ("auto", "published", "development", "generated")
 EDGES = ("matches", "coreference", "none")
-BEGIN, END = "@begin", "@end"  # around a question, as in the code of Dhingra et al. (bdhingra/ga-reader)
 TRAIN, DEVELOPMENT, TEST = "train.txt", "lambada_development_plain_text.txt", "lambada_test_plain_text.txt"
 TRAIN_URL = "http://ttic.uchicago.edu/~kgimpel/data/lambada-train-valid.tar.gz"
 TRAIN_FOLDER = "lambada-train-valid"  # in the archive of the training passages
 CUT = 4382  # of the 4,869 development passages, nine tenths: without training passages, these train
 
 # The words that are no candidates in the code of Dhingra et al. (bdhingra/coref-gru, branch lambada).
-MARKS = frozenset(
-    "!! ?! ?? !? ` `` '' -lrb- -rrb- -lsb- -rsb- , . : ; \" ' ? < > { } [ ] + - ( ) & % $ @ ! ^ # * .. ...".split()
-)
-# Words whose equality says little: determiners, pronouns, prepositions, conjunctions, auxiliary verbs, particles.
-FUNCTION_WORDS = frozenset(
-    "a an the this that these those some any no every each all both either neither much many more most few less least "
-    "such own other another same several i me my mine myself you your yours yourself he him his himself she her hers "
-    "herself it its itself we us our ours ourselves they them their theirs themselves who whom whose which what "
-    "someone something anyone anything everyone everything nobody nothing one ones there here of in on at by for with "
-    "about against between into through during before after above below to from up down out off over under again "
-    "further onto upon toward towards across along around behind beside beyond near within without like as than and "
-    "but or nor so yet if because while until although though whether since unless when where why how not n't 's 'm "
-    "'re 've 'll 'd am is are was were be been being have has had having do does did doing done will would shall "
-    "should can could may might must ca wo let just only even too very also then now ever never always still already "
-    "back away -- ' ´ ‖ ~ / _ ** *** ****".split()
-)
+_MARKS = "!! ?! ?? !? ` `` '' -lrb- -rrb- -lsb- -rsb- , . : ; \" ' ? < > { } [ ] + - ( ) & % $ @ ! ^ # * .. ..."
+MARKS = frozenset(_MARKS.split())
+NOT_MATCHED = MARKS | FUNCTION_WORDS  # words whose equality makes no chain
 
 
 def load_lambada(
@@ -62,7 +49,7 @@ def load_lambada(
     edges: str = "matches",
     max_chains: int = 14,
     chains: str | Path | None = None,
-    size: int = SIZE,
+    vocabulary_size: int = SIZE,
     seed: int = 0,
     processes: int | None = None,
 ) -> ReadingCorpus:
@@ -81,9 +68,9 @@ def load_lambada(
         chains: file of coreference chains (`gyral.data.reading.edges.read_chains`) for edges "coreference". The name of
             a document is that of its file and its line, such as `lambada_test_plain_text.txt:17`; its words are those
             of the passage without the last one.
-        size: maximum vocabulary size.
+        vocabulary_size: maximum vocabulary size.
         seed: seed of generated passages.
-        processes: number of worker processes; None: one for each available core.
+        processes: see `gyral.data.reading.prepared.load`.
 
     Raises:
         OptionError: an option is out of its bounds; a file is missing or cannot be read.
@@ -92,24 +79,31 @@ def load_lambada(
     check_choice("source", source, SOURCES)
     check_choice("edges", edges, EDGES)
     check_integer("max_chains", max_chains, minimum=0)
-    check_integer("size", size, len(SPECIAL) + 1)
+    check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
     if (edges == "coreference") != (chains is not None):
         reason = "must be a file of coreference chains for edges=coreference, and null otherwise"
         raise OptionError("chains", chains, reason)
-    convert = functools.partial(parse, edges=edges, max_chains=max_chains)
+    form: dict[str, Any] = {"edges": edges, "max_chains": max_chains}
     folder = Path(data_dir) / "lambada"
-    lacking = missing(folder, DEVELOPMENT)
-    if source == "auto" and not any((folder / name).exists() for name in (DEVELOPMENT, TEST)):
-        return generated_corpus("generated_passages", passage, convert, size=size, seed=seed, missing=lacking)
-    if source == "generated":
-        return generated_corpus("generated_passages", passage, convert, size=size, seed=seed)
+    if source == "generated" or (
+        source == "auto" and not any((folder / name).exists() for name in (DEVELOPMENT, TEST))
+    ):
+        return generated_corpus(
+            "generated_passages",
+            passage,
+            parse,
+            tuple(form.items()),
+            vocabulary_size=vocabulary_size,
+            seed=seed,
+            missing=missing(folder, DEVELOPMENT) if source == "auto" else "",
+        )
     files = _files(folder, source)
-    found = None if chains is None else read_chains(chains)
-    key = ["lambada", 1, edges, max_chains, None if chains is None else file_state(Path(chains))]
+    found = None if chains is None else _read_chains(chains)
+    key = ["lambada", 1, form, None if chains is None else file_state(Path(chains))]
     sources = {
         split: QuestionSource(
             [file],
-            convert,
+            functools.partial(parse, **form),
             option="data_dir",
             path=file,
             by_line=True,
@@ -121,9 +115,20 @@ def load_lambada(
     }
     is_published = files["train"][0].name == TRAIN
     name = "lambada" if is_published else "lambada_development"
-    corpus = load(name, sources, data_dir, size=size, processes=processes)
-    substitute = f"{missing(folder, TRAIN)}; training on a SUBSTITUTE, nine tenths of the development passages"
-    return corpus if is_published else replace(corpus, substitute=f"{substitute}, whose results are not comparable")
+    corpus = load(name, sources, data_dir, vocabulary_size=vocabulary_size, processes=processes)
+    if is_published:
+        return corpus
+    reason = f"{missing(folder, TRAIN)}; " if source == "auto" else ""
+    substitute = f"{reason}training on a SUBSTITUTE, nine tenths of the development passages of LAMBADA"
+    return replace(corpus, substitute=f"{substitute}, with which no published result compares")
+
+
+def _read_chains(path: str | Path) -> dict[str, list[Chain]]:
+    """Return the chains of a file, with errors that name the option."""
+    try:
+        return read_chains(path)
+    except UserError as error:
+        raise OptionError("chains", path, str(error).removeprefix(f"{path}: ")) from None
 
 
 def _files(folder: Path, source: str) -> dict[str, tuple[Path, slice]]:
@@ -185,7 +190,7 @@ def parse(
         words, end = [".", *words], 1
         chains = None
     if chains is None:
-        chains = exact_matches(words, MARKS | FUNCTION_WORDS)
+        chains = exact_matches(words, NOT_MATCHED)
     elif not chains:
         report.add(report.noted, "without coreference chains", place)
     check_chains(place, chains, len(words))

@@ -29,25 +29,24 @@ from gyral.data.preparation import (
 from gyral.data.reading.encoded import StoredQuestions, check_question, sizes_of
 from gyral.data.reading.questions import Question, ReadingBatch
 from gyral.data.reading.sources import QuestionSource
+from gyral.data.records import DamagedPartError, Record, Report, UnusableError, restore_report
 from gyral.data.splits import SPLITS
-from gyral.data.summaries.parsing import Report, UnusableError
-from gyral.data.summaries.parts import DamagedPartError, restore_report
-from gyral.data.summaries.sources import Record
 from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # version of the cached files; increment it to invalidate all earlier caches
+FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
 BLOCK = 1000  # records per part; an interrupted preparation resumes after the last complete part
 SPECIAL = (PADDING, UNKNOWN)
 UNKNOWN_ID = SPECIAL.index(UNKNOWN)
 LONGEST = 2**16 - 1  # words of a document and its question
 SIZE = 200_000  # vocabulary size
+SMALL = 100_000_000  # bytes of a corpus that one process encodes before others have started
 UNANSWERABLE = "whose answer is none of the candidates, which counts as wrong"
 LENGTH, ANSWER, CANDIDATES, EDGES = 0, 3, 5, 6  # columns of the sizes of questions
 
 # Arrays that hold all questions of a split one after another, and their types. The first element is padding.
-ARRAYS = {
+ARRAYS: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
     "words": (np.dtype(np.uint32), ()),
     "mentions": (np.dtype(np.uint16), ()),
     "chains": (np.dtype(np.uint16), ()),
@@ -94,16 +93,17 @@ def write_part(path: Path, records: list[Record], parse: Callable[[Any, str, Rep
         sizes.append((*sizes_of(question), len(question.edges)))
     arrays = {name: np.array(values[name], dtype=kind).reshape(-1, *end) for name, (kind, end) in ARRAYS.items()}
 
+    content: dict[str, Any] = {
+        "list": np.frombuffer("\n".join(index).encode(), dtype=np.uint8),
+        "counts": np.bincount(arrays["words"], minlength=len(index)),
+        "sizes": np.array(sizes, dtype=np.int64).reshape(-1, 7),
+        "report": np.frombuffer(json.dumps(asdict(report)).encode(), dtype=np.uint8),
+        **arrays,
+    }
+
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(
-                file,
-                list=np.frombuffer("\n".join(index).encode(), dtype=np.uint8),
-                counts=np.bincount(arrays["words"], minlength=len(index)),
-                sizes=np.array(sizes, dtype=np.int64).reshape(-1, 7),
-                report=np.frombuffer(json.dumps(asdict(report)).encode(), dtype=np.uint8),
-                **arrays,
-            )
+            np.savez(file, **content)
 
     replace_when_written(path, write)
 
@@ -170,6 +170,7 @@ def prepare(name: str, sources: Mapping[str, QuestionSource], target: Path, proc
         write=write_part,
         read=read_part,
         example="question",
+        unit="questions",
         processes=processes,
     )
     _join(parts, target)
@@ -178,7 +179,7 @@ def prepare(name: str, sources: Mapping[str, QuestionSource], target: Path, proc
 
 def _join(parts: dict[str, list[Path]], target: Path) -> None:
     """Number all words of the parts and write the corpus: a folder that is written completely or not at all."""
-    words, trained = word_list(parts, read_part, SPECIAL)
+    words, _, size = word_list(parts, read_part, SPECIAL)
     index = {word: number for number, word in enumerate(words)}
     with writing_corpus(target) as (folder, description):
         (folder / "words.txt").write_bytes("\n".join(words).encode())
@@ -200,7 +201,7 @@ def _join(parts: dict[str, list[Path]], target: Path) -> None:
                     found.append(part.report)
             np.save(folder / f"{split}.npy", np.concatenate(sizes))
             reports[split] = total(found)
-        description |= {"trained": trained, "reports": described(reports)}
+        description |= {"size": size, "reports": described(reports)}
 
 
 class PreparedQuestions(StoredQuestions):
@@ -266,7 +267,7 @@ class PreparedQuestions(StoredQuestions):
             tuple(text[split:]),
             tuple(words[number] for number in self._names[first : first + self.candidates[row]]),
             tuple(self._mentions[start : start + split].tolist()),
-            int(self._answers[row]),
+            int(self.answers[row]),
             tuple(Edge(*edge) for edge in edges.tolist()),
             tuple(self._chains[start : start + length].tolist()),
             int(self._placeholders[row] - split) if self._placeholders[row] >= 0 else -1,
@@ -280,12 +281,13 @@ class ReadingCorpus:
 
     Attributes:
         name: name of the corpus.
-        vocabulary: `<pad>`, `<unk>`, and the words of the training split, in documents and questions, sorted by
-            descending frequency and then by code points.
+        vocabulary: `<pad>`, `<unk>`, the words of the training split by descending frequency and then by code points,
+            and those of the other splits. Words that are not in the training split keep the vectors with which their
+            embeddings begin, by which a reader recognizes them, as in the code of Dhingra et al. (bdhingra/ga-reader).
         splits: the questions of "train", "val" and "test"; those of training that cannot be answered are left out.
         reports: for each split the counts of kept and skipped records.
         substitute: what is missing and what takes its place; empty for published questions.
-        generated: whether the questions are generated.
+        folder: folder of the cached files; None: the questions are in memory.
     """
 
     name: str
@@ -293,7 +295,6 @@ class ReadingCorpus:
     splits: dict[str, StoredQuestions]
     reports: dict[str, Report]
     substitute: str = ""
-    generated: bool = False
     folder: Path | None = None
 
     @cached_property
@@ -309,7 +310,7 @@ def load(
     sources: Mapping[str, QuestionSource],
     data_dir: str | Path,
     *,
-    size: int = SIZE,
+    vocabulary_size: int = SIZE,
     processes: int | None = None,
 ) -> ReadingCorpus:
     """Return the questions of any files, prepared once and cached.
@@ -321,33 +322,34 @@ def load(
         name: name of the corpus.
         sources: source of each split.
         data_dir: data folder, which contains the cache if it is writable.
-        size: maximum vocabulary size, including the special symbols.
-        processes: number of worker processes; None: one for each available core.
+        vocabulary_size: maximum vocabulary size, including the special symbols.
+        processes: number of worker processes; None: one for each available core, or one for a small corpus.
 
     Raises:
         OptionError: as `prepare`; a size below 3; no cache directory is writable.
         UserError: as `prepare`.
     """
-    check_integer("size", size, len(SPECIAL) + 1)
+    check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
     key = [FORMAT, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
     stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
+    is_small = sum(source.bytes for source in sources.values()) < SMALL
     corpus = load_or_prepare(
         name,
         stem,
         data_dir,
-        lambda folder: _read(folder, name, size),
-        lambda folder: prepare(name, sources, folder, processes),
+        lambda folder: _read(folder, name, vocabulary_size),
+        lambda folder: prepare(name, sources, folder, 1 if processes is None and is_small else processes),
     )
     for split, report in corpus.reports.items():
         log.info("%s, %s: %s questions%s", name, split, f"{report.kept:,}", report.oddities())
     return corpus
 
 
-def _read(folder: Path, name: str, size: int) -> ReadingCorpus | None:
+def _read(folder: Path, name: str, vocabulary_size: int) -> ReadingCorpus | None:
     """Return a corpus from the cache, or None if it is missing or damaged."""
 
     def build(description: dict[str, Any]) -> ReadingCorpus:
-        end = min(size, description["trained"])
+        end = min(vocabulary_size, description["size"])
         symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
         reports = {split: restore_report(report) for split, report in description["reports"].items()}
         splits: dict[str, StoredQuestions] = {

@@ -3,14 +3,14 @@
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import find_fault, reading
-from gyral.data.summaries.sources import Record, file_state, line_records
+from gyral.data.records import Record, file_state, line_records
 
 
 class QuestionSource:
@@ -54,6 +54,15 @@ class QuestionSource:
         if fault := find_fault(self.files[0]):
             raise OptionError(option, path, f"{self.files[0]}: {fault}")
 
+    @cached_property
+    def _states(self) -> list[tuple[int, int]]:
+        return [file_state(file) for file in self.files]
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes of the files."""
+        return sum(size for size, _ in self._states)
+
     @property
     def arguments(self) -> tuple[Any, ...]:
         """The function that makes questions of a record."""
@@ -61,10 +70,9 @@ class QuestionSource:
 
     def fingerprint(self) -> list[Any]:
         """Return values that change when the questions change, and names, sizes and modification times of the files."""
-        digest = hashlib.sha256()
-        for file in self.files:
-            digest.update(json.dumps([file.name, *file_state(file)]).encode())
-        return [self.by_line, self.part.start, self.part.stop, self.key, digest.hexdigest()]
+        states = [[file.name, *state] for file, state in zip(self.files, self._states, strict=True)]
+        digest = hashlib.sha256(json.dumps(states).encode()).hexdigest()
+        return [self.by_line, self.part.start, self.part.stop, self.key, digest]
 
     def records(self) -> Iterator[Record]:
         """Yield the records.
@@ -85,10 +93,3 @@ class QuestionSource:
                         yield record._replace(progress=(index + record.progress) / len(self.files))
             else:
                 yield Record(file.name, str(file), (index + 1) / len(self.files))
-
-
-def split_path(path: str | Path) -> tuple[Path, slice]:
-    """Return a path without the slice of records at its end, as in `questions.jsonl[:900]`, and the slice."""
-    found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", str(path), re.DOTALL)
-    assert found is not None, "every text matches"
-    return Path(found[1]), slice(*(int(number) if number else None for number in found.groups()[1:]))

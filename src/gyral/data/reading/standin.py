@@ -4,23 +4,23 @@ passage     Ada gave the lamp to Boris . Boris gave the lamp to Carla . in the e
 question    the lamp belonged to @placeholder .
 """
 
+import functools
 import json
 import random
 from collections.abc import Callable
 from typing import Any
 
-from gyral.data.batching import mix_seed
-from gyral.data.reading.encoded import EncodedQuestions
+from gyral.data.batching import IGNORED, mix_seed
+from gyral.data.reading.encoded import EncodedQuestions, StoredQuestions
 from gyral.data.reading.prepared import SPECIAL, ReadingCorpus, parse_records
+from gyral.data.records import Record, Report
 from gyral.data.splits import SPLITS
-from gyral.data.summaries.parsing import Report
-from gyral.data.summaries.sources import Record
 from gyral.data.vocabulary import Vocabulary
 
 PEOPLE = ["Ada", "Boris", "Carla", "Deniz", "Emre", "Fatima"]
 THINGS = ["basket", "ladder", "lamp"]
 ABSENT = 0.2  # share of passages whose last word is not in the document
-SIZES = {"train": 1000, "val": 200, "test": 200}
+SIZES = {"train": 400, "val": 100, "test": 100}
 
 
 def draw_story(uniform: Callable[[], float]) -> tuple[list[str], str, str]:
@@ -55,12 +55,14 @@ def cloze(uniform: Callable[[], float]) -> bytes:
     return json.dumps(fields).encode()
 
 
+@functools.lru_cache(maxsize=4)  # for programs that build the same task several times
 def generated_corpus(
     name: str,
     draw: Callable[[Callable[[], float]], bytes],
-    parse: Callable[[Any, str, Report], Any],
+    parse: Callable[..., Any],
+    options: tuple[tuple[str, Any], ...],
     *,
-    size: int,
+    vocabulary_size: int,
     seed: int,
     missing: str = "",
 ) -> ReadingCorpus:
@@ -70,7 +72,8 @@ def generated_corpus(
         name: name of the corpus.
         draw: draws a record from random numbers in [0, 1).
         parse: returns the questions of a record, see `gyral.data.reading.sources.QuestionSource`.
-        size: maximum vocabulary size.
+        options: names and values of further arguments of `parse`.
+        vocabulary_size: maximum vocabulary size.
         seed: seed of the questions.
         missing: which files are missing, for the log; empty if generated questions are asked for.
     """
@@ -79,14 +82,18 @@ def generated_corpus(
         uniform = random.Random(mix_seed(seed, f"{name} {split}")).random  # the sequence that Python guarantees
         records = [Record(f"{split} {row + 1}", draw(uniform), 1.0) for row in range(SIZES[split])]
         reports[split] = Report()
-        questions[split] = list(parse_records(records, parse, reports[split]))
-    words = [word for question in questions["train"] for word in (*question.document, *question.query)]
-    symbols = (*SPECIAL, *Vocabulary.of(words, "word").symbols)[:size]
+        found = parse_records(records, functools.partial(parse, **dict(options)), reports[split])
+        questions[split] = [question for question in found if question.answer != IGNORED or split != "train"]
+    every = [question for split in SPLITS for question in questions[split]]
+    words = [word for question in every for word in (*question.document, *question.query)]
+    symbols = (*SPECIAL, *Vocabulary.of(words, "word").symbols)[:vocabulary_size]
     vocabulary = Vocabulary("word", symbols)
-    splits = {split: EncodedQuestions(found, vocabulary) for split, found in questions.items()}
+    splits: dict[str, StoredQuestions] = {
+        split: EncodedQuestions(found, vocabulary) for split, found in questions.items()
+    }
     reason = f"{missing}; using GENERATED questions" if missing else "GENERATED questions"
     substitute = f"{reason}, whose results are not results on any published corpus"
-    return ReadingCorpus(name, vocabulary, splits, reports, substitute, generated=True)
+    return ReadingCorpus(name, vocabulary, splits, reports, substitute)
 
 
 def _choose(uniform: Callable[[], float], items: list[str]) -> str:

@@ -19,10 +19,10 @@ import numpy as np
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.data.preparation import load_or_prepare, read_corpus
+from gyral.data.records import Report, restore_report
 from gyral.data.splits import SPLITS
 from gyral.data.summaries import preparation
-from gyral.data.summaries.parsing import SPECIAL, Report
-from gyral.data.summaries.parts import restore_report
+from gyral.data.summaries.parsing import SPECIAL
 from gyral.data.summaries.sources import ArticleSource
 from gyral.data.vocabulary import Vocabulary
 

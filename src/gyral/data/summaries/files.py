@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, find_fault
-from gyral.data.summaries.parsing import Pair, Report, UnusableError, parse
-from gyral.data.summaries.sources import ArticleSource, Record
+from gyral.data.records import Record, Report, UnusableError
+from gyral.data.summaries.parsing import Pair, parse
+from gyral.data.summaries.sources import ArticleSource
 
 STANDARD_INPUT = "-"
 

@@ -3,14 +3,13 @@
 This module does not import torch, because many worker processes import it.
 """
 
-import json
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gyral.data.records import UnusableError, load_line
 from gyral.data.text.penn import CLOSING, ENDS, has_control_characters, split_sentences, tokenize
 from gyral.data.vocabulary import PADDING, UNKNOWN
 
@@ -34,48 +33,6 @@ class Pair(NamedTuple):
     title: list[str]
 
 
-class UnusableError(Exception):
-    """A record cannot be used and is skipped; the message gives the reason."""
-
-
-@dataclass
-class Report:
-    """Statistics of the records that were kept and skipped.
-
-    Attributes:
-        kept: number of pairs.
-        left_out: the number of skipped records and the location of the first one, by reason.
-        noted: the same for records that were kept although they are unusual.
-    """
-
-    kept: int = 0
-    left_out: dict[str, tuple[int, str]] = field(default_factory=dict)
-    noted: dict[str, tuple[int, str]] = field(default_factory=dict)
-
-    def add(self, counts: dict[str, tuple[int, str]], reason: str, place: str, count: int = 1) -> None:
-        """Count a reason in `left_out` or `noted`."""
-        before, first = counts.get(reason, (0, place))
-        counts[reason] = before + count, first
-
-    def update(self, other: "Report") -> None:
-        """Add the report on the records that follow."""
-        self.kept += other.kept
-        for mine, others in ((self.left_out, other.left_out), (self.noted, other.noted)):
-            for reason, (count, first) in others.items():
-                self.add(mine, reason, first, count)
-
-    def __str__(self) -> str:
-        return f"{self.kept:,} pairs{self.oddities()}"
-
-    def oddities(self) -> str:
-        """Return a description of skipped and unusual records; empty if there are none."""
-        parts = ""
-        for title, counts in (("left out", self.left_out), ("kept", self.noted)):
-            listed = (f"{count:,} {reason} (first {first})" for reason, (count, first) in counts.items())
-            parts += f"; {title}: {', '.join(listed)}" if counts else ""
-        return parts
-
-
 def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tuple[Pair, list[str]]:
     """Return the pair in a record, and a list of notes about unusual content.
 
@@ -95,7 +52,7 @@ def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tup
     elif form == "story":
         pair, texts = _parse_story(content)
     else:
-        pair, texts = _parse_fields(_load_line(content) if isinstance(content, bytes) else content, mode)
+        pair, texts = _parse_fields(load_line(content) if isinstance(content, bytes) else content, mode)
     if not pair.article:
         raise UnusableError("with an empty article")
     if needs_summary and not any(pair.sentences):
@@ -108,17 +65,10 @@ def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tup
     return pair, [note for note, holds in notes.items() if holds]
 
 
-def _load_line(line: bytes) -> Any:
-    try:
-        return json.loads(line.decode(errors="replace"), strict=False)  # the tokenizer removes control characters
-    except (ValueError, RecursionError):
-        raise UnusableError("line that is not JSON") from None
-
-
 def _parse_fields(fields: Any, mode: str) -> tuple[Pair, list[str]]:
     if not isinstance(fields, Mapping):
         raise UnusableError("line that is not a JSON object")
-    article, summary, title = (_lines(fields, names) for names in (ARTICLE, SUMMARY, TITLE))
+    article, summary, title = (field_lines(fields, names) for names in (ARTICLE, SUMMARY, TITLE))
     if mode == "sh2s":
         article = _shuffle(article)
     title_words = tokenize("\n".join(title))
@@ -128,8 +78,12 @@ def _parse_fields(fields: Any, mode: str) -> tuple[Pair, list[str]]:
     return Pair(tokenize("\n".join(article)), sentences, title_words), [*article, *summary, *title]
 
 
-def _lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """Return the lines of the first of the named fields that is present."""
+def field_lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """Return the lines of the first of the named fields that is present.
+
+    Raises:
+        UnusableError: the field is neither a text nor a list of texts.
+    """
     value = next((fields[name] for name in names if fields.get(name) is not None), "")
     texts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(text, str) for text in texts):

@@ -4,21 +4,16 @@ This module does not import torch, because many worker processes import it.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
-from gyral.data.summaries.parsing import STOP, Report
-from gyral.data.summaries.sources import Record, parse_records
-
-
-class DamagedPartError(UserError):
-    """A file of a part was changed after it was written."""
+from gyral.data.records import DamagedPartError, Record, Report, restore_report
+from gyral.data.summaries.parsing import STOP
+from gyral.data.summaries.sources import parse_records
 
 
 class Part(NamedTuple):
@@ -86,12 +81,3 @@ def read_part(path: Path) -> Part:
             return Part(words, arrays["counts"], arrays["tokens"], arrays["bounds"], report)
     except Exception as error:  # NumPy, zipfile and JSON raise many kinds
         raise DamagedPartError(f"{path}: is damaged ({error}): remove it and run the same command again") from error
-
-
-def restore_report(saved: Mapping[str, Any]) -> Report:
-    """Return the report whose `dataclasses.asdict` is given, also after a round trip through JSON."""
-    counted = {
-        name: {reason: (count, first) for reason, (count, first) in saved[name].items()}
-        for name in ("left_out", "noted")
-    }
-    return Report(saved["kept"], **counted)

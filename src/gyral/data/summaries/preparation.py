@@ -41,6 +41,7 @@ def prepare(name: str, sources: Mapping[str, ArticleSource], target: Path, proce
         write=write_part,
         read=read_part,
         example="pair of an article and a summary",
+        unit="pairs",
         processes=processes,
     )
     _join(parts, target)
@@ -49,7 +50,7 @@ def prepare(name: str, sources: Mapping[str, ArticleSource], target: Path, proce
 
 def _join(parts: dict[str, list[Path]], target: Path) -> None:
     """Number all words of the parts and write the corpus: a folder that is written completely or not at all."""
-    words, trained = word_list(parts, read_part, SPECIAL)
+    words, trained, _ = word_list(parts, read_part, SPECIAL)
     index = {word: number for number, word in enumerate(words)}
     with writing_corpus(target) as (folder, description):
         (folder / "words.txt").write_bytes("\n".join(words).encode())

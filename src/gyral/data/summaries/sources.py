@@ -17,30 +17,17 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, find_fault, reading
-from gyral.data.summaries.parsing import ARTICLE, SUMMARY, TITLE, Pair, Report, UnusableError, parse
+from gyral.data.records import Record, Report, UnusableError, file_state, line_records
+from gyral.data.summaries.parsing import ARTICLE, SUMMARY, TITLE, Pair, parse
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
 MODES = ("s2s", "sh2s", "s2t")
 END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no such character
-
-
-class Record(NamedTuple):
-    """A record of a source before parsing.
-
-    Attributes:
-        place: file and line, for messages to the user.
-        content: content that `parse` turns into a pair; an exception if the record could not be read.
-        progress: fraction of the source that has been read, 0 to 1.
-    """
-
-    place: str
-    content: Any
-    progress: float
 
 
 class ArticleSource:
@@ -218,27 +205,6 @@ class ArticleSource:
             raise self._error(f"Hugging Face's datasets cannot load it ({reason})") from error
         for index, row in enumerate(rows):
             yield Record(f"{name}:{split}:{index}", row, (index + 1) / len(rows))
-
-
-def line_records(file: Path) -> Iterator[Record]:
-    """Yield the lines of a file that are not empty, as bytes, without a byte order mark."""
-    size, position = file.stat().st_size, 0
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            position += len(line)
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if line.strip():
-                yield Record(f"{file.name}:{number}", line, position / size)
-
-
-def file_state(file: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
-    try:
-        state = file.stat()
-    except OSError:
-        return 0, 0
-    return state.st_size, state.st_mtime_ns
 
 
 def _bin_records(file: Path) -> Iterator[Record]:

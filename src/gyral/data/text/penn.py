@@ -55,8 +55,8 @@ _TOKEN = re.compile(
 )
 
 
-def tokenize(text: str) -> list[str]:
-    """Return the words and punctuation marks of a text, in lower case.
+def tokenize(text: str, lower: bool = True) -> list[str]:
+    """Return the words and punctuation marks of a text, in lower case unless `lower` is False.
 
     The rules are those of the Penn Treebank in the version of Stanford's tokenizer, with which See et al. (2017)
     prepared the CNN / Daily Mail corpus: "don't" becomes `do n't`, brackets become `-lrb-` and `-rrb-`, quotation marks
@@ -68,7 +68,7 @@ def tokenize(text: str) -> list[str]:
     text = _OPENING_APOSTROPHE.sub(" ` ", text).replace("’", "'")
     text = _CONTRACTION.sub(r" \1", text)
     text = _JOINED.sub(lambda match: " ".join(filter(None, match.groups())), text)
-    return [SIGNS.get(token, token) for token in _TOKEN.findall(text.lower())]
+    return [SIGNS.get(token, token) for token in _TOKEN.findall(text.lower() if lower else text)]
 
 
 def has_control_characters(text: str) -> bool:

@@ -13,13 +13,13 @@ DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("graph_gru.cpp"),
     (
-        "steps", "batch", "hidden_size", "capacity", "gathered_size", "first_size", "edge_size", "edge_types",
-        "edge_slots", "shared", "linked", "threads",
+        "steps", "batch", "hidden_size", "capacity", "final_capacity", "gathered_size", "first_size", "edge_size",
+        "edge_types", "edge_slots", "shared", "linked", "threads",
     ),
     (),
     (
-        "parts", "gathered", "kept", "weight", "memory", "earlier", "since", "lengths", "outputs", "workspace",
-        "history", "grad_memory",
+        "parts", "gathered", "kept", "weight", "memory", "earlier", "since", "lengths", "outputs", "final_memory",
+        "workspace", "history", "grad_final_memory", "grad_memory",
     ),
 )  # fmt: skip
 
@@ -35,24 +35,38 @@ def prepare(device: torch.device) -> None:
 
 def forward(problem: Problem) -> Solution:
     """Run all steps of a problem."""
-    outputs = torch.empty_like(problem.history)
-    _run(problem, outputs, backward=False)
-    return Solution(outputs)
+    memory, capacity = problem.memory, problem.constants.capacity
+    solution = Solution(torch.empty_like(problem.history), memory.new_empty(memory.shape[0], capacity, memory.shape[2]))
+    _run(problem, solution.outputs, backward=False, final_memory=solution.memory)
+    return solution
 
 
-def backward(problem: Problem, solution: Solution, grad_outputs: Tensor, needs_memory: bool) -> Gradients:
+def backward(
+    problem: Problem, outputs: Tensor, gradients: tuple[Tensor | None, Tensor | None], needs_memory: bool
+) -> Gradients:
     """Compute the gradients of a problem.
 
     Args:
-        problem, solution: Those of `forward`; tensors of the problem are overwritten, see `Problem`.
-        grad_outputs: (T, B, N).
+        problem, outputs: Those of `forward`; tensors of the problem are overwritten, see `Problem`.
+        gradients: Those of the outputs (T, B, N) and of the new memory (B, C', N), None for zeros.
         needs_memory: Whether to compute the gradient of the memory.
     """
-    problem.history.copy_(grad_outputs)
+    grad_outputs, grad_final = gradients
+    if grad_outputs is None:
+        problem.history.zero_()
+    else:
+        problem.history.copy_(grad_outputs)
     grad_memory = None
     if needs_memory:
         grad_memory = torch.zeros_like(problem.memory, memory_format=torch.contiguous_format)
-    _run(problem, solution.outputs, backward=True, history=problem.history, grad_memory=grad_memory)
+    _run(
+        problem,
+        outputs,
+        backward=True,
+        history=problem.history,
+        grad_final_memory=None if grad_final is None else grad_final.contiguous(),
+        grad_memory=grad_memory,
+    )
     return Gradients(grad_memory)
 
 
@@ -66,6 +80,7 @@ def _run(problem: Problem, outputs: Tensor, *, backward: bool, **further: Tensor
         "batch": batch,
         "hidden_size": units,
         "capacity": problem.memory.shape[1],
+        "final_capacity": constants.capacity,
         "gathered_size": problem.gathered.shape[2],
         "first_size": constants.first_size,
         "edge_size": units if constants.edge_size is None else constants.edge_size,

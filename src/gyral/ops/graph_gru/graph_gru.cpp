@@ -10,20 +10,22 @@ namespace graph_gru {
 // The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
 // A step gathers a row of G numbers: first the slice of type 0, then that of each of the E other types.
 struct Arguments {
-    Index steps, batch, hidden_size, capacity, gathered_size, first_size, edge_size, edge_types, edge_slots, shared,
-        linked, threads;
-    void* parts;        // (T, B, 3N); after forward: r, z and n; after backward: the gradient
-    void* gathered;     // (T, B, G)
-    void* kept;         // (T, B, N): product of the candidate; after backward: its gradient
-    void* weight;       // (3N, G)
-    void* memory;       // (B, C, N), the latest vector last
-    void* earlier;      // Index (T, B, E, D): distances; 0 or out of reach: no edge
-    void* since;        // Index (T, B): the first step in reach
-    void* lengths;      // Index (B)
-    void* outputs;      // (T, B, N)
-    void* workspace;    // graph_gru_workspace(...) elements
-    void* history;      // (T, B, N): gradient of the outputs; overwritten with that of the hidden vectors
-    void* grad_memory;  // (B, C, N) zeros, or null
+    Index steps, batch, hidden_size, capacity, final_capacity, gathered_size, first_size, edge_size, edge_types,
+        edge_slots, shared, linked, threads;
+    void* parts;              // (T, B, 3N); after forward: r, z and n; after backward: the gradient
+    void* gathered;           // (T, B, G)
+    void* kept;               // (T, B, N): product of the candidate; after backward: its gradient
+    void* weight;             // (3N, G)
+    void* memory;             // (B, C, N), the latest vector last
+    void* earlier;            // Index (T, B, E, D): distances; 0 or out of reach: no edge
+    void* since;              // Index (T, B): the first step in reach
+    void* lengths;            // Index (B)
+    void* outputs;            // (T, B, N)
+    void* final_memory;       // (B, C', N)
+    void* workspace;          // graph_gru_workspace(...) elements
+    void* history;            // (T, B, N): gradient of the outputs; overwritten with that of the hidden vectors
+    void* grad_final_memory;  // (B, C', N), or null
+    void* grad_memory;        // (B, C, N) zeros, or null
 };
 
 namespace {
@@ -112,6 +114,14 @@ template <class Real> struct Graph {
         return false;
     }
 
+    // Calls work(vector of the final memory, vector of its step or null) for the last C' steps of a row.
+    template <class Work> void for_final_memory(Index row, void* final, void* outputs, void* memory, Work work) const {
+        const Index end = length(row), first = since(end - 1, row);
+        for (Index i = 0; i < given.final_capacity; ++i)
+            work(at(final, (row * given.final_capacity + i) * hidden),
+                 vector_at(outputs, memory, end, given.final_capacity - i, row, first));
+    }
+
     // ---------------------------------------------------------------- forward
 
     void gather(Index t, Index row) const {
@@ -172,11 +182,26 @@ template <class Real> struct Graph {
         }
     }
 
+    void end_forward(Index first, Index last) const {
+        const auto copy = [this](Real* to, const Real* from) {
+            from ? void(std::memcpy(to, from, hidden * sizeof(Real))) : void(std::fill_n(to, hidden, Real(0)));
+        };
+        for (Index row = first; row < last; ++row)
+            for_final_memory(row, given.final_memory, given.outputs, given.memory, copy);
+    }
+
     // ---------------------------------------------------------------- backward
 
     static void add(Real* __restrict to, const Real* __restrict from, Index size) {
         if (to)
             for (Index i = 0; i < size; ++i) to[i] += from[i];
+    }
+
+    void begin_backward(Index first, Index last) const {
+        if (!given.grad_final_memory) return;
+        for (Index row = first; row < last; ++row)
+            for_final_memory(row, given.grad_final_memory, given.history, given.grad_memory,
+                             [this](const Real* from, Real* to) { add(to, from, hidden); });
     }
 
     // Adds the gradient of what a step has gathered to those of the hidden vectors.
@@ -227,11 +252,14 @@ template <class Real> struct Graph {
                          Real *gradients = buffer + rows_together() * products_row,
                               *spare = gradients + rows_together() * gradients_row;
                          std::fill_n(spare + hidden, hidden, Real(0));
-                         if (backward)
+                         if (backward) {
+                             begin_backward(first, last);
                              for (Index t = steps - 1; t >= 0; --t)
                                  backward_step(t, first, last, packed, gradients, spare);
-                         else
+                         } else {
                              for (Index t = 0; t < steps; ++t) forward_step(t, first, last, packed, buffer, spare);
+                             end_forward(first, last);
+                         }
                      });
     }
 };

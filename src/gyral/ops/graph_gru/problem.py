@@ -1,13 +1,14 @@
 """The interface of the kernels of `gyral.ops.graph_gru`, and the products before and after them.
 
-T steps, B batch size, X inputs, N units, E edge types, D edges of one type per step, C hidden vectors in the memory,
-G width of what a step gathers.
+T steps, B batch size, X inputs, N units, E edge types, D edges of one type per step, C hidden vectors in the memory
+before the first step and C' in that after the last one, G width of what a step gathers.
 """
 
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gyral.ops import buffers, kernels
 
@@ -21,6 +22,7 @@ class Constants(NamedTuple):
         earlier: (T, B, E, D) int64, see `gyral.core.edges.Edges`, or None: there are only edges to the next step.
         first_size: Width of the slice of type 0.
         edge_size: Width of the slice of each other type; None: every slice is the whole vector.
+        capacity: C'.
         linked: Whether the carried vector is the gathered one, not h_{t−1}.
         lengths: (B,) int64 in [1, T], or None.
         since: (T, B) int64: edges from before this step count as absent; negative ones are steps of the memory. Or
@@ -30,6 +32,7 @@ class Constants(NamedTuple):
     earlier: Tensor | None
     first_size: int
     edge_size: int | None
+    capacity: int
     linked: bool
     lengths: Tensor | None
     since: Tensor | None
@@ -76,9 +79,15 @@ class Problem(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The return value of `forward`: the outputs (T, B, N), zero beyond the lengths."""
+    """The return value of `forward`.
+
+    Attributes:
+        outputs: (T, B, N), zero beyond the lengths.
+        memory: (B, C', N), see `latest`.
+    """
 
     outputs: Tensor
+    memory: Tensor
 
 
 class Gradients(NamedTuple):
@@ -95,25 +104,32 @@ def reachable_since(starts: Tensor | None, capacity: int) -> Tensor | None:
     return torch.where(starts, time, -capacity).cummax(0).values
 
 
-def latest(memory: Tensor, outputs: Tensor, lengths: Tensor | None = None, since: Tensor | None = None) -> Tensor:
-    """Return the memory (B, C, N) after the last step of each sequence, for the memory before its first step.
+def latest(
+    memory: Tensor, outputs: Tensor, capacity: int, lengths: Tensor | None = None, since: Tensor | None = None
+) -> Tensor:
+    """Return the memory (B, C', N) after the last step of each sequence: its last C' hidden vectors, the latest last.
 
     Args:
-        memory: (B, C, N).
+        memory: (B, C, N), before the first step; what came before it is zeros.
         outputs: (T, B, N).
+        capacity: C'.
         lengths, since: See `Constants`; hidden vectors from before the last start are zeros.
     """
-    steps, capacity = len(outputs), memory.shape[1]
+    steps, batch, units = outputs.shape
+    device = memory.device
+    if memory.shape[1] < capacity:
+        memory = F.pad(memory, (0, 0, capacity - memory.shape[1], 0))
+    history = torch.cat((memory[:, memory.shape[1] - capacity :].transpose(0, 1), outputs))
     if lengths is None and since is None:
-        kept = outputs[max(steps - capacity, 0) :].transpose(0, 1)
-        return kept if steps >= capacity else torch.cat((memory[:, steps:], kept), dim=1)
-    history = torch.cat((memory, outputs.transpose(0, 1)), dim=1)
-    time = torch.arange(-capacity, 0, device=memory.device).unsqueeze(0).expand(len(memory), capacity)
-    time = time + (steps if lengths is None else lengths.unsqueeze(1))
-    found = history.gather(1, (time + capacity).unsqueeze(2).expand_as(memory))
+        return history[steps:].transpose(0, 1)
+    if lengths is None:
+        lengths = torch.full((batch,), steps, device=device)
+    time = lengths.unsqueeze(1) + torch.arange(-capacity, 0, device=device)  # (B, C)
+    rows = (time + capacity) * batch + torch.arange(batch, device=device).unsqueeze(1)
+    found = history.flatten(0, 1).index_select(0, rows.flatten()).view(batch, capacity, units)
     if since is None:
         return found
-    last = since[-1] if lengths is None else since.gather(0, lengths.unsqueeze(0) - 1).squeeze(0)
+    last = since.gather(0, lengths.unsqueeze(0) - 1).squeeze(0)
     return torch.where((time >= last.unsqueeze(1)).unsqueeze(2), found, 0.0)
 
 
@@ -142,18 +158,22 @@ def solve(problem: Problem) -> Solution:
 
 
 def differentiate(
-    problem: Problem, solution: Solution, tensors: Tensors, grad_outputs: Tensor, needs: tuple[bool, ...]
+    problem: Problem,
+    outputs: Tensor,
+    tensors: Tensors,
+    gradients: tuple[Tensor | None, Tensor | None],
+    needs: tuple[bool, ...],
 ) -> list[Tensor | None]:
     """Run the kernels backward; return the gradient of each of `tensors`.
 
     Args:
-        problem, solution: `backward` of the kernels overwrites tensors of the problem.
+        problem, outputs: Those of `solve`. `backward` of the kernels overwrites tensors of the problem.
         tensors: The arguments of the sequence.
-        grad_outputs: (T, B, N).
+        gradients: Those of the outputs and of the new memory, None for zeros.
         needs: Which of `tensors` need a gradient.
     """
     needed = dict(zip(Tensors._fields, needs, strict=True))
-    found: Gradients = kernels.find(MODULES, problem.parts).backward(problem, solution, grad_outputs, needed["memory"])
+    found: Gradients = kernels.find(MODULES, problem.parts).backward(problem, outputs, gradients, needed["memory"])
     units = problem.memory.shape[2]
     parts, gathered, kept = (tensor.flatten(0, 1) for tensor in (problem.parts, problem.gathered, problem.kept))
     return [

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.graph_gru.problem import Constants, Tensors
+from gyral.ops.graph_gru.problem import Constants, Tensors, latest
 
 
-def run(constants: Constants, tensors: Tensors) -> Tensor:
-    """Run all steps; return the outputs (T, B, N), zero beyond the lengths."""
+def run(constants: Constants, tensors: Tensors) -> tuple[Tensor, Tensor]:
+    """Run all steps; return the outputs (T, B, N), zero beyond the lengths, and the memory (B, C', N)."""
     parts = F.linear(tensors.inputs, tensors.weight_ih, tensors.bias)
     history = list(tensors.memory.unbind(1))  # h_{−C}, …, h_{t−1}
     capacity = len(history)
@@ -26,7 +26,8 @@ def run(constants: Constants, tensors: Tensors) -> Tensor:
         if constants.lengths is not None:
             hidden = torch.where((time < constants.lengths).unsqueeze(1), hidden, 0.0)
         history.append(hidden)
-    return torch.stack(history[capacity:])
+    outputs = torch.stack(history[capacity:])
+    return outputs, latest(tensors.memory, outputs, constants.capacity, constants.lengths, constants.since)
 
 
 def step(parts: Tensor, product: Tensor, carried: Tensor) -> Tensor:

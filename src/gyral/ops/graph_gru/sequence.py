@@ -24,10 +24,8 @@ from gyral.ops.graph_gru import reference
 from gyral.ops.graph_gru.problem import (
     MODULES,
     Constants,
-    Solution,
     Tensors,
     differentiate,
-    latest,
     make_problem,
     reachable_since,
     solve,
@@ -50,6 +48,7 @@ def run(
     edge_types: int,
     edge_size: int | None,
     carry: str = "previous",
+    capacity: int | None = None,
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -69,11 +68,12 @@ def run(
         edge_size: Width of the slice of each type from 1; type 0 has the first N − E · `edge_size` ≥ 1 units. None:
             the slice of every type is the whole hidden vector.
         carry: "previous": c_t = h_{t−1}. "linked": c_t = g_t, which needs an `edge_size`.
+        capacity: C', the number of vectors in the returned memory; C if None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
         starts: (T, B) bool: at True the row begins anew, with a memory of zeros, whatever came before. Or None.
 
     Returns:
-        outputs (T, B, N), zero beyond the lengths, and the memory (B, C, N) after the last step of each sequence.
+        outputs (T, B, N), zero beyond the lengths, and the memory (B, C', N) after the last step of each sequence.
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
@@ -81,12 +81,11 @@ def run(
         ValueError: `earlier` has another shape, or there is no `edge_size` for `carry`.
     """
     constants, tensors = arguments(
-        *(inputs, weight_ih, weight_hh, bias, memory, earlier), edge_types, edge_size, carry, lengths, starts
+        *(inputs, weight_ih, weight_hh, bias, memory, earlier), edge_types, edge_size, carry, capacity, lengths, starts
     )
     with torch.autocast(inputs.device.type, enabled=False):
         needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-        outputs = _Run.apply(constants, needs_gradient, *tensors)
-        return outputs, latest(tensors.memory, outputs, lengths, constants.since)
+        return _Run.apply(constants, needs_gradient, *tensors)
 
 
 def arguments(
@@ -99,6 +98,7 @@ def arguments(
     edge_types: int,
     edge_size: int | None,
     carry: str,
+    capacity: int | None,
     lengths: Tensor | None,
     starts: Tensor | None,
 ) -> tuple[Constants, Tensors]:
@@ -120,13 +120,15 @@ def arguments(
     if lengths is not None:
         lengths = lengths.contiguous()
     since = reachable_since(starts, memory.shape[1])
-    constants = Constants(earlier, first_size, edge_size, carry == "linked", lengths, since)
+    if capacity is None:
+        capacity = memory.shape[1]
+    constants = Constants(earlier, first_size, edge_size, capacity, carry == "linked", lengths, since)
     return constants, Tensors(inputs, weight_ih, bias, weight_hh, memory)
 
 
-def _reference_backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    def run_reference(*given: Any) -> tuple[Tensor]:
-        return (reference.run(ctx.constants, Tensors(*given)),)
+def _reference_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    def run_reference(*given: Any) -> tuple[Tensor, Tensor]:
+        return reference.run(ctx.constants, Tensors(*given))
 
     return None, None, *autograd.differentiate(run_reference, ctx.saved_tensors[1:], gradients)
 
@@ -134,24 +136,26 @@ def _reference_backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ..
 class _Run(torch.autograd.Function):
     @staticmethod
     def forward(ctx, constants, needs_gradient, *tensors):
+        ctx.set_materialize_grads(False)  # the memory is large, and its gradient is often zero
         problem, buffer = make_problem(constants, Tensors(*tensors))
-        outputs = solve(problem).outputs
+        solution = solve(problem)
         if needs_gradient:
-            ctx.save_for_backward(outputs, *tensors)
+            ctx.save_for_backward(solution.outputs, *tensors)
             ctx.constants, ctx.saved = constants, (problem, buffer)
         else:
             buffers.release(buffer)
-        return outputs
+        return tuple(solution)
 
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
-    def backward(ctx, grad_outputs):
+    def backward(ctx, *gradients):
         outputs, *given = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
         tensors = Tensors(*given)
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         saved, ctx.saved = ctx.saved, None
         problem, buffer = saved or make_problem(ctx.constants, tensors)
-        solution = solve(problem) if saved is None else Solution(outputs)
-        found = differentiate(problem, solution, tensors, grad_outputs, ctx.needs_input_grad[2:])
+        if saved is None:
+            outputs = solve(problem).outputs
+        found = differentiate(problem, outputs, tensors, gradients, ctx.needs_input_grad[2:])
         buffers.release(buffer)
         return None, None, *found

@@ -6,6 +6,7 @@ from textwrap import fill, shorten
 from typing import NamedTuple
 
 import numpy as np
+from hydra.utils import get_object
 from matplotlib.figure import Figure
 
 from gyral.core.errors import OptionError
@@ -39,12 +40,14 @@ class Read(NamedTuple):
 def reading_answers(runs: Sequence[Run]) -> Figure:
     """Draw the probabilities of the answers to a validation question after each sentence, a panel for each run.
 
-    As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the document and the question are read as a whole, and the
-    answer is that of the state at the end of each sentence; see `gyral.models.reader.Reader.answers_after`.
+    As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the document and the question are read as a whole, and
+    the answer is that of the state at the end of each sentence; see `gyral.models.reader.Reader.answers_after`.
 
     Raises:
         OptionError: A run has another task or another question; or no document is short enough.
     """
+    for run in runs:
+        _check(run)
     first = _load(runs[0], None)
     reads = [first, *(_load(run, first) for run in runs[1:])]
     task, batch = first.task, first.batch
@@ -81,12 +84,18 @@ def sentence_ends(words: Sequence[str]) -> list[int]:
     return ends if ends and ends[-1] == len(words) - 1 else [*ends, len(words) - 1]
 
 
+def _check(run: Run) -> None:
+    """Raise `OptionError` if the task of a run has no reader."""
+    task = get_object(run.config.task._target_)
+    if not issubclass(task, ReadingTask):
+        reason = f"must be a run of a task with a reader, as the other one; its task is {task.__name__}"
+        raise OptionError("run", run.directory, reason)
+
+
 def _load(run: Run, like: Read | None) -> Read:
     """Return the answers of a run to a question; to that of another run if `like` is one."""
     task, step = build.load_trained(run, "best")
-    if not isinstance(task, ReadingTask):
-        reason = f"must be a run of a task with a reader, as the other one; its task is {type(task).__name__}"
-        raise OptionError("run", run.directory, reason)
+    assert isinstance(task, ReadingTask)
     row = _choose(run, task) if like is None else _find(run, task, like)
     batch = task.batch_of("val", [row])
     ends = sentence_ends(task.words(batch, 0)[: int(batch.document_lengths[0])])

@@ -10,7 +10,7 @@ from gyral.reports.render.text import labelled_runs, one_line, run_line
 from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.columns import without_details
 from gyral.reports.tables.labels import SHARED
-from gyral.reports.tables.lines_table import MARKS
+from gyral.reports.tables.marks import MARKS
 from gyral.reports.tables.sections import Section, describe_stopped
 
 ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its standard fonts

@@ -1,5 +1,6 @@
 """The layout "tasks": the average of each row over the lines of a sweep, and the measure on each line."""
 
+import math
 from dataclasses import replace
 from statistics import fmean
 
@@ -15,45 +16,49 @@ from gyral.reports.tables.cells import (
     value_of,
 )
 from gyral.reports.tables.labels import caption, common_overrides, own_label
+from gyral.reports.tables.marks import marks_of
 from gyral.runs.measures import MEASURES
-from gyral.runs.records import RunRecord
+from gyral.runs.records import RunRecord, select
 
 MAJORITY = "majority"
-# for each result that reports other data than the row's, the mark of the number and its footnote
-MARKS = {
-    "stand_ins": ("°", "trained on the 1k file, because the 10k file does not exist"),
-    "generated": ("*", "on GENERATED stories, which are not from bAbI"),
-}
+AVERAGE = "average"  # the published average, among the published values of lines
 
 
 def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
-    """Return the average of each row over the lines, and the number of lines that it solved."""
+    """Return the average of each row over the lines, and the number of lines that it solved.
+
+    If the sweep has `best_seed`, the table also has the average of the seeds that are the best of their line on the
+    validation split.
+    """
     measure = MEASURES[sweep.measure]
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for row in rows:
         means = [fmean(scores) for line in sweep.lines if (scores := _scores(sweep, row, line))]
-        published = row.paper.get(sweep.measure)
+        published, lines = _published_average(sweep, row), _published_lines(sweep, row)
         average = TableCell("", missing=("missing",), paper=published)
         if means:
             average = replace(
                 average,
-                text=f"{fmean(means):.{measure.digits}f}{_marks(row.records)}",
+                text=f"{fmean(means):.{measure.digits}f}{marks_of(row.records)}{_deviation(sweep, row)}",
                 mean=fmean(means),
                 missing=(f"of {len(means)} of {len(sweep.lines)}",) if len(means) < len(sweep.lines) else (),
                 runs=tuple((record, value_of(sweep.measure)(record)) for record in row.records),
             )
         solved = TableCell(
             f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
+            notes=(f"paper {sum(value >= sweep.solved for value in lines.values())}",) if len(lines) > 1 else (),
             runs=tuple((record, None) for record in row.records),
         )
         cells = (
             average,
+            *([_best_average(sweep, row)] if sweep.best_seed else []),
             published_cell(published, measure.digits),
             solved,
             parameters_cell(row.records, as_range=True),
         )
         body.append((own_label(row, rows), cells))
-    heads = ("row", "average", "paper", f"solved\n(≥ {sweep.solved:g})", "parameters")
+    best = ("best\nseeds",) if sweep.best_seed else ()
+    heads = ("row", "average", *best, "paper", f"solved\n(≥ {sweep.solved:g})", "parameters")
     marked = mark_best_of_column(body, 0, measure.higher_is_better)
     return Table(sweep.title, caption(common_overrides(rows)), heads, marked)
 
@@ -63,7 +68,7 @@ def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
     started = [row for row in rows if row.records]
     labels = [own_label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
     measure = MEASURES[sweep.measure]
-    body = []
+    body: list[tuple[str, tuple[TableCell, ...]]] = []
     for line in sweep.lines:
         majority = "–"
         for record in (record for row in started for record in in_column(sweep, row, line)):
@@ -71,19 +76,67 @@ def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
                 majority = f"{measure.scale * record.results[f'test/{MAJORITY}']:.{measure.digits}f}"
         measured = mark_best([_line_cell(sweep, row, line) for row in started], measure.higher_is_better)
         body.append((line, (*measured, TableCell(majority))))
+    if all(cells[-1].text == "–" for _, cells in body):  # a task without this metric
+        return Table("", "", (sweep.column_name, *labels), [(line, cells[:-1]) for line, cells in body])
     return Table("", "", (sweep.column_name, *labels, MAJORITY), body)
 
 
 def _line_cell(sweep: Sweep, row: Row, line: str) -> TableCell:
-    """Return the cell of the mean and the standard deviation of a row's runs on a line."""
+    """Return the cell of the mean and the standard deviation of a row's runs on a line, beside the published value."""
     digits = MEASURES[sweep.measure].digits
     scores, own = _scores(sweep, row, line), in_column(sweep, row, line)
     pairs = [(record, _score(sweep, record, line)) for record in row.records]
     runs = tuple((record, score) for record, score in pairs if score is not None or record in own)
-    mean = f"{fmean(scores):.{digits}f}{_marks(own)}" if scores else ""
-    deviation = (f"± {standard_deviation(scores):.{digits}f}",) if len(scores) > 1 else ()
+    mean = f"{fmean(scores):.{digits}f}{marks_of(own)}" if scores else ""
+    notes = [f"± {standard_deviation(scores):.{digits}f}"] if len(scores) > 1 else []
+    best, published = _best_score(sweep, row, line), _published_lines(sweep, row).get(line)
+    if sweep.best_seed and len(scores) > 1 and best is not None:
+        notes.append(f"best {best:.{digits}f}")
+    if published is not None:
+        notes.append(f"paper {published:.{digits}f}")
     missing = tuple(record.state for record in own if not record.results)
-    return TableCell(mean or ("" if missing else "–"), deviation, missing, runs).with_statistics()
+    return TableCell(mean or ("" if missing else "–"), tuple(notes), missing, runs, published).with_statistics()
+
+
+def _published_lines(sweep: Sweep, row: Row) -> dict[str, float]:
+    """Return the published value of each line of a row that the paper has."""
+    published = row.paper.get(sweep.measure)
+    return {line: published[line] for line in sweep.lines if line in published} if isinstance(published, dict) else {}
+
+
+def _published_average(sweep: Sweep, row: Row) -> float | None:
+    """Return the published average, which may be given beside values of some lines; else that of the lines."""
+    published = row.paper.get(sweep.measure)
+    return published.get(AVERAGE, fmean(published.values())) if isinstance(published, dict) else published
+
+
+def _deviation(sweep: Sweep, row: Row) -> str:
+    """Return the standard deviation over seeds of the average as text, empty unless several seeds have all lines."""
+    by_seed = {record.seed: [r for r in row.records if r.seed == record.seed] for record in row.records}
+    averages = []
+    for records in by_seed.values():
+        scores = [_scores(sweep, replace(row, records=records), line) for line in sweep.lines]
+        if all(scores):
+            averages.append(fmean(fmean(own) for own in scores))
+    return f" ± {standard_deviation(averages):.{MEASURES[sweep.measure].digits}f}" if len(averages) > 1 else ""
+
+
+def _best_average(sweep: Sweep, row: Row) -> TableCell:
+    """Return the cell of the average over lines of the seeds that are the best on the validation split."""
+    scores = [score for line in sweep.lines if (score := _best_score(sweep, row, line)) is not None]
+    if not scores:
+        return TableCell("–")
+    missing = (f"of {len(scores)} of {len(sweep.lines)}",) if len(scores) < len(sweep.lines) else ()
+    return TableCell(f"{fmean(scores):.{MEASURES[sweep.measure].digits}f}", missing=missing, mean=fmean(scores))
+
+
+def _best_score(sweep: Sweep, row: Row, line: str) -> float | None:
+    """Return the measure of the run on a line that has the best monitored metric; of equal ones, that of the first."""
+    scored = [(record, score) for record in row.records if (score := _score(sweep, record, line)) is not None]
+    if not scored:
+        return None
+    sign = -1 if select(scored[0][0].config, "task.mode") == "min" else 1
+    return max(scored, key=lambda pair: sign * (pair[0].results or {}).get("monitor", -sign * math.inf))[1]
 
 
 def split_joint_rows(sweep: Sweep, rows: list[Row]) -> list[Row]:
@@ -99,12 +152,6 @@ def split_joint_rows(sweep: Sweep, rows: list[Row]) -> list[Row]:
     return split
 
 
-def mark_footnotes(rows: list[Row]) -> list[str]:
-    """Return a footnote for each mark that the numbers of some row have."""
-    found = "".join(_marks(row.records) for row in rows)
-    return [f"{mark} {meaning}" for mark, meaning in MARKS.values() if mark in found]
-
-
 def _score(sweep: Sweep, record: RunRecord, line: str) -> float | None:
     """Return the measure of a run on a line. A model for all lines logs it under a name that ends in the line's."""
     own = "" if column_of(sweep, record) == line else f"_{sweep.column_name}{line}"
@@ -114,12 +161,3 @@ def _score(sweep: Sweep, record: RunRecord, line: str) -> float | None:
 
 def _scores(sweep: Sweep, row: Row, line: str) -> list[float]:
     return [score for record in row.records if (score := _score(sweep, record, line)) is not None]
-
-
-def _marks(records: list[RunRecord]) -> str:
-    """Return the marks of the runs' results."""
-    return "".join(
-        mark
-        for name, (mark, _) in MARKS.items()
-        if any((record.results or {}).get(f"test/{name}") for record in records)
-    )

@@ -17,6 +17,7 @@ from gyral.reports.tables.cells import (
     value_of,
 )
 from gyral.reports.tables.labels import caption, label, shared_setting
+from gyral.reports.tables.marks import marks_of
 from gyral.reports.tables.references import reference_rows
 from gyral.runs.measures import MEASURES
 from gyral.runs.records import RunRecord
@@ -64,7 +65,9 @@ def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: f
     values = [found for record in records if (found := value(record)) is not None]
     if not values and any(record.results for record in records):  # the task of this row has no such measure
         return NOTHING
-    cell = runs_cell(records, format_mean(values, MEASURES[measure].digits), value, paper).with_statistics()
+    mean, *deviation = format_mean(values, MEASURES[measure].digits).split(" ", maxsplit=1)
+    text = " ".join((mean + marks_of(records), *deviation)) if mean else ""
+    cell = runs_cell(records, text, value, paper).with_statistics()
     absent = (f"seed {seed} missing" for seed in absent_seeds(records, sweep.axes["seed"]))
     return replace(cell, missing=(*cell.missing, *absent))
 

@@ -8,7 +8,8 @@ from gyral.reports.catalogue import Plan, Row, Sweep, job_of
 from gyral.reports.tables.cells import Table
 from gyral.reports.tables.curves_table import curves_table
 from gyral.reports.tables.labels import label, own_label
-from gyral.reports.tables.lines_table import averages_table, lines_table, mark_footnotes, split_joint_rows
+from gyral.reports.tables.lines_table import averages_table, lines_table, split_joint_rows
+from gyral.reports.tables.marks import mark_footnotes
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
 from gyral.reports.tables.paper_table import paper_table
 from gyral.reports.tables.references import reference_footnotes
@@ -89,7 +90,7 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
     labels = [label(row, rows) for row in rows]
     footnotes: list[str] = []
     if sweep.layout == "table":
-        tables, footnotes = [paper_table(sweep, rows)], reference_footnotes(sweep, rows)
+        tables, footnotes = [paper_table(sweep, rows)], [*mark_footnotes(rows), *reference_footnotes(sweep, rows)]
     elif sweep.layout == "tasks":
         rows = split_joint_rows(sweep, rows)
         labels = [own_label(row, rows) for row in rows]

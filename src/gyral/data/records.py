@@ -1,0 +1,115 @@
+"""Records of files that a corpus is prepared from, and reports on them.
+
+This module does not import torch, because many worker processes import it.
+"""
+
+import codecs
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gyral.core.errors import UserError
+
+
+class Record(NamedTuple):
+    """A record of a source before parsing.
+
+    Attributes:
+        place: file and line, for messages to the user.
+        content: what the record contains before parsing; an exception if it could not be read.
+        progress: fraction of the source that has been read, 0 to 1.
+    """
+
+    place: str
+    content: Any
+    progress: float
+
+
+class UnusableError(Exception):
+    """A record cannot be used and is skipped; the message gives the reason."""
+
+
+class DamagedPartError(UserError):
+    """A file of a part was changed after it was written."""
+
+
+@dataclass
+class Report:
+    """Statistics of the records that were kept and skipped.
+
+    Attributes:
+        kept: number of examples.
+        left_out: the number of skipped records and the location of the first one, by reason.
+        noted: the same for records that were kept although they are unusual.
+    """
+
+    kept: int = 0
+    left_out: dict[str, tuple[int, str]] = field(default_factory=dict)
+    noted: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, counts: dict[str, tuple[int, str]], reason: str, place: str, count: int = 1) -> None:
+        """Count a reason in `left_out` or `noted`."""
+        before, first = counts.get(reason, (0, place))
+        counts[reason] = before + count, first
+
+    def update(self, other: "Report") -> None:
+        """Add the report on the records that follow."""
+        self.kept += other.kept
+        for mine, others in ((self.left_out, other.left_out), (self.noted, other.noted)):
+            for reason, (count, first) in others.items():
+                self.add(mine, reason, first, count)
+
+    def __str__(self) -> str:
+        return f"{self.kept:,} pairs{self.oddities()}"
+
+    def oddities(self) -> str:
+        """Return a description of skipped and unusual records; empty if there are none."""
+        parts = ""
+        for title, counts in (("left out", self.left_out), ("kept", self.noted)):
+            listed = (f"{count:,} {reason} (first {first})" for reason, (count, first) in counts.items())
+            parts += f"; {title}: {', '.join(listed)}" if counts else ""
+        return parts
+
+
+def restore_report(saved: Mapping[str, Any]) -> Report:
+    """Return the report whose `dataclasses.asdict` is given, also after a round trip through JSON."""
+    counted = {
+        name: {reason: (count, first) for reason, (count, first) in saved[name].items()}
+        for name in ("left_out", "noted")
+    }
+    return Report(saved["kept"], **counted)
+
+
+def line_records(file: Path) -> Iterator[Record]:
+    """Yield the lines of a file that are not empty, as bytes, without a byte order mark."""
+    size, position = file.stat().st_size, 0
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            position += len(line)
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if line.strip():
+                yield Record(f"{file.name}:{number}", line, position / size)
+
+
+def load_line(line: bytes) -> Any:
+    """Return the content of a line of JSON.
+
+    Raises:
+        UnusableError: the line is not JSON.
+    """
+    try:
+        return json.loads(line.decode(errors="replace"), strict=False)  # the tokenizer removes control characters
+    except (ValueError, RecursionError):
+        raise UnusableError("line that is not JSON") from None
+
+
+def file_state(file: Path) -> tuple[int, int]:
+    """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
+    try:
+        state = file.stat()
+    except OSError:
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
