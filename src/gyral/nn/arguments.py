@@ -105,9 +105,9 @@ def check_edges(
         edges = Edges(edges)
     elif not isinstance(edges, Edges):
         raise ValueError(f"edges are a {type(edges).__name__}, must be gyral.Edges or a tensor")
-    shape = (batch_size, steps) if batch_first else (steps, batch_size)
-    given = [None if leaf is None else _check_distances(leaf, shape).to(device) for leaf in edges]
-    earlier, later = (leaf.transpose(0, 1) if batch_first and leaf is not None else leaf for leaf in given)
+    shape = steps, batch_size, batch_first
+    earlier = _check_distances(edges.earlier, *shape).to(device)
+    later = None if edges.later is None else _check_distances(edges.later, *shape).to(device)
     if lengths is not None:
         time, last = torch.arange(steps, device=device).view(-1, 1, 1, 1), lengths.view(1, -1, 1, 1)
         earlier = earlier.masked_fill(time >= last, 0)
@@ -115,7 +115,8 @@ def check_edges(
     return Edges(earlier, later)
 
 
-def _check_distances(distances: Any, leading: tuple[int, int]) -> Tensor:
+def _check_distances(distances: Any, steps: int, batch_size: int, batch_first: bool) -> Tensor:
+    leading = (batch_size, steps) if batch_first else (steps, batch_size)
     form = f"must be distances, int64, of shape ({leading[0]}, {leading[1]}, types, edges of a type)"
     if not isinstance(distances, Tensor):
         raise ValueError(f"edges have a {type(distances).__name__}, {form}")
@@ -123,7 +124,7 @@ def _check_distances(distances: Any, leading: tuple[int, int]) -> Tensor:
         raise ValueError(f"edges have a {distances.dtype} tensor of shape {tuple(distances.shape)}, {form}")
     if not is_traced() and distances.numel() > 0 and distances.min() < 0:
         raise ValueError(f"edges have a distance of {int(distances.min())}, must be ≥ 0, and 0 where there is no edge")
-    return distances
+    return distances.transpose(0, 1) if batch_first else distances
 
 
 def check_state(state: Any, like: State, *leading: int) -> State:
