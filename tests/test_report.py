@@ -49,7 +49,7 @@ def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert invoke("figure=cosines", f"run={tmp_path}", entry="report").out == f"{tmp_path}/picture.png\n"
     assert invoke("figure=derivatives", "trust=my_cells", entry="report").status == 0
-    assert asked == [("cosines", tmp_path, None), ("derivatives", None, "my_cells")]
+    assert asked == [("cosines", tmp_path, None, None), ("derivatives", None, "my_cells", None)]
 
 
 def test_a_report_of_a_sweep_needs_no_torch(tmp_path: Path) -> None:

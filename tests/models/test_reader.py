@@ -94,11 +94,10 @@ def read_in_numpy(model: Reader, question: Question) -> np.ndarray:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("readout", [AttentionSum, AttentionClassifier])
 def test_a_reader_computes_what_the_equations_say(readout: Any, options: dict[str, Any]) -> None:
-    for cell in ("gru", "mage_gru"):
-        model = reader(cell, readout, **options)
-        outputs = model(batch_of(0, 1, 2)).detach().numpy()
-        expected = np.stack([read_in_numpy(model, question) for question in QUESTIONS])
-        np.testing.assert_allclose(outputs, expected, rtol=1e-10, atol=1e-10)
+    model = reader("mage_gru", readout, **options)
+    outputs = model(batch_of(0, 1, 2)).detach().numpy()
+    expected = np.stack([read_in_numpy(model, question) for question in QUESTIONS])
+    np.testing.assert_allclose(outputs, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -49,7 +49,7 @@ def test_answers_of_the_story_are_found_by_attention_and_others_are_classes(monk
     batch = task.data.splits["test"].batch(np.arange(5))
     assert all((row == target + 1).any() for row, target in zip(batch.mentions, batch.targets, strict=True))
     assert task.classes == task.babi.classes
-    monkeypatch.setattr("gyral.tasks.babi_reading.answers_in_stories", lambda _: False)
+    monkeypatch.setattr("gyral.tasks.babi_reading.answers_in_stories", lambda *_: False)
     assert isinstance(made().model.readout, AttentionClassifier)
 
 

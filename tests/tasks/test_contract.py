@@ -130,7 +130,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
 }
 PLACES = ("corpus.data_dir", "data_dir", "corpus.part")  # where files lie changes nothing
 # of a corpus: do not change generated data
-OF_A_RELEASE = ("generated", "path", "validation", "stand_in", "entities", "source", "chains")
+OF_A_RELEASE = ("generated", "path", "validation", "stand_in", "entities", "plurals", "source", "chains")
 
 # What a metric is when every prediction is right, and when all of n classes are equally likely.
 GIVEN = {"majority", "answerable", "most_mentioned"}  # depends on no prediction

@@ -12,6 +12,7 @@ training split, and edges join consecutive mentions of the same person, object o
 from pathlib import Path
 from typing import Any
 
+from gyral.core.checks import check_boolean
 from gyral.data.babi import corpus
 from gyral.data.babi.corpus import Babi
 from gyral.data.babi.reading import answers_in_stories, read_questions
@@ -36,6 +37,8 @@ class BabiReadingTask(ReadingTask):
         edges: "entities": edges between consecutive mentions of an entity, in the story and the question; "none".
         entities: which words are entities, also for the chains that a reader may have as inputs: "all" or "names"; see
             `gyral.data.babi.entities.ENTITIES`.
+        plurals: whether the plural of a candidate is a mention of it, too. The answers of task 15, such as "wolf", are
+            then words of its stories, such as "wolves".
         data_dir, validation, stand_in, path, generated: see `gyral.tasks.babi.BabiTask`.
         batch_size, eval_batch_size, data_seed: see `gyral.tasks.reading.ReadingData`; `data_seed` is also the seed of
             generated stories.
@@ -54,6 +57,7 @@ class BabiReadingTask(ReadingTask):
         size: str = "1k",
         edges: str = "entities",
         entities: str = "all",
+        plurals: bool = False,
         validation: str = "cut",
         stand_in: bool = False,
         generated: bool = False,
@@ -66,11 +70,9 @@ class BabiReadingTask(ReadingTask):
         release = {"path": path, "validation": validation, "stand_in": stand_in}
         loaded = load_stories(qa, size, data_dir, generated=generated, seed=data_seed, **release)
         found = self.babi = self.stories(loaded)
+        form = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}
         data = ReadingData(
-            {
-                split: EncodedQuestions(read_questions(found, split, edges=edges, entities=entities), found.vocabulary)
-                for split in found.splits
-            },
+            {split: EncodedQuestions(read_questions(found, split, **form), found.vocabulary) for split in found.splits},
             found.vocabulary,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
@@ -83,7 +85,7 @@ class BabiReadingTask(ReadingTask):
             name=found.name,
             baseline=frequency_loss(found),
             output_size=len(found.classes),
-            in_document=answers_in_stories(found),
+            in_document=answers_in_stories(found, plurals),
             classes=found.classes,
             tasks=sorted({story[0].task for story in found.splits["train"]}),
             substitute="GENERATED stories, whose results are not results on bAbI" if is_generated else "",

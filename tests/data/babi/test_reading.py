@@ -56,6 +56,8 @@ def test_a_question() -> None:
     assert (first.answer, second.answer, first.task) == (1, IGNORED, 15)
     without = next(read_questions(babi, "test", edges="none", entities="all"))
     assert without == first._replace(edges=())
+    plurals = next(read_questions(babi, "test", edges="entities", entities="all", plurals=True))
+    assert plurals == first._replace(mentions=(1, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0))
     with pytest.raises(OptionError, match=r"^edges=some: must be one of entities, none$"):
         next(read_questions(babi, "test", edges="some", entities="all"))
 
@@ -64,6 +66,7 @@ def test_whether_answers_are_words_of_their_stories() -> None:
     upper = AFRAID._replace(answer="EMILY")
     assert answers_in_stories(corpus([[upper]], [[upper]]))
     assert not answers_in_stories(corpus([[upper, AFRAID]], [[upper]]))
+    assert answers_in_stories(corpus([[upper, AFRAID]], [[upper]]), plurals=True)
     assert answers_in_stories(load_generated(2, "1k", 0))
 
 
@@ -83,6 +86,7 @@ def test_entities_are_different_words() -> None:
 def test_the_release(real: Path, task: int) -> None:
     babi = load(task, "1k", real)
     assert answers_in_stories(babi) == (task in IN_DOCUMENT)
+    assert answers_in_stories(babi, plurals=True) == (task in {*IN_DOCUMENT, 15})
     words = {word.lower() for asked in questions(babi.splits["train"]) for sentence in asked.story for word in sentence}
     first_world = {
         entity

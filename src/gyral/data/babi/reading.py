@@ -15,13 +15,13 @@ from gyral.data.babi.corpus import Babi
 from gyral.data.babi.entities import EntityMentions, lowered
 from gyral.data.babi.stories import questions
 from gyral.data.batching import IGNORED
-from gyral.data.reading.edges import chain_edges, label_chains
+from gyral.data.reading.edges import chain_edges, label_chains, plural
 from gyral.data.reading.questions import Question
 
 EDGES = ("entities", "none")
 
 
-def read_questions(babi: Babi, split: str, *, edges: str, entities: str) -> Iterator[Question]:
+def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals: bool = False) -> Iterator[Question]:
     """Yield the questions of a split; words are in lower case, and the candidates are the classes of the data.
 
     Args:
@@ -29,6 +29,7 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str) -> Iter
         split: "train", "val" or "test".
         edges: "entities": between consecutive mentions of an entity; "none".
         entities: kind of entities, see `gyral.data.babi.entities.ENTITIES`.
+        plurals: whether the plural of a candidate is a mention of it, too.
 
     Raises:
         OptionError: another kind of edges or entities.
@@ -37,7 +38,9 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str) -> Iter
     found = EntityMentions.of(entities)
     classes = {answer: number for number, answer in enumerate(babi.classes)}
     # an answer of several words, such as "apple,milk", is mentioned nowhere
-    number_of = {answer.lower(): number for number, answer in enumerate(babi.classes, start=1)}
+    number_of = {
+        word: number for number, answer in enumerate(babi.classes, start=1) for word in _words_of(answer, plurals)
+    }
     for number, asked in enumerate(questions(babi.splits[split]), start=1):
         chains = found.chains(asked).values()
         document, query = lowered(asked.story), lowered([asked.words])
@@ -54,9 +57,17 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str) -> Iter
         )
 
 
-def answers_in_stories(babi: Babi) -> bool:
-    """Return whether the answers of all training questions are words of their stories, ignoring case.
+def answers_in_stories(babi: Babi, plurals: bool = False) -> bool:
+    """Return whether the answers of all training questions, or their plurals, are words of their stories.
 
-    Of the release, this holds for tasks 1–5, 11–14 and 16.
+    Upper and lower case are the same. Of the release, this holds for tasks 1–5, 11–14 and 16 and, with plurals, 15.
     """
-    return all(asked.answer.lower() in lowered(asked.story) for asked in questions(babi.splits["train"]))
+    return all(
+        _words_of(asked.answer, plurals) & set(lowered(asked.story)) for asked in questions(babi.splits["train"])
+    )
+
+
+def _words_of(answer: str, plurals: bool) -> set[str]:
+    """Return the words that mention an answer."""
+    word = answer.lower()
+    return {word, plural(word)} if plurals else {word}
