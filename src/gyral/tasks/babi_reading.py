@@ -70,7 +70,7 @@ class BabiReadingTask(ReadingTask):
         release = {"path": path, "validation": validation, "stand_in": stand_in}
         loaded = load_stories(qa, size, data_dir, generated=generated, seed=data_seed, **release)
         found = self.babi = self.stories(loaded)
-        form = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}
+        form: dict[str, Any] = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}
         data = ReadingData(
             {split: EncodedQuestions(read_questions(found, split, **form), found.vocabulary) for split in found.splits},
             found.vocabulary,
