@@ -26,6 +26,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"fast": partial(gyral.LSTMCell, layer_norm=True), "slow": gyral.RUMCell},
     ),
     "LSTM": ({"layer_norm": True},),
+    "MAGE": ({"cell": gyral.RNNCell},),
     "RUM": ({"lambd": 1},),
 }
 # the errors of sums in half precision grow faster than those in float32: a wrong path is off by the order of 1

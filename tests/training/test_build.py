@@ -35,6 +35,7 @@ TINY_TEXT = {"batch_size": 4, "window": 8}
 TINY_BABI = {"generated": True, "size": "1k"}
 TINY_ANSWERS = {"train_lengths": [2, 3], "val_batches": 1, "test_batches": 1}
 TINY_REAL = {"length": 6, "data": str(sequences_file())}
+TINY_READING = {"source": "generated"}
 
 
 def parameters(task: nn.Module) -> int:
@@ -45,20 +46,21 @@ def parameters(task: nn.Module) -> int:
 TASKS = ("copy", "recall", "babi", "text_file", "summarization_jsonl", "adding")
 # Inputs and predictions as in one of these: one cell is enough.
 OF_THEIR_KIND = ("digits", "sequences", "algorithm", "repeat_copy", "priority_sort", "programs")
+READINGS = ("babi_reading", "babi_mix", "lambada", "cloze")
 
 
 def test_every_class_of_tasks_is_learned() -> None:
     classes = {task: compose_config(f"task={task}").task._target_ for task in choices("task")}
-    assert {classes[task] for task in (*TASKS, *OF_THEIR_KIND)} == set(classes.values())
+    assert {classes[task] for task in (*TASKS, *OF_THEIR_KIND, *READINGS)} == set(classes.values())
 
 
 @pytest.mark.parametrize(
     ("cell", "task"),
-    [*itertools.product(choices("cell"), TASKS), *(("gru", task) for task in OF_THEIR_KIND)],
+    [*itertools.product(choices("cell"), TASKS), *(("gru", task) for task in (*OF_THEIR_KIND, *READINGS))],
 )
 def test_every_cell_learns_every_task(cell: str, task: str) -> None:
     config = compose_config(f"task={task}", *model_for(task, cell, 12), "seed=3")
-    keep_small(config, **{**TINY, **TINY_TEXT, **TINY_BABI, **TINY_ANSWERS, **TINY_REAL, **SMALL_SUMMARIES})
+    keep_small(config, **{**TINY, **TINY_TEXT, **TINY_BABI, **TINY_ANSWERS, **TINY_REAL, **TINY_READING, **SMALL_SUMMARIES})
     shorten(config, train=100, val=20, test=20)
     built = build_or_skip(config)
     batch = next(iter(built.data.loader("train")))
