@@ -31,11 +31,12 @@ from tests.helpers.running import (
 from tests.helpers.sequences import sequences_file
 
 TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
-TINY_TEXT = {"batch_size": 4, "window": 8}
-TINY_BABI = {"generated": True, "size": "1k"}
-TINY_ANSWERS = {"train_lengths": [2, 3], "val_batches": 1, "test_batches": 1}
-TINY_REAL = {"length": 6, "data": str(sequences_file())}
-TINY_READING = {"source": "generated"}
+SMALL_TASKS = {
+    **TINY,
+    **{"window": 8, "generated": True, "size": "1k", "train_lengths": [2, 3], "val_batches": 1, "test_batches": 1},
+    **{"length": 6, "data": str(sequences_file()), "source": "generated"},
+    **SMALL_SUMMARIES,
+}
 
 
 def parameters(task: nn.Module) -> int:
@@ -60,7 +61,7 @@ def test_every_class_of_tasks_is_learned() -> None:
 )
 def test_every_cell_learns_every_task(cell: str, task: str) -> None:
     config = compose_config(f"task={task}", *model_for(task, cell, 12), "seed=3")
-    keep_small(config, **{**TINY, **TINY_TEXT, **TINY_BABI, **TINY_ANSWERS, **TINY_REAL, **TINY_READING, **SMALL_SUMMARIES})
+    keep_small(config, **SMALL_TASKS)
     shorten(config, train=100, val=20, test=20)
     built = build_or_skip(config)
     batch = next(iter(built.data.loader("train")))
