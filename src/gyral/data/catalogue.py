@@ -148,11 +148,7 @@ CATALOGUE = {
         "CC BY 4.0; 335 MB, because the archive also has the novels",
     ),
     "treebank": PublishedCorpus(
-        (
-            PublishedFile(
-                "treebank.zip", 1_740_034, "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399"
-            ),
-        ),
+        (PublishedFile("treebank.zip", 1_740_034, "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399"),),
         (
             "https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/"
             "corpora/treebank.zip",
