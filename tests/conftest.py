@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest_plugins = ["tests.helpers.attacks"]
+pytest_plugins = ["tests.helpers.attacks", "tests.helpers.sampling"]
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -565,6 +565,7 @@ def test_rows_of_a_batch_do_not_meet(case: Case) -> None:
             assert_same((permuted, last), (outputs[:, order], rows(final, order)))
 
 
+@pytest.mark.sampled(92)
 @every_case
 def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     # smaller than elsewhere: the work grows with the fourth power of the size
@@ -692,11 +693,12 @@ def test_fused_equals_reference(model: str, ragged: bool) -> None:
     if not cases:
         pytest.skip(f"{model} has no fused path here")
     lengths = torch.tensor([2, STEPS, 1, 4]) if ragged else None
-    for case in cases:
+    # the default options with and without lengths, the others by turns
+    for case in (cases[0], *cases[1 + ragged :: 2]):
         compare_fused(case, lengths)
 
 
-DRAWS = 6, 24  # one draw's error is mostly luck at these sizes: if a few do not suffice, more are drawn
+DRAWS = 3, 24  # one draw's error is mostly luck at these sizes: if a few do not suffice, more are drawn
 
 
 def compare_fused(case: Case, lengths: Tensor | None) -> None:

@@ -76,6 +76,7 @@ def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: 
     assert len(read(tmp_path)) == 5
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_stopped_goes_on_under_its_own_number(tmp_path: Path) -> None:
     stopped = accident(11, "SIGINT", tmp_path / "mark")
     assert search(tmp_path / "one", stopped, trials=2).status == 130
@@ -89,6 +90,7 @@ def test_a_trial_that_was_stopped_goes_on_under_its_own_number(tmp_path: Path) -
     assert first[0] == second[0]
 
 
+@pytest.mark.slow
 def test_failing_and_diverging_trials_are_told_and_the_others_go_on(tmp_path: Path) -> None:
     axes = "model.cell.hidden_size=1,4", "optimizer.lr=0.01,1e30", "model.cell.eta=null"
     outcome = search(tmp_path, "model=rum", *axes, trials=8)
@@ -106,6 +108,7 @@ def test_failing_and_diverging_trials_are_told_and_the_others_go_on(tmp_path: Pa
     assert sum(json.loads((tmp_path / "summary.json").read_text())["trials"].values()) == 8
 
 
+@pytest.mark.slow
 def test_a_search_in_which_all_fails_stops_early(tmp_path: Path) -> None:
     outcome = search(tmp_path, "model=rum", "model.cell.hidden_size=1", trials=20)
     assert outcome.status == 1
@@ -121,6 +124,7 @@ def test_a_value_that_is_no_number_counts_as_failed(tmp_path: Path, monkeypatch:
     assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is not a finite number")
 
 
+@pytest.mark.slow
 def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path) -> None:
     arguments = (
         *("optimizer.lr=0.03,1e-9", "model.cell.hidden_size=8", "hydra.sweeper.pruner.n_startup_trials=1"),

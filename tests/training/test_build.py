@@ -55,6 +55,7 @@ def test_every_class_of_tasks_is_learned() -> None:
     assert {classes[task] for task in (*TASKS, *OF_THEIR_KIND, *READINGS)} == set(classes.values())
 
 
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(
     ("cell", "task"),
     [*itertools.product(choices("cell"), TASKS), *(("gru", task) for task in (*OF_THEIR_KIND, *READINGS))],
@@ -128,6 +129,7 @@ def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: flo
     assert rates == pytest.approx([0.1, 0.1, 0.05, 0.025])
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_builds(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")

@@ -141,6 +141,7 @@ def seconds_to_fail(directory: Path) -> float:
     return marker.stat().st_mtime - checkpoint.stat().st_mtime
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> None:
     outcome = invoke("-m", *COPY, *TWO, *fails(1, "4,99", "raises"), f"hydra.sweep.dir={tmp_path}/sweep")
     locks = (tmp_path / "sweep").rglob(".lock")

@@ -94,6 +94,7 @@ def first_checkpoint(points: list[list[Any]]) -> int:
     return sum(step < 3 for _, step in points)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "points"),
     [
