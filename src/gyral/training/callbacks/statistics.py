@@ -62,7 +62,8 @@ class Statistics(Callback):
         """Measure the recurrence's forward pass, and its backward pass up to the end of the whole backward pass."""
 
         def before(module: nn.Module, _: Any) -> None:
-            self._since["recurrence"] = time.perf_counter()
+            if "step" in self._since:  # other callbacks run the model between steps
+                self._since["recurrence"] = time.perf_counter()
 
         def after(module: nn.Module, _: Any, result: Any) -> None:
             self._stop("recurrence")
