@@ -39,24 +39,25 @@ def published_groups(paper: dict[str, object], measure: str) -> dict[int, float]
 
 
 def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
-    """Return a table with a line for each group and a column for each row of the sweep that has runs.
+    """Return a table with a line for each group and a column for each row of the sweep that has runs, or for all
+    rows if none has.
 
     A second table has published values of models that the sweep does not train, if there are any.
     """
-    started = [row for row in rows if row.records]
+    shown = [row for row in rows if row.records] or rows
     measure = MEASURES[sweep.measure]
-    unit, numbers = groups_of(sweep.measure, [record for row in started for record in row.records])
-    published = [published_groups(row.paper, sweep.measure) for row in started]
+    unit, numbers = groups_of(sweep.measure, [record for row in shown for record in row.records])
+    published = [published_groups(row.paper, sweep.measure) for row in shown]
     numbers = sorted({*numbers, *(number for own in published for number in own)})
     names = {"all": f"test/{measure.name}"}
     names |= {str(number): f"test/{measure.name}_{number}_{unit}" for number in numbers}
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for line, name in names.items():
-        pairs = zip(started, published, strict=True)
+        pairs = zip(shown, published, strict=True)
         cells = [_cell(sweep, row.records, name, own.get(int(line)) if line != "all" else None) for row, own in pairs]
         body.append((line, tuple(mark_best(cells, measure.higher_is_better))))
-    body.append(("parameters", tuple(parameters_cell(row.records) for row in started)))
-    labels = [own_label(row, rows).replace(", ", "\n") for row in started]
+    body.append(("parameters", tuple(parameters_cell(row.records) for row in shown)))
+    labels = [own_label(row, rows).replace(", ", "\n") for row in shown]
     tables = [Table(sweep.title, caption(common_overrides(rows)), (unit, *labels), body)]
     if sweep.published:
         tables.append(_published_table(sweep, unit))
