@@ -165,6 +165,10 @@ class BareLoop:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
+    def matches(self, task: SequenceTask) -> bool:
+        """Return whether a task that has taken the same steps has the same weights."""
+        return all(torch.equal(one, other) for one, other in zip(task.parameters(), self.parameters, strict=True))
+
 
 class Stopwatch(Profiler):
     """Sums the seconds spent in each of Lightning's actions, excluding nested actions."""
@@ -232,8 +236,7 @@ class TimedBatches:
         stream = iter(self.batches)
         for _ in range(self.settings.rounds + 1):
             yield from self._round(stream)
-        pairs = zip(self.trainer.lightning_module.parameters(), self.bare.parameters, strict=True)
-        self.same_weights = all(torch.equal(one, other) for one, other in pairs)
+        self.same_weights = self.bare.matches(self.trainer.lightning_module)
         yield from self._watched(stream)
         yield from stream
 
@@ -285,7 +288,13 @@ class TimedBatches:
         }
 
 
-def measure(case: str, model: str, config: DictConfig, settings: Settings) -> dict[str, Any] | None:
+def measure(
+    case: str,
+    model: str,
+    config: DictConfig,
+    settings: Settings,
+    make_loop: Callable[[DictConfig, Any], BareLoop] = BareLoop,
+) -> dict[str, Any] | None:
     """Train one run in a temporary directory; return its row, or None if the loops end with different weights."""
     original_threads = torch.get_num_threads()
     build.configure_process(config)
@@ -298,7 +307,7 @@ def measure(case: str, model: str, config: DictConfig, settings: Settings) -> di
             make_batches = task.data.train_dataloader
 
             def train_dataloader() -> TimedBatches:
-                timed.append(TimedBatches(make_batches(), trainer, BareLoop(config, task), settings))
+                timed.append(TimedBatches(make_batches(), trainer, make_loop(config, task), settings))
                 return timed[-1]
 
             task.data.train_dataloader = train_dataloader

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 # Options whose values are not parsed: a prompt may end with a space and contain any sign, a sequence may be a number or
 # a program, a path may contain commas.
-LITERAL = ("run", "prompt", "surprisal", "html", "story", "sequence", "input", "out")
+LITERAL = ("run", "prompt", "surprisal", "html", "story", "sequence", "formulas", "input", "out")
 
 
 def generate(config: DictConfig) -> None:

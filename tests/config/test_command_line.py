@@ -219,7 +219,8 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
         (
             "evaluate",
             ["run={}", "runs=3"],
-            "runs: no such option; did you mean run? allowed: run, split, checkpoint, trust",
+            "runs: no such option; did you mean run? allowed: run, split, checkpoint, dynamic, parse, pairs, "
+            "save, trust",
         ),
     ],
 )

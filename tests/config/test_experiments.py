@@ -11,7 +11,7 @@ from gyral.reports import catalogue as sweeps
 from gyral.training import build
 from gyral.training.callbacks import EarlyStopping
 from gyral.training.callbacks.statistics import count_parameters
-from tests.helpers.running import CONF, choices, compose_config
+from tests.helpers.running import CONF, build_or_skip, choices, compose_config
 
 GROUPS = ("table1", "fig4", "table2", "table3", "table3_small")
 TABLE1, FIG4, TABLE2, TABLE3, SMALL3 = (f"rum_paper/{name}" for name in GROUPS)
@@ -275,6 +275,7 @@ SWEEPS = {
     "mage_paper_babi_mix": "mage_paper/babi_mix",
     "mage_paper_lambada": "mage_paper/lambada",
     "mage_paper_cnn": "mage_paper/cnn",
+    "on_lstm_paper_logical_inference": "on_lstm_paper/logical_inference",
 }
 # bAbI 1k: average error in % and failed tasks of the MAGE paper
 MAGE = {
@@ -373,3 +374,23 @@ def test_rows_of_the_mage_paper_have_its_settings(row: str) -> None:
         assert cell.edge_size == (16 if row.endswith("16") else None)
     optimizer = task.configure_optimizers()["optimizer"]
     assert (type(optimizer).__name__, optimizer.defaults["lr"], config.task.batch_size) == ("Adam", 0.01, 32)
+
+
+# On word-level Penn Treebank: published perplexity, and parameters here. Those of ON-LSTM are published with two biases
+# per layer, of 11,340 entries each, which are one here.
+WORDS = {"awd_lstm": (57.3, 24_221_600), "on_lstm": (56.17, 25_232_180 - 11_340)}
+
+
+@pytest.mark.slow  # builds models of 24 million parameters
+@pytest.mark.parametrize("row", WORDS)
+def test_rows_of_language_models_of_words_have_the_settings_of_awd_lstm(row: str) -> None:
+    config = compose_config(f"experiment=on_lstm_paper/lm/{row}")
+    perplexity, parameters = WORDS[row]
+    assert config.paper.perplexity == perplexity
+    task = build_or_skip(config)
+    assert count_parameters(task) == parameters
+    assert config.paper.parameters - parameters == (11_340 if row == "on_lstm" else 0)
+    assert task.model.head.weight is task.model.embedding.weight
+    assert (config.trainer.gradient_clip_val, config.optimizer.lr, config.optimizer.weight_decay) == (0.25, 30, 1.2e-6)
+    assert (config.task.batch_size, config.task.window, config.task.window_deviation) == (20, 70, 5)
+    assert config.callbacks.averaging.patience == 5

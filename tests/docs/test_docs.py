@@ -82,7 +82,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
             continue
         before = (found["before"] or "").strip()
         needs = re.fullmatch(r"<!-- needs: (.*) -->", before)
-        file = re.fullmatch(r"`([\w./]+\.(?:py|yaml))`:", before)
+        file = re.fullmatch(r"`([\w./]+\.(?:py|yaml|mrg))`:", before)
         yield Block(found["language"], found["text"], needs[1] if needs else None, file[1] if file else None)
 
 
@@ -111,7 +111,7 @@ def shortened(words: list[str], config: Any) -> list[str]:
     """Return the words of a training command with settings that make it short."""
     switches = [word for word in words if word.startswith("-")]
     overrides = [word for word in composable(words) if not word.startswith(("launcher=", "hydra.launcher."))]
-    own = SMALL_DATA if config.task._target_.endswith(("SummaryTask", "BabiTask")) else {}
+    own = SMALL_DATA if config.task._target_.endswith(("SummaryTask", "BabiTask", "LogicalInferenceTask")) else {}
     missing = object()
     settings = [
         f"{key}={value}"
@@ -180,7 +180,8 @@ def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch
         if needs is None:
             run_generate(command, words, monkeypatch)
     elif name == "evaluate":
-        assert invoke(*words, entry="evaluate").status == 0
+        assert {word.partition("=")[0].split(".")[0] for word in words} <= set(OmegaConf.load(CONF / "evaluate.yaml"))
+        assert needs is not None or invoke(*words, entry="evaluate").status == 0
     elif name == "fetch":
         assert set(words) <= set(CATALOGUE)
     elif name == "dashboard":

@@ -188,6 +188,8 @@ def test_every_option_has_an_effect() -> None:
         ({}, {"output_dropout": 0.5}),
         ({}, {"weight_drop": 0.5}),
         ({}, {"initialization": "orthogonal"}),
+        ({}, {"initialization": "uniform"}),
+        ({}, {"layer_sizes": [N + 1]}),
     ):
         assert (run(**base)[0] - run(**changed)[0]).abs().max() > 1e-4, changed
     assert run(backend="reference")[1].recurrent.backend == "reference"
@@ -321,3 +323,31 @@ def test_weight_drop_is_refused_where_there_is_nothing_to_drop() -> None:
         SequenceModel(functools.partial(EURNNCell, hidden_size=N), V, OUT, weight_drop=0.5)
     with pytest.raises(OptionError, match=r"^backend=graph: does not support weight_drop; "):
         SequenceModel(gru, V, OUT, weight_drop=0.5, backend="graph")
+
+
+def test_layers_have_sizes_of_their_own() -> None:
+    model = SequenceModel(gru, V, V, embedding_size=4, layer_sizes=[7, 5, 4], tied=True, initialization="uniform")
+    assert [(cell.input_size, cell.hidden_size) for cell in model.recurrent.cells] == [(4, 7), (7, 5), (5, 4)]
+    assert model.head is not None
+    assert model.head.weight is model.embedding.weight
+    assert 0.08 < model.head.weight.abs().max() <= 0.1
+    assert not model.head.bias.any()
+    logits, state = model(torch.randint(V, (BATCH, STEPS)))
+    assert logits.shape == (BATCH, STEPS, V)
+    assert [leaf.shape[1] for one in state for leaf in one] == [7, 5, 4]
+    both = SequenceModel(gru, V, V, layer_sizes=[3, 2], bidirectional=True)
+    assert [(cell.input_size, cell.hidden_size) for cell in both.recurrent.cells] == [(V, 3), (V, 3), (6, 2), (6, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer_sizes": [4, 0]}, "layer_sizes=0: must be an integer ≥ 1"),
+        ({"layer_sizes": []}, "layer_sizes=[]: must have a size for each layer, such as [1150, 1150, 400]"),
+        ({"layer_sizes": [4, 4], "num_layers": 3}, "num_layers=3: must be 2, the number of layer_sizes, or 1"),
+    ],
+)
+def test_layer_sizes_are_checked(options: Any, message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        SequenceModel(gru, V, V, **options)
+    assert str(raised.value) == message

@@ -29,6 +29,7 @@ from gyral.runs.directory import flatten
 from gyral.tasks.base import SequenceTask
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.lambada import LambadaTask
+from gyral.tasks.logical_inference import LogicalInferenceTask
 from gyral.tasks.objective import Bits, Regression
 from gyral.tasks.programs import ProgramsTask
 from gyral.tasks.reading import ReadingTask
@@ -75,6 +76,7 @@ SIZES = {
     "recalled": 3,
     "length": 6,
     "window": 6,
+    "window_deviation": 2.0,
     "eval_batch_size": 5,
     "warm_up": 3,
     "corpus.path": str(Path(__file__).with_name("sample.txt")),
@@ -125,6 +127,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "digits": [[2, 3], [1, 4]],
     "split": ["part"],
     "per_step": [False],
+    "window_deviation": [0.0],
     "val_fraction": [0.1],
     "test_fraction": [0.1],
 }
@@ -513,9 +516,12 @@ def effects(task: SequenceTask) -> list[Any]:
     shapes = [(name, value.shape) for name, value in task.model.state_dict().items()]
     found = [*read, vars(task.model).get("vocabulary_size"), shapes, task.baseline, best_steps(task)]
     if isinstance(task, TextTask):
-        found += [task.ngrams, task.reduction]
+        found += [task.ngrams, task.reduction, task.activation_regularization, task.temporal_regularization]
+        found.append(None if task.dynamic is None else vars(task.dynamic))
     if isinstance(task, LambadaTask):
         found.append(task.ngrams)
+    if isinstance(task, LogicalInferenceTask):
+        found.append(task.model.readout.dropout.p)
     if isinstance(task, ProgramsTask):
         found.append(vars(task.data.curriculum))
     if isinstance(task, SummaryTask):

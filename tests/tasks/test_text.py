@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.data.splits import SPLITS
-from gyral.data.text import ngrams
+from gyral.data.text import corpora, ngrams
 from gyral.data.text.corpora import load_file
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.windows import Windows
-from gyral.data.vocabulary import Vocabulary
+from gyral.data.vocabulary import END_OF_LINE, Vocabulary
 from gyral.nn.recurrent import detach
+from gyral.runs.metrics_file import read_metrics
 from gyral.tasks.text import TextData, TextMetrics, unigram_loss
 from gyral.training import build
 from tests.helpers.running import (
     SMALL_TEXT,
     assert_same,
+    build_or_skip,
     build_task,
     choices,
     compose_config,
@@ -550,3 +553,62 @@ def test_training_on_the_sum_scales_the_gradient_by_the_window_and_no_metric(tmp
     for summed, mean in zip(found["sum"][1], found["mean"][1], strict=True):
         torch.testing.assert_close(summed, steps * mean, rtol=1e-5, atol=1e-8)
     assert found["sum"][2:] == found["mean"][2:], "metrics differ"
+
+
+REGULARIZED = ("model=lstm", "model.num_layers=2", "model.output_dropout=0.5", "model.locked_dropout=true")
+
+
+def test_training_adds_the_regularization_of_activations_and_logs_the_loss_without() -> None:
+    task = tiny("gru", *REGULARIZED, "task.activation_regularization=2", "task.temporal_regularization=0.5")
+    task.trainer = SimpleNamespace(accumulate_grad_batches=1, log_every_n_steps=100, global_step=0, loggers=[])
+    [batch] = streamed(task, 1)
+    torch.manual_seed(4)
+    total = task.training_step(batch, 0)
+    torch.manual_seed(4)
+    outputs, _, _ = task.model.run(batch.inputs)
+    dropped = task.model.output_dropout(outputs)
+    loss = task.loss(task.model.head(dropped).transpose(0, 1), batch)
+    assert (dropped == 0).any()
+    change = outputs[1:] - outputs[:-1]
+    torch.testing.assert_close(total, loss + 2 * dropped.square().mean() + 0.5 * change.square().mean())
+    torch.testing.assert_close(task._losses[0], loss.detach())
+    total.backward()
+    task.eval()
+    plain = tiny("gru", *REGULARIZED).eval()
+    plain.load_state_dict(task.state_dict())
+    with torch.no_grad():
+        assert torch.equal(task(batch), plain(batch)), "an evaluation is regularized"
+
+
+def test_the_learning_rate_of_a_step_is_in_proportion_to_its_window(tmp_path: Path) -> None:
+    arguments = (*small_text(tmp_path), "model=gru", "optimizer=sgd", "optimizer.lr=0.5", "scheduler=step")
+    varied = ("task.window_deviation=3", "trainer.log_every_n_steps=1", "scheduler.step_size=4")
+    outcome = invoke(*arguments, *varied, f"hydra.run.dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    config = compose_config(*arguments, *varied)
+    windows = streamed(build.build(config), 24)
+    expected = [0.5 * 0.5 ** (step // 4) * w.inputs.shape[1] / config.task.window for step, w in enumerate(windows)]
+    assert len({w.inputs.shape[1] for w in windows}) > 3
+    rates = read_metrics(tmp_path / "run", "train/learning_rate")[1]
+    assert rates == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_corpus_without_the_sentences_of_the_treebank_has_the_same_vocabulary() -> None:
+    words = ["a", "b", END_OF_LINE, "c", END_OF_LINE, "a", "b", "c", END_OF_LINE, "b"]
+    assert corpora.without_sentences(words, {("a", "b"), ("c", "x")}) == words[3:]
+    assert corpora.without_sentences(words, set()) == words
+    with pytest.raises(OptionError, match=r"^exclude=treebank: must be null for ptb_char; ptb_word has sentences$"):
+        corpora.load("ptb_char", "data", exclude="treebank")
+
+
+@pytest.mark.slow
+def test_the_held_out_text_lacks_the_sentences_of_the_treebank_and_nothing_else() -> None:
+    whole, held_out = (
+        build_or_skip(compose_config("task=ptb_word", "model=gru", *options)).data.corpus
+        for options in ((), ("task.corpus.exclude=treebank",))
+    )
+    assert whole.vocabulary.symbols == held_out.vocabulary.symbols
+    end = whole.vocabulary.encode([END_OF_LINE], "text")[0]
+    assert [len(corpus.splits["train"]) for corpus in (whole, held_out)] == [929_589, 834_228]
+    assert [int((corpus.splits["train"] == end).sum()) for corpus in (whole, held_out)] == [42_068, 37_519]
+    assert all(np.array_equal(whole.splits[split], held_out.splits[split]) for split in ("val", "test"))

@@ -46,7 +46,7 @@ def parameters(task: nn.Module) -> int:
 # One task of each class; the others differ from these in their corpus alone, which the contract of tasks reads.
 TASKS = ("copy", "recall", "babi", "text_file", "summarization_jsonl", "adding")
 # Inputs and predictions as in one of these: one cell is enough.
-OF_THEIR_KIND = ("digits", "sequences", "algorithm", "repeat_copy", "priority_sort", "programs")
+OF_THEIR_KIND = ("digits", "sequences", "algorithm", "repeat_copy", "priority_sort", "programs", "logical_inference")
 READINGS = ("babi_reading", "babi_mix", "lambada", "cloze")
 
 

@@ -25,6 +25,7 @@ from tests.helpers.running import (
     SMALL_COPY,
     SMALL_PROGRAMS,
     SMALL_RECALL,
+    assert_same,
     assert_same_run,
     invoke,
     load_last,
@@ -129,6 +130,43 @@ def test_a_run_killed_in_the_middle_of_a_text_goes_on_with_the_state_that_it_had
     results = [json.loads((directory / "DONE").read_text()) for directory in (whole, killed)]
     for name in ("test/loss", "test/bits", "test/perplexity", "test/accuracy"):
         assert results[0][name] == results[1][name]
+
+
+# windows of random length, averaged SGD that starts at a validation (step 16), dropout of weights, dynamic evaluation
+AWD = (
+    "model=lstm",
+    "model.layer_sizes=[7,5]",
+    "model.embedding_size=5",
+    "model.tied=true",
+    "model.locked_dropout=true",
+    "model.output_dropout=0.3",
+    "model.embedding_dropout=0.1",
+    "model.weight_drop=0.4",
+    "optimizer=sgd",
+    "optimizer.lr=30",
+    "callbacks=averaging",
+    "callbacks.averaging.patience=1",
+    "trainer.val_check_interval=4",
+    "task.window_deviation=3",
+    "task.activation_regularization=2",
+    "task.temporal_regularization=1",
+    "task.dynamic=rms",
+)
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_awd_lstm_ends_bit_equal(tmp_path: Path) -> None:
+    points = [["before_update", 5], ["in_validation", 12], ["after_replace", 18], ["before_step", 23], ["in_test", 24]]
+    whole, killed, printed = kill_and_continue(tmp_path, (*small_text(tmp_path), *AWD), points)
+    assert "Averaging the weights from step" in printed
+    assert printed.count("Resuming from") == len(points)
+    assert_same_run(whole, killed)
+    assert_same(load_last(whole)["averaging_state"], load_last(killed)["averaging_state"])
+    assert int(load_last(whole)["averaging_state"]["n_averaged"]) > 3
+    results = [json.loads((directory / "DONE").read_text()) for directory in (whole, killed)]
+    for name in ("test/loss", "test/perplexity", "test/dynamic_loss", "test/dynamic_perplexity"):
+        assert results[0][name] == results[1][name]
+    assert results[0]["test/loss"] != results[0]["test/dynamic_loss"]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,20 @@ class RecurrentCell(nn.Module, ABC):
             The output (B, output_size) and the new state.
         """
 
+    def forget_gate(self, projected: Any, state: State) -> Tensor | None:
+        """Return the gate that multiplies the old state in a step, in [0, 1], or None if the cell has no such gate.
+
+        It is that of evaluation, without random masks.
+
+        Args:
+            projected: The values of `project`, with leading dimensions (B,).
+            state: The state before the step.
+
+        Returns:
+            (B, number of gates).
+        """
+        return None
+
     def scan_step(self, values: tuple[Any, Any], state: State) -> tuple[Tensor, State]:
         """Take one step with `values`, the projected inputs and constants of this step; `gyral.ops.scan.scan` calls it.
 
@@ -232,6 +246,9 @@ class RecurrentCell(nn.Module, ABC):
         if self.zoneout == 0:
             return new
         return zoneout(new, old, self.zoneout if masks.zoneout is None else masks.zoneout)
+
+
+NO_MASKS = DropoutMasks(None, None)
 
 
 def kernel_zoneout(mask: Tensor | None, probability: float) -> Tensor | float | None:

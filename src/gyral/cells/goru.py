@@ -117,6 +117,11 @@ class GORUCell(RecurrentCell):
         hidden = self.apply_zoneout(candidate + update * (state.hidden - candidate), state.hidden, constants.masks)
         return hidden, HiddenState(hidden)
 
+    def forget_gate(self, projected: Tensor, state: HiddenState) -> Tensor:
+        """Return the update gate g (B, N), which multiplies the old hidden vector."""
+        gates = projected[..., : 2 * self.hidden_size] + F.linear(state.hidden, self.weight_hh)
+        return torch.sigmoid(self.norm_gates(gates)).chunk(2, dim=-1)[1]
+
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
             return "recurrent_dropout and layer_norm have no fused path"

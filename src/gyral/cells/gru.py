@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gyral.cells.base import DropoutMasks, HiddenState
+from gyral.cells.base import NO_MASKS, DropoutMasks, HiddenState
 from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
 from gyral.core.checks import check_boolean, check_integer
 
@@ -69,6 +69,12 @@ class GRUCell(TorchLayerCell):
         hidden = candidate + update * (state.hidden - candidate)
         hidden = self.apply_zoneout(hidden, state.hidden, constants)
         return hidden, HiddenState(hidden)
+
+    def forget_gate(self, projected: Tensor, state: HiddenState) -> Tensor:
+        """Return the update gate z (B, N), which multiplies the old hidden vector."""
+        size = 2 * self.hidden_size
+        hidden_gates = self.project_hidden(state.hidden, NO_MASKS)[..., :size]
+        return torch.sigmoid(self.norm_gates(projected[..., :size] + hidden_gates)).chunk(2, dim=-1)[1]
 
     def kernel_unsupported_reason(self) -> str | None:
         return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()

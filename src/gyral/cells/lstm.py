@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import DropoutMasks, kernel_zoneout
+from gyral.cells.base import NO_MASKS, DropoutMasks, kernel_zoneout
 from gyral.cells.initialization import orthogonal_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
@@ -154,6 +154,11 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
             mask = constants.zoneout_cell
             cell = apply_zoneout(cell, state.cell, self.zoneout_cell if mask is None else mask)
         return hidden, self.State(hidden, cell)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        """Return the forget gate σ(f), (B, N)."""
+        gates = self.norm_gates(projected + self.project_hidden(state.hidden, NO_MASKS))
+        return gates.chunk(4, dim=-1)[1].sigmoid()
 
     def subcell_unsupported_reason(self) -> str | None:
         return self.kernel_unsupported_reason()

@@ -115,6 +115,11 @@ class ONLSTMCell(RecurrentCell):
         hidden = self.apply_zoneout(output * cell.tanh(), state.hidden, constants)
         return hidden, self.State(hidden, cell)
 
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        """Return the master forget gate f̃ (B, D)."""
+        recurrent = F.linear(state.hidden, self.weight_hh[: self.chunks])
+        return (projected[..., : self.chunks] + recurrent).softmax(-1).cumsum(-1)
+
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
             return "recurrent_dropout and layer_norm have no fused path"

@@ -185,6 +185,13 @@ class RUMCell(RecurrentCell, SubCellMixin):
         hidden = self.apply_zoneout(hidden, old, constants)
         return hidden, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
 
+    def forget_gate(self, projected: Projected, state: HiddenState | AssociativeState) -> Tensor | None:
+        """Return the update gate u (B, N), which multiplies the old hidden vector; None with `update_gate=False`."""
+        _, gate = self._project_hidden(state.hidden)
+        if gate is None or projected.gate is None:
+            return None
+        return self.norm_gate(projected.gate + gate).sigmoid()
+
     def _project_hidden(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the recurrent terms (B, N) of the memory target and of the update gate, None without a gate."""
         parts = F.linear(hidden, self._kernel(self.weight_hh)).split(self.hidden_size, dim=-1)

@@ -147,4 +147,12 @@ CATALOGUE = {
         ("https://zenodo.org/records/2630551/files/lambada-dataset.tar.gz",),
         "CC BY 4.0; 335 MB, because the archive also has the novels",
     ),
+    "treebank": PublishedCorpus(
+        (PublishedFile("treebank.zip", 1_740_034, "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399"),),
+        (
+            "https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/"
+            "corpora/treebank.zip",
+        ),
+        "a sample of the Penn Treebank, for non-commercial use only",
+    ),
 }

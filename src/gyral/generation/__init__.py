@@ -8,6 +8,7 @@ from typing import Any
 from gyral.core.errors import OptionError, UserError
 from gyral.generation.answers import answer_story
 from gyral.generation.reading import answer_questions
+from gyral.generation.relations import relate_formulas
 from gyral.generation.sequences import answer_sequence
 from gyral.generation.summaries import summarize
 from gyral.generation.surprisal import show_surprisal
@@ -24,6 +25,7 @@ GENERATORS: tuple[Generator, ...] = (
     answer_story,
     answer_questions,
     answer_sequence,
+    relate_formulas,
     summarize,
 )
 

@@ -1,6 +1,7 @@
 """A model of sequences of tokens or real vectors with one prediction per step, or one per sequence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from gyral.models.attention import ReadoutFactory
 from gyral.nn.dropout import SequenceDropout
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.dropout import dropout_mask
+
+UNIFORM = 0.1  # bound of the initial weights of embedding and head with initialization="uniform"
 
 
 class SequenceModel(nn.Module):
@@ -43,11 +46,14 @@ class SequenceModel(nn.Module):
             head.
         num_layers, bidirectional, dropout, locked_dropout, weight_drop, backend: see
             `gyral.nn.recurrent.Recurrent`; `locked_dropout` also applies to inputs and outputs.
+        layer_sizes: hidden size of each layer, such as [1150, 1150, 400]; None: `num_layers` layers of the hidden size
+            of `cell`.
         initialization: of the embedding and of the head. "default": those of torch, N(0, 1) and uniform; if they are
-            tied, uniform in ±1/√width. "orthogonal": orthogonal matrices, so that the vector of a token has norm 1 if
-            there are fewer tokens than columns, as in the code of Mujika et al. (amujika/Fast-Slow-LSTM on GitHub) and
-            of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory, tasks/LM/main.py). Both leave the bias
-            of the head and a task's readout as torch draws them.
+            tied, uniform in ±1/√width. "uniform": uniform in ±0.1, with a zero bias of the head, as in the code of
+            AWD-LSTM (salesforce/awd-lstm-lm on GitHub). "orthogonal": orthogonal matrices, so that the vector of a
+            token has norm 1 if there are fewer tokens than columns, as in the code of Mujika et al.
+            (amujika/Fast-Slow-LSTM on GitHub) and of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory,
+            tasks/LM/main.py). All leave a task's readout, and the others the bias of the head, as torch draws them.
 
     Raises:
         OptionError: an argument is out of bounds, `tied` is not possible with the sizes or the readout, or an option
@@ -73,6 +79,7 @@ class SequenceModel(nn.Module):
         output_dropout: float = 0.0,
         locked_dropout: bool = False,
         weight_drop: float = 0.0,
+        layer_sizes: Sequence[int] | None = None,
         initialization: str = "default",
         backend: str = "auto",
     ) -> None:
@@ -93,10 +100,11 @@ class SequenceModel(nn.Module):
         check_real("input_dropout", input_dropout, minimum=0, below=1)
         check_real("output_dropout", output_dropout, minimum=0, below=1)
         self.input_dropout = SequenceDropout(input_dropout, locked_dropout)
+        cells = cell if layer_sizes is None else _cells_of_sizes(cell, layer_sizes, num_layers)
         self.recurrent = Recurrent(
-            cell,
+            cells,
             width,
-            num_layers,
+            num_layers if layer_sizes is None else len(layer_sizes),
             bidirectional,
             dropout,
             backend=backend,
@@ -109,11 +117,20 @@ class SequenceModel(nn.Module):
         self.readout = None if readout is None else readout(hidden, width, output_size)
         if check_boolean("tied", tied):
             self._tie()
-        if check_choice("initialization", initialization, ("default", "orthogonal")) == "orthogonal":
-            with torch.no_grad():
-                for layer in (self.embedding, self.head):
-                    if layer is not None:
-                        orthogonal_(layer.weight)
+        check_choice("initialization", initialization, ("default", "uniform", "orthogonal"))
+        if initialization != "default":
+            self._initialize(initialization)
+
+    @torch.no_grad()
+    def _initialize(self, initialization: str) -> None:
+        """Draw the weights of embedding and head."""
+        for layer in (self.embedding, self.head):
+            if layer is not None and initialization == "orthogonal":
+                orthogonal_(layer.weight)
+            elif layer is not None:
+                nn.init.uniform_(layer.weight, -UNIFORM, UNIFORM)
+        if self.head is not None and initialization == "uniform":
+            nn.init.zeros_(self.head.bias)
 
     def _tie(self) -> None:
         if self.head is None:
@@ -146,11 +163,7 @@ class SequenceModel(nn.Module):
             edges: typed edges between steps, with leaves (B, T, E, D).
         """
         hidden, vectors, state = self.run(inputs, state, lengths, write, edges)
-        hidden = self.output_dropout(hidden)
-        if self.head is not None:
-            return self.head(hidden).transpose(0, 1), state
-        assert self.readout is not None
-        return self.readout(hidden, vectors, lengths), state
+        return self.read_out(self.output_dropout(hidden), vectors, lengths), state
 
     def run(
         self,
@@ -165,6 +178,13 @@ class SequenceModel(nn.Module):
         write, edges = tree_map_only(Tensor, lambda leaf: leaf.transpose(0, 1), (write, edges))
         outputs, state = self.recurrent(vectors, state, lengths, write=write, edges=edges)
         return outputs, vectors, state
+
+    def read_out(self, hidden: Tensor, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return the outputs of the model for the outputs and inputs of the recurrent stack that `run` returns."""
+        if self.head is not None:
+            return self.head(hidden).transpose(0, 1)
+        assert self.readout is not None
+        return self.readout(hidden, vectors, lengths)
 
     def _vectors(self, inputs: Tensor) -> Tensor:
         """Return the vectors (T, B, X) of tokens (T, B), or of tokens (T, B, W), pooled over W; or real inputs."""
@@ -190,6 +210,18 @@ class SequenceModel(nn.Module):
     def state_size(self) -> int:
         """Return the number of recurrent state values that are carried from step to step for one sequence."""
         return sum(leaf.numel() for leaf in tree_leaves(self.recurrent.init_state(1)))
+
+
+def _cells_of_sizes(
+    cell: Callable[..., RecurrentCell], sizes: Sequence[int], num_layers: int
+) -> list[Callable[[int], RecurrentCell]]:
+    """Return what makes the cell of each layer, from a cell that has a hidden size."""
+    found = [check_integer("layer_sizes", size) for size in sizes]
+    if num_layers not in (1, len(found)):
+        raise OptionError("num_layers", num_layers, f"must be {len(found)}, the number of layer_sizes, or 1")
+    if not found:
+        raise OptionError("layer_sizes", sizes, "must have a size for each layer, such as [1150, 1150, 400]")
+    return [partial(cell, hidden_size=size) for size in found]
 
 
 def _refuse_token_options(

@@ -51,7 +51,8 @@ class RecurrentBase(nn.Module, ABC):
     """Cells in layers and directions, and the backend that runs them. A subclass defines the form of the state.
 
     Args:
-        cell_factory: Returns a cell for its input size, such as `functools.partial(RUMCell, hidden_size=100)`.
+        cell_factory: Returns a cell for its input size, such as `functools.partial(RUMCell, hidden_size=100)`; or
+            a list with such a function for each layer.
         input_size: X.
         num_layers: Number of layers, at most 1,000; each reads the outputs of the layer below.
         bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
@@ -80,7 +81,7 @@ class RecurrentBase(nn.Module, ABC):
 
     def __init__(
         self,
-        cell_factory: Callable[[int], RecurrentCell],
+        cell_factory: Callable[[int], RecurrentCell] | Sequence[Callable[[int], RecurrentCell]],
         input_size: int,
         num_layers: int = 1,
         bidirectional: bool = False,
@@ -103,10 +104,13 @@ class RecurrentBase(nn.Module, ABC):
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise OptionError("dtype", dtype, "must be a floating-point dtype of torch")
 
+        factories = [cell_factory] * num_layers if callable(cell_factory) else list(cell_factory)
+        if len(factories) != num_layers:
+            raise OptionError("num_layers", num_layers, f"must be {len(factories)}, the number of cell factories")
         cells: list[RecurrentCell] = []
-        for _ in range(num_layers):
+        for factory in factories:
             with nullcontext() if device is None else torch.device(device):
-                layer = [cell_factory(input_size).to(dtype) for _ in range(self.directions)]
+                layer = [factory(input_size).to(dtype) for _ in range(self.directions)]
             cells += layer
             input_size = sum(cell.output_size for cell in layer)
         if len(set(map(id, cells))) < len(cells):

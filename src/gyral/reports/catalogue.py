@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from gyral.runs.records import RunRecord, select
 from gyral.runs.saved_files import read_yaml
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
-LAYOUTS = ("table", "tasks", "curves")
+LAYOUTS = ("table", "tasks", "curves", "groups")
 # Overrides that do not make another setting of a row: they select the job, or do not change what it computes.
 NOT_SETTINGS = (
     "experiment",
@@ -58,6 +58,9 @@ class Sweep:
         also: more measures, as columns of a table without `column`.
         best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
             split, beside the mean over seeds.
+        trained: with the layout "groups", the greatest number of a group that training examples are of, None for all.
+        published: with the layout "groups", published values of models that the sweep does not train, by the number of
+            the group.
     """
 
     name: str
@@ -71,6 +74,8 @@ class Sweep:
     solved: float = math.inf
     also: tuple[str, ...] = ()
     best_seed: bool = False
+    trained: int | None = None
+    published: dict[str, dict[int, float]] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[str]:
@@ -130,6 +135,11 @@ def load(name: str) -> Sweep:
         report.get("solved", math.inf),
         tuple(check_choice("report.also", measure, tuple(MEASURES)) for measure in report.get("also", ())),
         check_boolean("report.best_seed", report.get("best_seed", False)),
+        report.get("trained"),
+        {
+            str(name): {int(number): float(value) for number, value in values.items()}
+            for name, values in report.get("published", {}).items()
+        },
     )
 
 

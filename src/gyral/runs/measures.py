@@ -68,6 +68,7 @@ MEASURES = _by_name(
 FURTHER_MEASURES = _by_name(
     Measure("sequence_accuracy", "sequences all correct", "%", 100, 1),
     Measure("majority", "most frequent answer", "%", 100, 1),
+    *(Measure(f"accuracy_{count}_operators", f"accuracy, operators: {count}", "%", 100, 1) for count in range(1, 13)),
 )
 NATS = "nats"
 

@@ -14,7 +14,7 @@ Each row continues in the next window, and so does the state of the network.
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,19 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torchmetrics import Metric
 
 from gyral.core.cache import cache_directory
-from gyral.core.checks import check_choice, check_integer
+from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError
-from gyral.data.batching import IGNORED, RepeatedBatches
+from gyral.data.batching import IGNORED, RepeatedBatches, Stream
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.ngrams import evaluate_once
-from gyral.data.text.windows import Window, Windows
+from gyral.data.text.windows import RandomWindows, Window, Windows
 from gyral.nn.recurrent import detach
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
+from gyral.tasks.dynamic_evaluation import RULES, DynamicEvaluation
 from gyral.tasks.metrics import AccuracyMetrics
 
 log = logging.getLogger(__name__)
@@ -96,14 +97,28 @@ class TextData(SplitData):
         batch_size, window: number of rows, and tokens per window, in training.
         eval_batch_size: number of rows in evaluation.
         warm_up: tokens that a row reads in evaluation before its first prediction.
+        window_deviation: standard deviation of the number of tokens per window in training, with the mean `window`; see
+            `gyral.data.text.windows.RandomWindows`. 0: all windows have `window` tokens. The seed of the lengths is
+            `torch.initial_seed()` when the data is built, that is, the seed of the run.
 
     Raises:
-        OptionError: a size is below 1 (`warm_up`: below 0), has the wrong type, or is too large for the training
-            split.
+        OptionError: a size is below 1 (`warm_up` and `window_deviation`: below 0), has the wrong type, or is too large
+            for the training split.
     """
 
-    def __init__(self, corpus: Corpus, *, batch_size: int, window: int, eval_batch_size: int, warm_up: int) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        batch_size: int,
+        window: int,
+        eval_batch_size: int,
+        warm_up: int,
+        window_deviation: float = 0.0,
+    ) -> None:
         super().__init__()
+        self.window_deviation = check_real("window_deviation", window_deviation, minimum=0)
+        self.seed = torch.initial_seed()
         self.corpus = corpus
         self.window = check_integer("window", window)
         self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
@@ -121,9 +136,17 @@ class TextData(SplitData):
         rows, window = min(self.eval_batch_size, predictions), min(self.window, predictions)
         return Windows(tokens, rows, window, self.warm_up)
 
-    def stream(self) -> RepeatedBatches[Window]:
-        log.info("%s: one pass over the training text takes %d steps", self.corpus.name, len(self.train))
-        return RepeatedBatches(self.train, self.steps())
+    def stream(self) -> Stream[Window]:
+        length = self.steps()
+        if self.window_deviation > 0:
+            windows = RandomWindows(self.train, self.window_deviation, seed=self.seed, length=length)
+            steps, about = len(windows.bounds(0)) - 1, "about "
+            stream: Stream[Window] = windows
+        else:
+            steps, about = len(self.train), ""
+            stream = RepeatedBatches(self.train, length)
+        log.info("%s: one pass over the training text takes %s%d steps", self.corpus.name, about, steps)
+        return stream
 
 
 class TextTask(SequenceTask[TextData]):
@@ -136,7 +159,8 @@ class TextTask(SequenceTask[TextData]):
     Args:
         model: makes the model from the sizes of the task.
         corpus: the text.
-        batch_size, window, eval_batch_size, warm_up: see `TextData`.
+        batch_size, window, eval_batch_size, warm_up, window_deviation: see `TextData`. With windows of random length,
+            the learning rate of a step is multiplied by the number of its tokens per row / `window`.
         loss: what training differentiates: "mean", the mean of the losses of all symbols, or "sum", the sum over the
             steps of a window and the mean over the rows. A bound on the norm of the gradient
             (`trainer.gradient_clip_val`) is `window` times tighter for the sum. The code of Dangovski et al. (TACL
@@ -144,6 +168,13 @@ class TextTask(SequenceTask[TextData]):
             are always means.
         ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose results a test reports next to those of
             the network, as `ngram_<order>_bits` and `ngram_<order>_perplexity`.
+        activation_regularization: α ≥ 0. Training adds α times the mean square of the last layer's outputs, after
+            dropout (AR: Merity et al., "Revisiting activation regularization for language RNNs", 2017).
+        temporal_regularization: β ≥ 0. Training adds β times the mean square of the difference between the last layer's
+            outputs, before dropout, at successive steps of a window (TAR, in the same paper). The logged training loss
+            contains neither.
+        dynamic: "sgd" or "rms": a test also reports the results of dynamic evaluation by that rule, as `dynamic_loss`,
+            `dynamic_bits` and `dynamic_perplexity`; see `gyral.tasks.dynamic_evaluation`. None: it does not.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
@@ -161,11 +192,22 @@ class TextTask(SequenceTask[TextData]):
         window: int,
         eval_batch_size: int,
         warm_up: int,
+        window_deviation: float = 0.0,
         loss: str = "mean",
+        activation_regularization: float = 0.0,
+        temporal_regularization: float = 0.0,
         ngrams: Sequence[int] = (),
+        dynamic: str | None = None,
         **options: Any,
     ) -> None:
-        data = TextData(corpus, batch_size=batch_size, window=window, eval_batch_size=eval_batch_size, warm_up=warm_up)
+        data = TextData(
+            corpus,
+            batch_size=batch_size,
+            window=window,
+            eval_batch_size=eval_batch_size,
+            warm_up=warm_up,
+            window_deviation=window_deviation,
+        )
         size = len(corpus.vocabulary)
         super().__init__(
             model,
@@ -177,24 +219,63 @@ class TextTask(SequenceTask[TextData]):
             **options,
         )
         self.reduction = check_choice("loss", loss, ("mean", "sum"))
+        self.activation_regularization = check_real("activation_regularization", activation_regularization, minimum=0)
+        self.temporal_regularization = check_real("temporal_regularization", temporal_regularization, minimum=0)
+        self.dynamic = None if dynamic is None else DynamicEvaluation(check_choice("dynamic", dynamic, tuple(RULES)))
         longest = len(corpus.splits["train"])
         self.ngrams = [check_integer("ngrams", order, maximum=longest) for order in ngrams]
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
+        self._regularization: Tensor | None = None  # of the window that `forward` has read, in training
+        self._steps = window  # of the window of this training step
 
     def forward(self, batch: Window) -> Tensor:
         """Return the logits (B, T, symbols). The state continues from the last window, or is reset."""
         state = self._states.get(self.training) if batch.continues else None
-        logits, state = self.model(batch.inputs, state)
+        if self.training and (self.activation_regularization or self.temporal_regularization):
+            outputs, vectors, state = self.model.run(batch.inputs, state)
+            dropped = self.model.output_dropout(outputs)
+            logits = self.model.read_out(dropped, vectors)
+            self._regularization = self._regularize(outputs, dropped)
+        else:
+            logits, state = self.model(batch.inputs, state)
         self._states[self.training] = detach(state)
         return logits
 
+    def _regularize(self, outputs: Tensor, dropped: Tensor) -> Tensor:
+        """Return AR plus TAR of the last layer's outputs (T, B, H), before and after dropout."""
+        penalty = self.activation_regularization * dropped.square().mean()
+        if self.temporal_regularization and len(outputs) > 1:
+            penalty = penalty + self.temporal_regularization * (outputs[1:] - outputs[:-1]).square().mean()
+        return penalty
+
     def training_step(self, batch: Window, index: int) -> Tensor:
         loss = super().training_step(batch, index)
+        if self._regularization is not None:
+            loss, self._regularization = loss + self._regularization, None
         return loss * batch.targets.shape[1] if self.reduction == "sum" else loss
+
+    def on_train_batch_start(self, batch: Window, index: int) -> None:
+        self._steps = batch.inputs.shape[1]
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        """Take a step of the optimizer, with a learning rate in proportion to the window if its length varies."""
+        rates = [group["lr"] for group in optimizer.param_groups]
+        if self.data.window_deviation > 0:
+            for group in optimizer.param_groups:
+                group["lr"] *= self._steps / self.data.window
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
     def test_results(self) -> dict[str, float]:
         results = super().test_results()
         assert self.trainer.test_dataloaders is not None
+        if self.dynamic is not None:
+            tokens = self.trainer.test_dataloaders.tokens
+            adapted = self.dynamic.evaluate(self.model, self.data.corpus.splits["train"], tokens)
+            results |= {f"dynamic_{name}": value for name, value in adapted.items()}
         # Another split than "test" can be evaluated, too, but references are those of the test split.
         if self.ngrams and self.trainer.test_dataloaders.tokens is self.data.corpus.splits["test"]:
             scores = evaluate_once(self.data.corpus, max(self.ngrams), [cache_directory()])

@@ -8,7 +8,7 @@ import torch
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, RepeatedBatches
-from gyral.data.text.windows import Window, Windows
+from gyral.data.text.windows import RandomWindows, Window, Windows
 
 SIZES = [
     (n, rows, window, warm_up)
@@ -93,3 +93,43 @@ def test_a_stream_goes_round_and_resumes_at_the_next_window(stopped_after: int) 
     rest = list(resumed)
     assert len(rest) == 10 - stopped_after
     assert all(map(same, rest, whole[stopped_after:]))
+
+
+def random_windows(size: int = 5000, seed: int = 1, length: int = 1000, window: int = 20) -> RandomWindows:
+    return RandomWindows(Windows(text(size), 4, window), 3.0, seed=seed, length=length)
+
+
+def test_each_pass_in_random_windows_predicts_every_token_once() -> None:
+    stream = random_windows()
+    passes = [len(stream.bounds(number)) - 1 for number in range(3)]
+    batches = list(itertools.islice(stream, sum(passes)))
+    for count in passes:
+        one_pass, batches = batches[:count], batches[count:]
+        assert [batch.continues for batch in one_pass] == [False] + [True] * (count - 1)
+        whole = torch.cat([batch.targets for batch in one_pass], dim=1)
+        assert sorted(whole[whole != IGNORED].tolist()) == list(range(1, 5000))
+        assert all(torch.equal(batch.inputs[0, 1:], batch.inputs[0, :-1] + 1) for batch in one_pass)
+    assert stream.bounds(0) != stream.bounds(1), "every pass cuts the text at the same places"
+    assert stream.bounds(1) == random_windows().bounds(1) != random_windows(seed=2).bounds(1)
+
+
+def test_lengths_of_random_windows_have_the_distribution_of_awd_lstm() -> None:
+    stream = RandomWindows(Windows(text(60_000), 1, 70), 5.0, seed=3, length=1)
+    lengths = np.concatenate([np.diff(stream.bounds(number))[:-1] for number in range(40)])
+    short = lengths < 52
+    assert short.mean() == pytest.approx(0.05, abs=0.01)
+    for part, mean in ((lengths[~short], 70), (lengths[short], 35)):
+        assert part.mean() == pytest.approx(mean - 0.5, abs=0.3)  # half a token less, because lengths are truncated
+        assert part.std() == pytest.approx(5, abs=0.3)
+    assert np.diff(random_windows(window=5).bounds(0))[:-1].min() == 5
+
+
+@pytest.mark.parametrize("stopped_after", [0, 3, 62, 63, 64, 150])
+def test_random_windows_resume_at_the_next_one(stopped_after: int) -> None:
+    whole = list(random_windows(length=160))
+    stopped, resumed = random_windows(length=160), random_windows(length=160)
+    list(itertools.islice(stopped, stopped_after))
+    resumed.load_state_dict(stopped.state_dict())
+    rest = list(resumed)
+    assert len(rest) == 160 - stopped_after
+    assert all(torch.equal(one.inputs, other.inputs) for one, other in zip(rest, whole[stopped_after:], strict=True))

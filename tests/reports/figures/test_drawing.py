@@ -11,7 +11,7 @@ from gyral.runs.directory import Run
 
 DRAWN = [name for name in NAMES if name != "derivatives"]
 OF_QUESTIONS = ["attention", "answers"]
-OF_EXAMPLES = ["keys", "gates", "weightings", "strips"]  # see test_memory
+OF_EXAMPLES = ["keys", "gates", "weightings", "strips", "parse"]  # see test_memory and test_parse
 
 
 @pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_QUESTIONS, *OF_EXAMPLES, "norms")])

@@ -13,7 +13,8 @@ from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file, sha256
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
 from gyral.data.text.synthetic import synthetic_text
-from gyral.data.vocabulary import LEVELS, Symbols, Vocabulary, split_words
+from gyral.data.treebank.sentences import SAMPLE, treebank_sentences
+from gyral.data.vocabulary import END_OF_LINE, LEVELS, Symbols, Vocabulary, split_words
 
 SYNTHETIC = "own_text"  # name of the synthetic corpus
 
@@ -45,7 +46,7 @@ TEXT_CORPORA = {
 }
 
 
-def load(name: str, data_dir: str | Path) -> Corpus:
+def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
     """Return a published corpus from its files, whose checksums are verified.
 
     The vocabulary contains the symbols of the training split. text8 and enwik8 are one file; their vocabulary contains
@@ -63,11 +64,17 @@ def load(name: str, data_dir: str | Path) -> Corpus:
     Args:
         name: name of the corpus, from the table.
         data_dir: data folder, which contains the files in a folder `ptb`, `text8` or `enwik8`.
+        exclude: "treebank": the training split of ptb_word lacks the sentences of the parsed sample of the Treebank, so
+            that a parse of them is a parse of unseen text: 37,519 of 42,068 sentences are left, with 834,228 words. The
+            vocabulary stays the same. None: the training split is whole.
 
     Raises:
-        OptionError: the name is unknown; a file does not exist or is not the published one.
+        OptionError: the name is unknown; a file does not exist or is not the published one; the corpus has no sentences
+            to exclude.
     """
     corpus = TEXT_CORPORA[check_choice("name", name, tuple(TEXT_CORPORA))]
+    if exclude is not None and check_choice("exclude", exclude, (SAMPLE,)) and name != "ptb_word":
+        raise OptionError("exclude", exclude, f"must be null for {name}; ptb_word has sentences")
     folder = Path(data_dir) / corpus.folder
     for file in corpus.files:
         try:
@@ -84,9 +91,26 @@ def load(name: str, data_dir: str | Path) -> Corpus:
     def build() -> tuple[Vocabulary, dict[str, Symbols]]:
         texts = [corpus.read((folder / file.name).read_bytes()) for file in corpus.files]
         pieces = dict(zip(SPLITS, texts, strict=True)) if len(texts) == len(SPLITS) else cut(texts[0], 0.05, 0.05)
-        return Vocabulary.of(texts[0], corpus.level), pieces
+        vocabulary = Vocabulary.of(texts[0], corpus.level)
+        if exclude is not None:
+            pieces["train"] = without_sentences(pieces["train"], treebank_sentences(data_dir))
+        return vocabulary, pieces
 
-    return load_or_build(name, [file.sha256 for file in corpus.files], data_dir, build, ("name", name))
+    left_out = [] if exclude is None else [f"without {exclude}", CATALOGUE[exclude].files[0].sha256]
+    identity = [*(file.sha256 for file in corpus.files), *left_out]
+    return load_or_build(name, identity, data_dir, build, ("name", name))
+
+
+def without_sentences(words: Symbols, excluded: set[tuple[str, ...]]) -> list[str]:
+    """Return the words of a text without the sentences, between `<eos>` and `<eos>`, that are in a set."""
+    kept: list[str] = []
+    sentence: list[str] = []
+    for word in map(str, words):
+        sentence.append(word)
+        if word == END_OF_LINE:
+            kept += sentence if tuple(sentence[:-1]) not in excluded else []
+            sentence = []
+    return kept + sentence
 
 
 def load_file(

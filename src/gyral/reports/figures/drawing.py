@@ -17,6 +17,7 @@ from gyral.reports.figures.gates import gates
 from gyral.reports.figures.keys import animate_keys, keys
 from gyral.reports.figures.landscape import loss_line, loss_plane
 from gyral.reports.figures.norms import norms
+from gyral.reports.figures.parse import parse
 from gyral.reports.figures.strips import strips
 from gyral.reports.figures.style import save, save_animation, style
 from gyral.reports.figures.target_kernel import target_kernel
@@ -38,6 +39,7 @@ FIGURES_OF_RUNS: dict[str, Callable[..., Figure]] = {
     "gates": gates,
     "weightings": weightings,
     "strips": strips,
+    "parse": parse,
 }
 OF_TWO = ("answers",)  # figures that show another run beside the first
 ANIMATIONS: dict[str, Callable[[Run], Iterator[Figure] | None]] = {"keys": animate_keys}

@@ -1,4 +1,4 @@
-"""Plots of several runs: curves, parameters against score, and bars. Imports no torch."""
+"""Plots of several runs: curves, parameters against score, bars, and groups of test examples. Imports no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from gyral.core.errors import OptionError
 from gyral.reports.figures.curves import draw_curves
+from gyral.reports.figures.groups import draw_groups
 from gyral.reports.figures.layout import MAX_PANELS
 from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import Panel, make_panels
@@ -35,7 +36,7 @@ def plot(path: Path, where: str, sections: Sequence[Section], options: Options) 
         reason = f"has {len(panels)} tasks or values of task options; a figure shows at most {MAX_PANELS}"
         raise OptionError("sweep", where, f"{reason}; choose a directory with fewer")
     with style():
-        figure = DRAW[options.plot](panels, options)
+        figure = draw_groups(sections, options) if options.plot == "groups" else DRAW[options.plot](panels, options)
         description = describe(figure, panels, options)
         save(figure, path, sections[0].title if len(sections) == 1 else where, description)
     return description

@@ -7,6 +7,7 @@ from gyral.reports import catalogue
 from gyral.reports.catalogue import Plan, Row, Sweep, job_of
 from gyral.reports.tables.cells import Table
 from gyral.reports.tables.curves_table import curves_table
+from gyral.reports.tables.groups_table import groups_table
 from gyral.reports.tables.labels import label, own_label
 from gyral.reports.tables.lines_table import averages_table, lines_table, split_joint_rows
 from gyral.reports.tables.marks import mark_footnotes
@@ -95,6 +96,8 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
         rows = split_joint_rows(sweep, rows)
         labels = [own_label(row, rows) for row in rows]
         tables, footnotes = [averages_table(sweep, rows), lines_table(sweep, rows)], mark_footnotes(rows)
+    elif sweep.layout == "groups":
+        tables, footnotes = groups_table(sweep, rows), mark_footnotes(rows)
     else:
         tables = [curves_table(sweep, rows)]
     absent, commands = find_missing(sweep, rows, directory)

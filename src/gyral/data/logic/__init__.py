@@ -1,0 +1,1 @@
+"""Logical inference: pairs of formulas of propositional logic and the relation between them."""

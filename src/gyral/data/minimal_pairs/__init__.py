@@ -1,0 +1,1 @@
+"""Minimal pairs: sentences of which a language model should prefer the grammatical one."""

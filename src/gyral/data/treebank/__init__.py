@@ -1,0 +1,1 @@
+"""Parsed sentences in the brackets of the Penn Treebank."""

@@ -1,0 +1,80 @@
+"""Syntactic distances between the words of a sentence, from the gates of a language model's cells."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from gyral.core.errors import UserError
+from gyral.data.vocabulary import END_OF_LINE, Vocabulary
+from gyral.tasks.text import TextTask
+
+BATCH = 64  # sentences
+CELLS_WITH_GATES = "ONLSTMCell, LSTMCell, GRUCell, GORUCell or RUMCell"  # for errors
+
+
+@torch.inference_mode()
+def syntactic_distances(task: TextTask, sentences: Sequence[Sequence[str]]) -> dict[str, list[np.ndarray]]:
+    """Return the distances of the words of sentences, for each layer that has a forget gate.
+
+    The distance of word t is 1 − mean of `RecurrentCell.forget_gate` at this word: the larger, the more the cell
+    forgets before it. For the master forget gate of ON-LSTM with D entries this is the published distance D − Σ_k f̃_k
+    divided by D. A sentence is read after `<eos>`, from the initial state.
+
+    Args:
+        task: a trained task with a vocabulary of words.
+        sentences: words; those outside the vocabulary are read as `<unk>`.
+
+    Returns:
+        By "layer 1", "layer 2", …: for each sentence (n,), one distance for each word.
+
+    Raises:
+        UserError: symbols are not words, the vocabulary lacks `<eos>` or a word, or no cell has a forget gate.
+    """
+    vocabulary = task.data.corpus.vocabulary
+    if vocabulary.level != "word":
+        raise UserError(f"parsing needs a vocabulary of words; this one has symbols of level {vocabulary.level}")
+    if END_OF_LINE not in vocabulary.index:
+        raise UserError(f"parsing needs a vocabulary with {END_OF_LINE}, before which a sentence starts")
+    encoded = [_encode(vocabulary, words) for words in sentences]
+    order = sorted(range(len(encoded)), key=lambda place: len(encoded[place]))
+    found: dict[str, list[np.ndarray]] = {}
+    task.eval()
+    for start in range(0, len(order), BATCH):
+        places = order[start : start + BATCH]
+        tokens = torch.nn.utils.rnn.pad_sequence([encoded[place] for place in places], batch_first=True)
+        for layer, values in _read(task, tokens.to(task.device)).items():
+            of_layer = found.setdefault(layer, [np.empty(0)] * len(encoded))
+            for row, place in enumerate(places):
+                of_layer[place] = values[1 : len(encoded[place]), row]
+    if not found:
+        names = ", ".join(sorted({type(cell).__name__ for cell in task.model.recurrent.cells}))
+        raise UserError(f"distances come from a forget gate, which {CELLS_WITH_GATES} has; this model has {names}")
+    return found
+
+
+def _encode(vocabulary: Vocabulary, words: Sequence[str]) -> Tensor:
+    return torch.from_numpy(vocabulary.encode([END_OF_LINE, *words], "treebank").astype(np.int64))
+
+
+def _read(task: TextTask, tokens: Tensor) -> dict[str, np.ndarray]:
+    """Return the distances (T, B) of tokens (B, T) by layer; padding follows the sentences, so it changes nothing."""
+    found: dict[str, np.ndarray] = {}
+    inputs: list[Tensor] = []
+    cells = list(task.model.recurrent.cells)
+    with ExitStack() as recording:
+        states = [recording.enter_context(cell.record_states()) for cell in cells]
+        for cell in cells:
+            hook = cell.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+            recording.callback(hook.remove)
+        task.model(tokens)
+    for number, (cell, sequence, after) in enumerate(zip(cells, inputs, states, strict=True), start=1):
+        before = tree_map(lambda *leaves: torch.cat(leaves), cell.init_state(tokens.shape[0]), *after[:-1])
+        projected = tree_map(lambda leaf: leaf.flatten(0, 1), cell.project(sequence))
+        gate = cell.forget_gate(projected, before)  # the steps are rows of one batch
+        if gate is not None:
+            found[f"layer {number}"] = (1 - gate.double().mean(dim=-1)).view(sequence.shape[:2]).cpu().numpy()
+    return found

@@ -1,0 +1,94 @@
+"""The layout "groups": the measure of each row in groups of test examples, such as by their length.
+
+A task logs the measure of a group under a name with a number and what it counts: accuracy_7_operators.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from gyral.reports.catalogue import Row, Sweep
+from gyral.reports.tables.cells import (
+    NOTHING,
+    Table,
+    TableCell,
+    mark_best,
+    parameters_cell,
+    published_cell,
+    result_of,
+    standard_deviation,
+)
+from gyral.reports.tables.labels import caption, common_overrides, own_label
+from gyral.reports.tables.marks import marks_of
+from gyral.runs.measures import MEASURES
+from gyral.runs.records import RunRecord
+
+
+def groups_of(measure: str, records: Sequence[RunRecord]) -> tuple[str, list[int]]:
+    """Return what the numbers of the groups count, such as "operators", and the numbers in increasing order."""
+    pattern = re.compile(rf"test/{measure}_(\d+)_([a-z]+)")
+    names = {name for record in records for name in record.results or {}}
+    found = [match for name in names if (match := pattern.fullmatch(name))]
+    return next((match[2] for match in found), "groups"), sorted({int(match[1]) for match in found})
+
+
+def published_groups(paper: dict[str, object], measure: str) -> dict[int, float]:
+    """Return the published values of a row by the number of the group."""
+    values = paper.get(measure)
+    return {int(number): float(value) for number, value in values.items()} if isinstance(values, dict) else {}
+
+
+def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
+    """Return a table with a line for each group and a column for each row of the sweep that has runs, or for all
+    rows if none has.
+
+    A second table has published values of models that the sweep does not train, if there are any.
+    """
+    shown = [row for row in rows if row.records] or rows
+    measure = MEASURES[sweep.measure]
+    unit, numbers = groups_of(sweep.measure, [record for row in shown for record in row.records])
+    published = [published_groups(row.paper, sweep.measure) for row in shown]
+    numbers = sorted({*numbers, *(number for own in published for number in own)})
+    names = {"all": f"test/{measure.name}"}
+    names |= {str(number): f"test/{measure.name}_{number}_{unit}" for number in numbers}
+    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    for line, name in names.items():
+        pairs = zip(shown, published, strict=True)
+        cells = [_cell(sweep, row.records, name, own.get(int(line)) if line != "all" else None) for row, own in pairs]
+        body.append((line, tuple(mark_best(cells, measure.higher_is_better))))
+    body.append(("parameters", tuple(parameters_cell(row.records) for row in shown)))
+    labels = [own_label(row, rows).replace(", ", "\n") for row in shown]
+    tables = [Table(sweep.title, caption(common_overrides(rows)), (unit, *labels), body)]
+    if sweep.published:
+        tables.append(_published_table(sweep, unit))
+    return tables
+
+
+def _cell(sweep: Sweep, records: list[RunRecord], name: str, published: float | None) -> TableCell:
+    """Return the cell of the mean and the standard deviation of a result, beside the published value."""
+    measure = MEASURES[sweep.measure]
+    value = result_of(name, measure.scale)
+    values = [found for record in records if (found := value(record)) is not None]
+    missing = tuple(record.state for record in records if not record.results)
+    if not values and not missing and published is None:
+        return NOTHING
+    notes = [f"± {standard_deviation(values):.{measure.digits}f}"] if len(values) > 1 else []
+    notes += [f"paper {published:.{measure.digits}f}"] if published is not None else []
+    text = f"{fmean(values):.{measure.digits}f}{marks_of(records)}" if values else "" if missing else "–"
+    runs = tuple((record, value(record)) for record in records)
+    return TableCell(text, tuple(notes), missing, runs, published).with_statistics()
+
+
+def _published_table(sweep: Sweep, unit: str) -> Table:
+    """Return the published values of models that the sweep does not train."""
+    numbers = _sorted_numbers(sweep.published.values())
+    digits = MEASURES[sweep.measure].digits
+    body = [
+        (name, tuple(published_cell(values.get(number), digits) for number in numbers))
+        for name, values in sweep.published.items()
+    ]
+    return Table("", "", (f"published, by {unit}", *map(str, numbers)), body)
+
+
+def _sorted_numbers(mappings: Iterable[dict[int, float]]) -> list[int]:
+    return sorted({number for mapping in mappings for number in mapping})

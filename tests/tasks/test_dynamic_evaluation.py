@@ -1,0 +1,138 @@
+"""Dynamic evaluation is the recursion of the paper, scores before it learns, and leaves the model alone."""
+
+import copy
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gyral.core.errors import OptionError
+from gyral.models.sequence import SequenceModel
+from gyral.tasks.dynamic_evaluation import DynamicEvaluation
+from gyral.training.evaluation import set_dynamic
+from tests.helpers.running import build_task, invoke, small_text
+
+ON_LSTM = ("model=on_lstm", "model.cell.hidden_size=6", "model.cell.chunk_size=2", "model.embedding_size=4")
+TEXT = ("task=text_file", *ON_LSTM)
+
+
+@pytest.fixture
+def model() -> SequenceModel:
+    torch.manual_seed(1)
+    options = ("model.weight_drop=0.5", "model.output_dropout=0.5", "model.input_dropout=0.5", "model.num_layers=2")
+    return build_task(*TEXT, *options).model.double().train()
+
+
+@pytest.fixture
+def tokens(model: SequenceModel) -> np.ndarray:
+    return np.random.default_rng(2).integers(model.vocabulary_size, size=333).astype(np.uint8)
+
+
+def losses_and_gradients(model: SequenceModel, tokens: np.ndarray, rows: int, window: int) -> Any:
+    """Yield loss, number of predictions and gradients of consecutive windows of a text whose rows are equally long."""
+    each = (len(tokens) - 1) // rows
+    inputs = torch.from_numpy(tokens[: each * rows].astype(int)).view(rows, each)
+    targets = torch.from_numpy(tokens[1 : each * rows + 1].astype(int)).view(rows, each)
+    state: Any = None
+    for start in range(0, each, window):
+        part = slice(start, start + window)
+        logits, state = model(inputs[:, part], state)
+        state = tuple(type(one)(*(leaf.detach() for leaf in one)) for one in state)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets[:, part].flatten())
+        yield loss.item(), targets[:, part].numel(), torch.autograd.grad(loss, list(model.parameters()))
+
+
+def expected_loss(
+    model: SequenceModel, train: np.ndarray, tokens: np.ndarray, rule: str, lr: float, decay: float
+) -> float:
+    """Return the loss of dynamic evaluation in windows of 7, parameter by parameter."""
+    model = copy.deepcopy(model).eval()
+    parameters = list(model.parameters())
+    trained = [parameter.detach().clone() for parameter in parameters]
+    rates: list[Any] = [lr] * len(parameters)
+    decays: list[Any] = [decay] * len(parameters)
+    if rule == "rms":
+        squares: list[Tensor] = [torch.zeros_like(parameter) for parameter in parameters]
+        windows = 0
+        for _, _, gradients in losses_and_gradients(model, train, 100, 7):
+            squares = [square + gradient**2 for square, gradient in zip(squares, gradients, strict=True)]
+            windows += 1
+        roots = [(square / windows).sqrt() for square in squares]
+        mean = sum(root.mean().item() for root in roots) / len(roots)
+        rates = [lr / (root + 2e-5) for root in roots]
+        decays = [(decay * root / mean).clamp(max=1) for root in roots]
+    total, count = 0.0, 0
+    for loss, number, gradients in losses_and_gradients(model, tokens, 1, 7):
+        total, count = total + loss * number, count + number
+        with torch.no_grad():
+            for parameter, old, gradient, rate, factor in zip(
+                parameters, trained, gradients, rates, decays, strict=True
+            ):
+                parameter += factor * (old - parameter) - rate * gradient
+    return total / count
+
+
+@pytest.mark.parametrize(("rule", "lr", "decay"), [("sgd", 0.7, 0.05), ("rms", 0.01, 0.3)])
+def test_dynamic_evaluation_is_the_recursion_of_the_paper(
+    model: SequenceModel, tokens: np.ndarray, rule: str, lr: float, decay: float
+) -> None:
+    train = np.random.default_rng(3).integers(model.vocabulary_size, size=100 * 21 + 1).astype(np.uint8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    expected = expected_loss(model, train, tokens, rule, lr, decay)
+    with torch.inference_mode():  # as in a test by Lightning
+        found = DynamicEvaluation(rule, lr, decay, window=7).evaluate(model, train, tokens)
+    assert found["loss"] == pytest.approx(expected, rel=1e-6)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["bits"] == pytest.approx(found["loss"] / math.log(2))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+
+
+def test_without_steps_it_is_the_usual_loss_and_repetition_is_learnt(model: SequenceModel, tokens: np.ndarray) -> None:
+    still = DynamicEvaluation("sgd", lr=1e-12, decay=0.0).evaluate(model, tokens, tokens)["loss"]
+    with torch.no_grad():
+        logits, _ = model.eval()(torch.from_numpy(tokens[None, :-1].astype(int)))
+    assert still == pytest.approx(F.cross_entropy(logits[0], torch.from_numpy(tokens[1:].astype(int))).item(), rel=1e-6)
+    repeated = np.tile(tokens[:4], 80)
+    assert DynamicEvaluation("sgd", lr=1.0).evaluate(model, repeated, repeated)["loss"] < 0.7 * still
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "adam"}, "dynamic.rule=adam: must be one of sgd, rms"),
+        ({"rule": "sgd", "lr": 0}, "dynamic.lr=0: must be a finite number > 0"),
+        ({"rule": "sgd", "decay": 1.5}, "dynamic.decay=1.5: must be a finite number ≥ 0 and ≤ 1"),
+        ({"rule": "rms", "window": 0}, "dynamic.window=0: must be an integer ≥ 1"),
+        ({"rule": "rms", "epsilon": -1}, "dynamic.epsilon=-1: must be a finite number ≥ 0"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        set_dynamic(build_task(*TEXT), **options)
+    assert str(raised.value) == message
+
+
+def test_only_language_models_have_it() -> None:
+    with pytest.raises(OptionError, match=r"^dynamic.rule=rms: must be null: only language models"):
+        set_dynamic(build_task("task=copy", "model=gru"), rule="rms")
+
+
+@pytest.mark.slow
+def test_a_test_and_the_command_report_it_beside_the_usual_results(tmp_path: Path) -> None:
+    arguments = (*small_text(tmp_path), "model=gru", "task.dynamic=rms", "trainer.max_steps=2")
+    outcome = invoke(*arguments, f"hydra.run.dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    again = invoke(f"run={tmp_path / 'run'}", "dynamic.rule=rms", "dynamic.lr=0.01", entry="evaluate")
+    assert again.status == 0, again.err
+    results = json.loads((tmp_path / "run" / "DONE").read_text())
+    printed = {name: float(value) for name, value in re.findall(r"(test/\w*loss) +│ ([\d.]+)", again.out)}
+    assert printed["test/loss"] == pytest.approx(results["test/loss"], abs=1e-6)
+    assert printed["test/dynamic_loss"] != pytest.approx(results["test/dynamic_loss"], abs=1e-6), "not another rate"
