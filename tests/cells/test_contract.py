@@ -565,8 +565,9 @@ def test_rows_of_a_batch_do_not_meet(case: Case) -> None:
             assert_same((permuted, last), (outputs[:, order], rows(final, order)))
 
 
-@pytest.mark.sampled(92)
-@every_case
+@pytest.mark.parametrize(
+    "case", [*DEFAULTS, *(pytest.param(case, marks=pytest.mark.sampled(70)) for case in CHANGED + COMBINED)], ids=str
+)
 def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     # smaller than elsewhere: the work grows with the fourth power of the size
     model = Recurrent(cell_factory(case, hidden_size=3), INPUT_SIZE, backend="reference").double().eval()

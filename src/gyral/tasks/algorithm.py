@@ -59,7 +59,7 @@ ARITHMETIC = ("double", "addition")
 class AlgorithmData(DrawnData):
     """Sequences of mixed lengths: the length of each row is uniform in the range of its split or test.
 
-    Tokens are those of `AlgorithmTask`. Numbers have no leading zeros.
+    The tokens are the same as in `AlgorithmTask`. Numbers have no leading zeros.
 
     Args:
         name: the algorithm, a key of `PROTOCOLS`.

@@ -104,7 +104,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
 
     Args:
         data_dir: data folder, which contains the sample.
-        known: the words of the training text; None: those of `ptb.train.txt` in the data folder.
+        known: the words of the training text. If None, `ptb.train.txt` in the data folder determines them.
 
     Raises:
         OptionError: the sample or the training text does not exist, or is not the published one.
