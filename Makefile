@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-faults lint format docs bench gpu data wandb-sweeps clean
+.PHONY: help install train test test-all test-faults lint format docs results bench gpu data wandb-sweeps clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ format: $(INSTALLED)  ## format the code
 
 docs: $(INSTALLED)  ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+results: $(INSTALLED)  ## fill in the tables of docs/results from results/records
+	@$(RUN) docs/results.py
 
 bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 	@$(RUN) -m benchmarks.cells

@@ -264,28 +264,6 @@ def experiment_model(experiment: str) -> str | None:
     return found[1] if found else None
 
 
-def measured_rows(name: str) -> Iterator[str]:
-    """Yield a line for each row of RESULTS.md whose experiment uses a cell."""
-    experiments = [file.with_suffix("") for file in (CONF / "experiment").rglob("[!_]*.yaml")]
-    used = {
-        path.name for path in experiments if experiment_model(path.relative_to(CONF / "experiment").as_posix()) == name
-    }
-    heading, head = "", list[str]()
-    for line in (ROOT / "RESULTS.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("## "):
-            heading = line[3:]
-        elif not line.startswith("|"):
-            head = []
-        elif not head:
-            head = cells
-        elif any(f"`{row}`" in line for row in used):
-            values = "; ".join(
-                f"{title}: {cell}" for title, cell in zip(head[1:], cells[1:], strict=False) if cell != "–"
-            )
-            yield f"* {heading}: {cells[0]}; {values}"
-
-
 def results_table(name: str) -> str:
     """Return what was measured with a cell, and the rows of conf/experiment that use it with the published numbers."""
     rows = []
@@ -298,8 +276,9 @@ def results_table(name: str) -> str:
     if not rows:
         return "No row of a paper uses this cell."
     head = "| experiment | published |\n| --- | --- |"
-    return f"Rows of papers with this cell; [Results](../results.md) has what was measured.\n\n{head}\n" + "\n".join(
-        rows
+    return (
+        f"Rows of papers with this cell; [Results](../results/index.md) has what was measured.\n\n{head}\n"
+        + "\n".join(rows)
     )
 
 

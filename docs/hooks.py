@@ -16,7 +16,7 @@ from uses import table
 ROOT = Path(__file__).parents[1]
 SUBPACKAGES = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
                "reports", "core")  # fmt: skip
-PAGES = {"index.md": "README.md", "results.md": "RESULTS.md", "benchmarks.md": "benchmarks/README.md",
+PAGES = {"index.md": "README.md", "benchmarks.md": "benchmarks/README.md",
          "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
          "changelog.md": "CHANGELOG.md"}  # fmt: skip
 

@@ -58,7 +58,7 @@ def test_modules_that_are_called_stay_modules(tmp_path: Path) -> None:
     import gyral.runs.records
     import gyral.train
 
-    assert gyral.runs.records.RunRecord
+    assert gyral.runs.run_record.RunRecord
     assert gyral.train.main
     assert len(gyral.runs(tmp_path)) == 0
 

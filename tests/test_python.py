@@ -18,7 +18,7 @@ from pytorch_lightning import Trainer
 
 import gyral
 from gyral.core.errors import UserError
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 from gyral.runs.table import RunTable
 from tests.helpers.running import SMALL_RECALL, assert_same_run, compose_config, invoke
 

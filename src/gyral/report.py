@@ -40,6 +40,8 @@ def report(config: DictConfig) -> None:
         raise OptionError("columns", config.columns, "is an option of tables, not of figures")
     if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
         raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
+    if config.records is not None and config.sweep is None:
+        raise OptionError("records", config.records, "needs sweep=<name or directory>, the runs to record")
     if config.figure is not None:
         from gyral.reports.figures.drawing import draw
 
@@ -60,12 +62,15 @@ def report(config: DictConfig) -> None:
     else:
         if watch:
             progress.watch(str(config.sweep))
-        sweep_report.report_sweep(str(config.sweep), saved, with_runs, options, columns, config.width, everything)
+        archive = None if config.records is None else Path(str(config.records))
+        sweep_report.report_sweep(
+            str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive
+        )
 
 
 def main() -> None:
     """Run `gyral report` on the command line's arguments."""
-    cli.main(report, "_report/report", literal=("sweep", "columns", "beside"))
+    cli.main(report, "_report/report", literal=("sweep", "columns", "beside", "records"))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
 from gyral.runs.job import job_from_python
 from gyral.runs.legacy import translate_override
-from gyral.runs.records import RunRecord, read_run
+from gyral.runs.records import read_run
+from gyral.runs.run_record import RunRecord
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gyral.config import mistakes
-from gyral.runs.records import select
+from gyral.runs.run_record import select
 from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
 
 CHEAP = (*SMALL_RECALL, "model=rnn")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gyral.runs import records
+from gyral.runs import records, run_record
 from tests.helpers.written import TABLE1, report_of, write_run
 
 
@@ -100,7 +100,7 @@ def test_metrics_that_are_half_written_count_up_to_the_last_whole_line(tmp_path:
 def test_a_thinned_curve_keeps_its_extremes_and_ends() -> None:
     values = [math.sin(step) for step in range(1000)]
     values[500], values[700], values[800] = 7.0, -7.0, math.nan
-    curve = records.thin(list(range(1000)), values, points=100)
+    curve = run_record.thin(list(range(1000)), values, points=100)
     assert len(curve.steps) <= 102
     assert (curve.steps[0], curve.steps[-1]) == (0, 999)
     assert (max(curve.values), min(curve.values)) == (7.0, -7.0)

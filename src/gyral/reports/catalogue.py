@@ -20,7 +20,7 @@ from gyral.core.errors import OptionError, suggest_name
 from gyral.runs.legacy import translate_override
 from gyral.runs.measures import MEASURES
 from gyral.runs.names import row_names
-from gyral.runs.records import RunRecord, select
+from gyral.runs.run_record import RunRecord, select
 from gyral.runs.saved_files import read_yaml
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gyral.reports.render import terminal
 from gyral.reports.sweep_report import collect
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 INTERVAL = 2  # seconds between two updates
 

@@ -12,7 +12,8 @@ from gyral.reports.render import files, terminal
 from gyral.reports.tables.columns import choose_columns
 from gyral.reports.tables.sections import Section, make_sections
 from gyral.runs import records
-from gyral.runs.records import RunRecord
+from gyral.runs.record_files import SUFFIX, write_record
+from gyral.runs.run_record import RunRecord
 
 WANDB_PREFIX = "wandb:"
 
@@ -51,7 +52,8 @@ def collect(
         broken = f"; {len(notes)} cannot be read, the first is {notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
     only = where if where in {sweep.name for sweep in catalogue.named()} else None
-    sections = make_sections(found, directory, only)
+    is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
+    sections = make_sections(found, None if is_archive else directory, only)
     if others:
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
@@ -96,6 +98,7 @@ def report_sweep(
     columns: Sequence[str] = (),
     width: str | None = None,
     everything: bool = False,
+    archive: Path | None = None,
 ) -> None:
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
@@ -107,6 +110,7 @@ def report_sweep(
         columns: heads of the columns that the tables have, none for all of them.
         width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
         everything: see `collect`.
+        archive: a folder in which each finished run leaves a record file.
 
     Raises:
         OptionError: The place does not exist or contains no run, or not what the options ask for.
@@ -128,6 +132,15 @@ def report_sweep(
     for path in (path for path in saved if path not in figures):
         files.write(path, where, shown, notes, with_runs, width)
         terminal.print_lines(console, [f"Wrote {path}"])
+    if archive is not None:
+        terminal.print_lines(console, [_write_records(sections, archive)])
+
+
+def _write_records(sections: Sequence[Section], folder: Path) -> str:
+    """Write a record file for each finished run and return a line about them."""
+    done = {record.place: record for section in sections for record in section.records if record.results}
+    written = {write_record(record, folder) for place, record in done.items() if not place.endswith(SUFFIX)}
+    return f"Wrote the records of {len(written)} finished runs to {folder}"
 
 
 def _draw(section: Section, directory: Path) -> list[str]:

@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from gyral.core.errors import OptionError, UserError
-from gyral.runs.records import CURVES, POINTS, RESULTS, Curve, Provenance, RunRecord, by_key, thin
+from gyral.runs.directory import RESULTS
+from gyral.runs.run_record import CURVES, POINTS, Curve, Provenance, RunRecord, by_key, thin
 from gyral.runs.wandb_key import STEPS, has_wandb_key
 
 INDEX = "trainer/global_step"  # the x axis of earlier versions: index of the last optimizer step

@@ -8,7 +8,7 @@ import yaml  # type: ignore[import-untyped]
 
 from gyral.config.groups import choices, find_config
 from gyral.runs.directory import flatten
-from gyral.runs.records import cell_of, select
+from gyral.runs.run_record import cell_of, select
 
 SYMBOLS = {"lambd": "λ", "eta": "η"}  # options that are Greek letters in papers
 WORDS = {"lr": "learning rate"}

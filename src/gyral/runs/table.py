@@ -16,7 +16,8 @@ from rich.table import Table
 from gyral.core.errors import UserError
 from gyral.runs.measures import MEASURES, loss_unit
 from gyral.runs.names import row_names
-from gyral.runs.records import RunRecord, read
+from gyral.runs.records import read
+from gyral.runs.run_record import RunRecord
 
 SHOWN = 100  # rows of a table that is displayed
 LONGEST_NAME = 60  # characters of a name that is displayed

@@ -25,7 +25,7 @@ from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
 from gyral.runs.names import describe_option, model_name
 from gyral.runs.provenance import origin_of, read_provenance
-from gyral.runs.records import by_key, cell_of, task_of
+from gyral.runs.run_record import by_key, cell_of, task_of
 from gyral.runs.wandb_key import STEPS, has_wandb_key
 from gyral.training import compat
 

@@ -14,7 +14,7 @@ from gyral.core.errors import OptionError
 from gyral.reports.figures.panels import without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
-from gyral.runs.records import task_of
+from gyral.runs.run_record import task_of
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 

@@ -10,7 +10,7 @@ from gyral.core.errors import OptionError
 from gyral.runs.directory import METRICS
 from gyral.runs.measures import MEASURES
 from gyral.runs.metrics_file import logged_metrics, read_curves
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 SECONDS, TOKENS_A_SECOND = "train/seconds_a_step", "train/tokens_a_second"
 

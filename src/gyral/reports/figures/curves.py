@@ -16,7 +16,7 @@ from gyral.reports.figures.layout import finish, label_outer, make_grid, measure
 from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import Panel, Series
 from gyral.reports.figures.style import BASELINE, add_legend, line_style
-from gyral.runs.records import RunRecord, select
+from gyral.runs.run_record import RunRecord, select
 
 MARKED_ROWS = 5  # from this number of rows, lines have markers, too
 MARKERS_A_LINE = 6

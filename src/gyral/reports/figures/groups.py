@@ -17,7 +17,7 @@ from gyral.reports.figures.style import SMALL, add_legend, line_style
 from gyral.reports.tables.groups_table import groups_of, published_groups
 from gyral.reports.tables.sections import Section
 from gyral.runs.measures import MEASURES
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 GRAY = "#8a8a8a"  # of published lines of models that the sweep does not train
 PUBLISHED: dict[str, Any] = {"linestyle": (0, (1.5, 1.5)), "markerfacecolor": "white", "linewidth": 0.9}

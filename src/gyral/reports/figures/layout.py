@@ -12,7 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import set_ticks
 from gyral.runs.measures import FURTHER_MEASURES, MEASURES, Measure, loss_unit
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 MAX_PANELS = 24
 SPLITS = {"train": "training", "val": "validation", "test": "test"}

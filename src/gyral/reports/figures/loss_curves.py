@@ -12,7 +12,7 @@ from gyral.reports.figures.panels import Panel, make_panels
 from gyral.reports.figures.plots import describe
 from gyral.reports.figures.style import save, style
 from gyral.reports.tables.sections import Section
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 NAME = "loss_curves"  # of the files, .png and .pdf
 METRIC = "train/loss"

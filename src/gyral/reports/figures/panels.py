@@ -7,7 +7,7 @@ from gyral.reports.catalogue import NOT_SETTINGS, Row, Sweep, columns_of, in_col
 from gyral.reports.tables.labels import common_overrides
 from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option, row_names
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 HIDDEN = ("trainer.max_steps",)  # settings that the x axis shows
 

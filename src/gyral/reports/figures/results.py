@@ -19,7 +19,7 @@ from gyral.reports.figures.panels import Panel, Series
 from gyral.reports.figures.style import BASELINE, COLORS, SMALL, add_legend, line_style
 from gyral.reports.tables.cells import standard_deviation
 from gyral.runs.measures import main_measure
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 ROW_HEIGHT = 0.21  # inches of a bar with its distance to the next one
 ERROR_BAR: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "capthick": 0.9}

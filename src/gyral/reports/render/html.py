@@ -18,7 +18,7 @@ from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
 from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
 from gyral.runs.names import describe_option
-from gyral.runs.records import CURVES, POINTS, RunRecord
+from gyral.runs.run_record import CURVES, POINTS, RunRecord
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("charts.js", "page.js")

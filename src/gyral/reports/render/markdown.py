@@ -42,13 +42,19 @@ def _section(section: Section, with_runs: bool) -> list[str]:
 
 
 def _runs_table(section: Section) -> str:
+    """Return the table of the runs with their results; columns without any entry are left out."""
     rows = []
     for label, record in labelled_runs(section):
         origin = record.provenance
-        texts = [label, record.seed, record.state, record.place, origin.code, origin.identity]
-        rows.append([*map(_escape, texts), _code(origin.command or "unknown")])
-    heads = ["row", "seed", "state", "run directory", "commit", "W&B id", "command"]
-    return _table(heads, rows, prose=True)
+        values = [(measure, measure.value(record.results)) for measure in section.measures]
+        numbers = ["" if value is None else f"{value:.{measure.digits}f}" for measure, value in values]
+        state = "" if record.results else record.state
+        texts = [label, record.seed, state, *numbers, f"{record.steps:,}" if record.steps else "", record.place]
+        rows.append([*map(_escape, [*texts, origin.code, origin.identity]), _code(origin.command or "unknown")])
+    measured = [measure.title for measure in section.measures]
+    heads = ["row", "seed", "state", *measured, "steps", "run", "commit", "W&B id", "command"]
+    shown = [index for index in range(len(heads)) if any(row[index] for row in rows)]
+    return _table([heads[index] for index in shown], [[row[index] for index in shown] for row in rows], prose=True)
 
 
 def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gyral.reports.tables.cells import TableCell
 from gyral.reports.tables.sections import Section
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 
 def one_line(label: str) -> str:

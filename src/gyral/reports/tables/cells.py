@@ -1,12 +1,12 @@
 """Tables and their cells. A cell refers to the runs that its number summarizes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from gyral.runs.measures import MEASURES
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 MAX_LISTED_SEEDS = 5
 CAPTION = "mean ± standard deviation over seeds, at the checkpoints with the best validation score"
@@ -165,7 +165,9 @@ def describe_seeds(seeds: list[str]) -> str:
 
 def describe_steps(records: Sequence[RunRecord]) -> str:
     """Return the number of steps of runs, such as "600 steps" or "600 to 1,000 steps"."""
-    steps = sorted({record.steps for record in records})
+    steps = sorted({record.steps for record in records if record.steps or not record.transcribed})
+    if not steps:
+        return "unknown steps"
     return f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps"
 
 
@@ -181,17 +183,20 @@ def result_cell(
 
 def loss_ratio_cell(records: list[RunRecord]) -> TableCell:
     """Return the cell of the mean ratio of test loss and memoryless baseline."""
-    runs = tuple(
-        (record, record.results["test/loss"] / record.results["test/baseline"] if record.results else None)
-        for record in records
-    )
+    runs = tuple((record, _loss_ratio(record.metrics)) for record in records)
     values = [value for _, value in runs if value is not None]
     return TableCell(f"{fmean(values):.4f}" if values else "–", runs=runs).with_statistics()
 
 
+def _loss_ratio(metrics: Mapping[str, float]) -> float | None:
+    """Return the ratio of test loss and baseline, or None if a transcribed record lacks one."""
+    loss, baseline = metrics.get("test/loss"), metrics.get("test/baseline")
+    return None if loss is None or baseline is None else loss / baseline
+
+
 def parameters_cell(records: list[RunRecord], paper: float | None = None, as_range: bool = False) -> TableCell:
     """Return the cell of the distinct numbers of parameters, or of the smallest and the largest."""
-    runs = tuple((record, record.results["parameters"] if record.results else None) for record in records)
+    runs = tuple((record, record.metrics.get("parameters")) for record in records)
     sizes = list(dict.fromkeys(value for _, value in runs if value is not None))
     if as_range and len(sizes) > 1:
         text = f"{min(sizes):,.0f} to {max(sizes):,.0f}"

@@ -21,7 +21,7 @@ from gyral.reports.tables.cells import (
 from gyral.reports.tables.labels import caption, common_overrides, own_label
 from gyral.reports.tables.marks import marks_of
 from gyral.runs.measures import MEASURES
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 
 def groups_of(measure: str, records: Sequence[RunRecord]) -> tuple[str, list[int]]:

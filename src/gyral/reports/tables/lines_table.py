@@ -18,7 +18,7 @@ from gyral.reports.tables.cells import (
 from gyral.reports.tables.labels import caption, common_overrides, own_label
 from gyral.reports.tables.marks import marks_of
 from gyral.runs.measures import MEASURES
-from gyral.runs.records import RunRecord, select
+from gyral.runs.run_record import RunRecord, select
 
 MAJORITY = "majority"
 AVERAGE = "average"  # the published average, among the published values of lines

@@ -9,7 +9,7 @@ from gyral.config.trust import trust_words
 from gyral.reports.catalogue import DIRECTORY, Row, Sweep, column_of, in_column
 from gyral.reports.tables.paper_table import absent_seeds
 from gyral.runs.legacy import row_folders
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 
 def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple[int, list[str]]:

@@ -17,10 +17,10 @@ from gyral.reports.tables.cells import (
     value_of,
 )
 from gyral.reports.tables.labels import caption, label, shared_setting
-from gyral.reports.tables.marks import marks_of
+from gyral.reports.tables.marks import marked
 from gyral.reports.tables.references import reference_rows
 from gyral.runs.measures import MEASURES
-from gyral.runs.records import RunRecord
+from gyral.runs.run_record import RunRecord
 
 
 def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
@@ -33,7 +33,7 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
     if sweep.column:
         shown = [f"{sweep.column_name}={column}" for column in columns]
     else:
-        shown = list(measures) if sweep.also else ["measured"]
+        shown = [MEASURES[measure].label for measure in measures] if sweep.also else ["measured"]
     heads = ("row", *(head for title in shown for head in (title, "paper")), "parameters", "paper")
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for row in rows:
@@ -65,8 +65,7 @@ def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: f
     values = [found for record in records if (found := value(record)) is not None]
     if not values and any(record.results for record in records):  # the task of this row has no such measure
         return NOTHING
-    mean, *deviation = format_mean(values, MEASURES[measure].digits).split(" ", maxsplit=1)
-    text = " ".join((mean + marks_of(records), *deviation)) if mean else ""
+    text = marked(format_mean(values, MEASURES[measure].digits), records)
     cell = runs_cell(records, text, value, paper).with_statistics()
     absent = (f"seed {seed} missing" for seed in absent_seeds(records, sweep.axes["seed"]))
     return replace(cell, missing=(*cell.missing, *absent))

@@ -15,7 +15,8 @@ from gyral.reports.tables.missing import find_missing, is_stopped, resume_comman
 from gyral.reports.tables.paper_table import paper_table
 from gyral.reports.tables.references import reference_footnotes
 from gyral.reports.tables.task_table import measures_of, task_table
-from gyral.runs.records import RunRecord
+from gyral.runs.measures import MEASURES, Measure
+from gyral.runs.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,12 @@ class Section:
     @property
     def records(self) -> list[RunRecord]:
         return [record for row in self.rows for record in row.records]
+
+    @property
+    def measures(self) -> list[Measure]:
+        """The measures of the tables; none for a loss."""
+        names = (self.measure, *(self.sweep.also if self.sweep else ()))
+        return [MEASURES[name] for name in names if name in MEASURES]
 
     @property
     def shortfall(self) -> str:
@@ -99,7 +106,7 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
     elif sweep.layout == "groups":
         tables, footnotes = groups_table(sweep, rows), mark_footnotes(rows)
     else:
-        tables = [curves_table(sweep, rows)]
+        tables, footnotes = [curves_table(sweep, rows)], mark_footnotes(rows)
     absent, commands = find_missing(sweep, rows, directory)
     stopped = [record for row in rows for record in row.records if not record.results]
     return Section(sweep.title, sweep.measure, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
@@ -119,5 +126,12 @@ def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: P
     table = task_table(f"Runs on {task}", rows)
     labels = [row.name for row in rows]
     return Section(
-        table.title, main.name if main else "loss", rows, labels, [table], stopped=stopped, commands=commands
+        table.title,
+        main.name if main else "loss",
+        rows,
+        labels,
+        [table],
+        mark_footnotes(rows),
+        stopped=stopped,
+        commands=commands,
     )

@@ -19,9 +19,10 @@ from gyral.reports.tables.cells import (
     runs_cell,
 )
 from gyral.reports.tables.labels import SHARED, common_overrides
+from gyral.reports.tables.marks import marked
 from gyral.runs.measures import MEASURES, Measure, loss_unit
 from gyral.runs.names import describe_option
-from gyral.runs.records import RunRecord, select
+from gyral.runs.run_record import RunRecord, select
 
 MAX_CONDITIONS = 6  # values of a task's options that are columns; more are rows
 
@@ -104,7 +105,8 @@ def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> 
 
 def _measured(row: Row, measure: Measure, has_notes: bool) -> TableCell:
     values = [found for record in row.records if (found := measure.value(record.results)) is not None]
-    cell = runs_cell(row.records, format_mean(values, measure.digits), lambda record: measure.value(record.results))
+    text = marked(format_mean(values, measure.digits), row.records)
+    cell = runs_cell(row.records, text, lambda record: measure.value(record.results))
     return replace(cell.with_statistics(), notes=cell.notes if has_notes else ())
 
 

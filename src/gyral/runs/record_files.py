@@ -1,0 +1,138 @@
+"""Finished runs as single files of text, which a repository can hold. Imports no torch.
+
+A record file has the run's configuration, overrides, final metrics, thinned curves and provenance, as JSON. It has
+nothing that belongs to a machine: no name of a host, and no path outside the working directory. `gyral.runs.records`
+reads record files wherever it reads run directories.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePath
+from typing import Any
+
+from gyral.config.overrides import program, typed
+from gyral.core.errors import UserError
+from gyral.core.files import write_atomically
+from gyral.runs.directory import NOT_IN_SWEEP_NAME, RESULTS
+from gyral.runs.provenance import read_overrides, read_provenance
+from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
+from gyral.runs.saved_files import read_json
+
+SUFFIX = ".run.json"
+PACKAGES = ("torch", "pytorch-lightning", "numpy", "hydra-core")  # those of which a record has the versions
+FACTS = ("processor", "cores", "gpu", "python")  # of the provenance
+# Overrides that say where a run is computed and what it logs, not what it computes.
+NOT_RECORDED = (*NOT_IN_SWEEP_NAME, "~callbacks.progress_bar", "callbacks.progress_bar", "sweep=", "trust=")
+NOT_IN_NAME = ("experiment=", "model=", "task=", "threads=")  # these are its folder, or do not change the results
+SECTIONS = ("paths", "logger", "callbacks", "report")  # of the configuration, which records leave out
+LONGEST_NAME = 150  # bytes
+DIGITS = 5  # significant digits of the points of a curve
+
+
+def write_record(record: RunRecord, folder: Path) -> Path:
+    """Write the record of a finished run to its file below a folder, and return the file.
+
+    The file has the name of the run's experiment, or of its task and model, and of its other overrides. An earlier
+    record of the same name is replaced.
+
+    Raises:
+        UserError: the provenance of the run is missing or damaged.
+        OSError: the file cannot be written.
+    """
+    given = [word for word in read_overrides(record.directory) if not word.startswith(NOT_RECORDED)]
+    recorded = read_provenance(record.directory)
+    data_dir = str((record.config.get("paths") or {}).get("data_dir") or "")
+    config = {name: value for name, value in record.config.items() if name not in SECTIONS}
+    overrides = [portable(word, data_dir) for word in given]
+    versions = recorded.get("packages") or {}
+    content = {
+        "config": portable(config, data_dir),
+        "overrides": overrides,
+        "results": record.results,
+        "baseline": record.baseline,
+        "curves": {name: _rounded(curve) for name, curve in record.curves.items()},
+        "provenance": {
+            "git_commit": record.provenance.commit,
+            "changed": record.provenance.changed,
+            "started": record.provenance.started,
+            "command": typed([*program("train"), *overrides]),
+            **{name: recorded.get(name) for name in FACTS},
+            "packages": {name: versions[name] for name in PACKAGES if name in versions},
+        },
+    }
+    path = folder / record_name(record, overrides)
+    lines = (f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in content.items())
+    write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    return path
+
+
+def read_record(path: Path) -> RunRecord:
+    """Return the record in a file.
+
+    Raises:
+        UserError: the file is not a record.
+    """
+    content = read_json(path)
+    config, overrides, results = (content.get(name) for name in ("config", "overrides", "results"))
+    if not isinstance(config, dict) or not isinstance(overrides, list) or not isinstance(results, dict):
+        raise UserError(f"{path}: has no config, overrides or results")
+    transcribed = bool(content.get("transcribed"))
+    needed = () if transcribed else RESULTS
+    if config.get("seed") is None or any(results.get(name) is None for name in needed):
+        raise UserError(f"{path}: has no seed, or not all of {', '.join(RESULTS)}")
+    origin = content.get("provenance") or {}
+    return RunRecord(
+        place=str(path),
+        config=config,
+        overrides=by_key(overrides),
+        results={str(name): float(value) for name, value in results.items() if value is not None},
+        steps=int(results.get("steps") or 0),
+        curves={str(name): Curve(**curve) for name, curve in (content.get("curves") or {}).items()},
+        baseline=content.get("baseline"),
+        provenance=Provenance(
+            commit=str(origin.get("git_commit") or ""),
+            changed=bool(origin.get("changed")),
+            command=str(origin.get("command") or ""),
+            started=str(origin.get("started") or ""),
+        ),
+        transcribed=transcribed,
+    )
+
+
+def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:
+    """Return the path of a run's record file below the folder of records."""
+    model = record.overrides.get("model", record.cell).removeprefix("model=")
+    folder = record.experiment or PurePath(record.task.replace(" ", "_"), model)
+    words = sorted(word for word in overrides if not word.startswith(NOT_IN_NAME) and not word.startswith("seed="))
+    name = ",".join([*words, f"seed={record.seed}"]).replace(os.sep, "-")
+    if len(name.encode()) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]},seed={record.seed}"
+    return PurePath(folder, name + SUFFIX)
+
+
+def portable(value: Any, data_dir: str) -> Any:
+    """Return a value of a configuration without paths of this machine.
+
+    Paths in the data directory begin with "data", those in the working directory are relative to it, and of other
+    absolute paths the last part remains.
+    """
+    if isinstance(value, dict):
+        return {name: portable(inner, data_dir) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [portable(inner, data_dir) for inner in value]
+    if not isinstance(value, str):
+        return value
+    key, equals, text = value.partition("=") if "=" in value else ("", "", value)
+    if not text.startswith(os.sep):
+        return value
+    for base, short in ((data_dir, "data"), (str(Path.cwd()), "")):
+        if base and PurePath(text).is_relative_to(base):
+            return key + equals + str(PurePath(short, PurePath(text).relative_to(base)))
+    return key + equals + PurePath(text).name
+
+
+def _rounded(curve: Curve) -> dict[str, Any]:
+    return {**asdict(curve), "values": [float(f"{value:.{DIGITS}g}") for value in curve.values]}

@@ -1,0 +1,210 @@
+"""The record of a run, as reports and tables show it. Imports no torch."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gyral.config.overrides import program, typed, undefer_option
+from gyral.core.errors import UserError
+from gyral.runs.directory import METRICS, flatten
+from gyral.runs.legacy import translate_override
+from gyral.runs.measures import MEASURES
+from gyral.runs.metrics_file import logged_metrics, read_metrics
+
+CURVES = ("train/loss", "val/loss", *(f"val/{measure}" for measure in MEASURES))
+POINTS = 200  # maximum number of points of a thinned curve, without its two ends
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over the course of training, thinned: the minimum and the maximum of each bin of logged points.
+
+    Attributes:
+        steps: numbers of optimizer steps taken.
+        values: finite values, one per step.
+        interval: number of steps before the first point, which is also the number between two points.
+        logged: number of logged points.
+    """
+
+    steps: list[int]
+    values: list[float]
+    interval: int
+    logged: int
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of a run. Unknown fields are empty.
+
+    Attributes:
+        commit: git commit of the code.
+        changed: whether the code had uncommitted changes.
+        command: the command line.
+        identity: the run's id in Weights & Biases.
+        started: date and time.
+        host: name of the machine.
+    """
+
+    commit: str = ""
+    changed: bool = False
+    command: str = ""
+    identity: str = ""
+    started: str = ""
+    host: str = ""
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any], changed: bool) -> "Provenance":
+        """Return the provenance that a run's provenance.json records."""
+        command = [str(word) for word in recorded.get("command") or ()]
+        if len(command) > 1 and command[1].endswith(("src/train.py", "gyral/train.py")):
+            command[:2] = program("train", script=command[1])
+        command = [translate_override(undefer_option(word)) for word in command]
+        texts = {name: str(recorded.get(name) or "") for name in ("started", "host")}
+        commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
+        return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **texts)
+
+    @property
+    def code(self) -> str:
+        """The abbreviated commit, with a mark if there were uncommitted changes."""
+        return (self.commit[:10] or "no commit") + (" + uncommitted changes" if self.changed else "")
+
+
+@dataclass(frozen=True, repr=False)
+class RunRecord:
+    """One run, as reports show it. It stands for its directory wherever a path is expected, as in `gyral.load(run)`.
+
+    Attributes:
+        place: the run directory, the record file, or the run's address in Weights & Biases.
+        config: the configuration.
+        overrides: the overrides on the command line, unchanged, by key.
+        results: the final metrics, or None if the run is not DONE.
+        reason: the reason of the failure, or None if the run did not fail.
+        running: whether a process on this machine runs it now.
+        steps: optimizer steps taken; if the run is not DONE, the last logged step.
+        curves: the logged metrics, by their names in `CURVES`.
+        baseline: the loss of a model without memory, or None if it was not logged.
+        provenance: the origin of the run.
+        transcribed: whether the numbers are from an older table, and neither run directory nor curves exist.
+    """
+
+    place: str
+    config: dict[str, Any]
+    overrides: dict[str, str]
+    results: dict[str, float] | None
+    reason: str | None = None
+    running: bool = False
+    steps: int = 0
+    curves: dict[str, Curve] = field(default_factory=dict)
+    baseline: float | None = None
+    provenance: Provenance = Provenance()
+    transcribed: bool = False
+
+    def __repr__(self) -> str:
+        metrics = {name: value for name, value in self.metrics.items() if name.startswith("test/")}
+        shown = "".join(f", {name} = {value:.4g}" for name, value in metrics.items())
+        return f"<run {self.place}: {self.cell} on {self.task}, {self.state}{shown}>"
+
+    def __fspath__(self) -> str:
+        return self.place
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return Path(self.place)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the configuration by their keys on the command line, such as model.cell.hidden_size."""
+        return dict(flatten(self.config))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The final metrics by name, such as test/accuracy; empty if the run is not DONE."""
+        return self.results or {}
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """Return steps and values of a logged metric, such as train/loss or val/accuracy.
+
+        Raises:
+            UserError: the metric was not logged.
+        """
+        path = self.directory / METRICS
+        logged = logged_metrics(self.directory) if path.is_file() else []
+        if name not in logged:
+            raise UserError(f"{path}: has no metric {name}; it has {', '.join(logged) or 'none yet'}")
+        return read_metrics(self.directory, name)
+
+    @property
+    def experiment(self) -> str | None:
+        """The run's experiment, as its name in conf/experiment."""
+        return self.overrides.get("experiment", "").partition("=")[2] or None
+
+    @property
+    def seed(self) -> str:
+        return str(self.config["seed"])
+
+    @property
+    def failed(self) -> bool:
+        return self.reason is not None
+
+    @property
+    def state(self) -> str:
+        """The progress of the run in a few words."""
+        if self.results or self.failed:
+            return "DONE" if self.results else "FAILED"
+        return f"{'running' if self.running else 'unfinished'} at step {self.steps:,}"
+
+    @property
+    def cell(self) -> str:
+        return cell_of(self.config)
+
+    @property
+    def task(self) -> str:
+        return task_of(self.config)
+
+
+def by_key(overrides: list[Any]) -> dict[str, str]:
+    """Return command-line overrides by their keys."""
+    return {str(override).lstrip("+~").partition("=")[0]: str(override) for override in overrides}
+
+
+def thin(steps: list[int], values: list[float], points: int = POINTS) -> Curve:
+    """Return a curve of at most `points` points and its two ends that keeps the extremes of each bin."""
+    kept = [index for index, value in enumerate(values) if math.isfinite(value)]
+    if len(kept) > points:
+        bins = points // 2
+        chosen = {kept[0], kept[-1]}
+        for number in range(bins):
+            part = kept[len(kept) * number // bins : len(kept) * (number + 1) // bins]
+            chosen |= {min(part, key=values.__getitem__), max(part, key=values.__getitem__)}
+        kept = sorted(chosen)
+    return Curve([steps[i] for i in kept], [values[i] for i in kept], steps[0], len(values))
+
+
+def select(config: Any, key: str) -> Any:
+    """Return the value of a dotted key, or None if there is none."""
+    for name in key.split("."):
+        config = config.get(name) if isinstance(config, dict) else None
+    return config
+
+
+def cell_of(config: dict[str, Any]) -> str:
+    """Return the name of a configuration's cell, such as RUM, with those of inner cells, such as FSRNN(LSTM, RUM)."""
+    cell = select(config, "model.cell") or select(config, "model") or {}
+    inner = [cell[part] for part in ("fast", "slow", "cell", "encoder", "decoder") if cell.get(part)]
+    names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]
+    return _class_name(cell.get("_target_"), "Cell") + (f"({', '.join(names)})" if names else "")
+
+
+def task_of(config: dict[str, Any]) -> str:
+    """Return the name of a configuration's corpus, or of the task: "recall", "repeat copy", "algorithm reverse"."""
+    corpus = select(config, "task.corpus.name")
+    words = re.sub("(?<=[a-z])(?=[A-Z])", " ", _class_name(select(config, "task._target_"), "Task")).lower()
+    return str(corpus or " ".join(filter(None, (words, select(config, "task.name")))))
+
+
+def _class_name(target: Any, suffix: str) -> str:
+    return str(target or "unknown").rpartition(".")[2].removesuffix(suffix)

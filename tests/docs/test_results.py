@@ -1,0 +1,45 @@
+"""The tables in docs/results are those that the records in results/records give."""
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+
+from gyral.runs.record_files import SUFFIX
+from tests.helpers.running import ROOT
+
+LARGEST = 50_000  # bytes
+
+
+@pytest.fixture(scope="module")
+def results() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results_pages", ROOT / "docs" / "results.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_are_up_to_date(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["gyral", "--check"])
+    assert results.main() == 0, capsys.readouterr().out
+
+
+def test_records_are_small_and_know_no_machine() -> None:
+    files = [*(ROOT / "results" / "records").rglob(f"*{SUFFIX}")]
+    assert files
+    for file in files:
+        text = file.read_text()
+        assert len(text.encode()) <= LARGEST, file
+        assert not [sign for sign in ('"host"', '"/', "=/") if sign in text], file
+
+
+def test_a_page_without_records_is_an_error(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ValueError, match=r"must be one of .* or a directory that contains runs"):
+        results.filled("<!-- gyral report sweep=results/records/nothing -->\n<!-- end -->")

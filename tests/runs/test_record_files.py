@@ -1,0 +1,116 @@
+"""Record files of finished runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from gyral.core.errors import UserError
+from gyral.runs import records
+from gyral.runs.record_files import SUFFIX, portable, read_record, write_record
+from gyral.runs.run_record import RunRecord
+from tests.helpers.written import TABLE1, report_of, write_run
+
+
+def recorded(directory: Path, folder: Path) -> list[Path]:
+    return [write_record(run, folder) for run in records.read(directory)[0] if run.results]
+
+
+def test_a_report_of_record_files_is_that_of_the_runs(tmp_path: Path) -> None:
+    runs, folder = tmp_path / "runs", tmp_path / "records"
+    write_run(runs, f"{TABLE1}/gru", accuracy=0.25)
+    write_run(runs, f"{TABLE1}/gru", seed=2, accuracy=0.75)
+    write_run(runs, f"{TABLE1}/lstm", "optimizer.lr=0.1", accuracy=0.5)
+    expected = report_of(runs)[0]
+    write_run(runs, f"{TABLE1}/goru")  # not finished
+    written = recorded(runs, folder)
+    assert [path.relative_to(folder).as_posix() for path in written] == [
+        f"{TABLE1}/gru/seed=1.run.json",
+        f"{TABLE1}/gru/seed=2.run.json",
+        f"{TABLE1}/lstm/optimizer.lr=0.1,seed=1.run.json",
+    ]
+    cells, printed = report_of(folder)
+    assert cells == expected
+    assert "cannot be read" not in printed
+
+
+def test_a_record_has_results_curves_and_origin(tmp_path: Path) -> None:
+    run = records.read_run(write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25))
+    record = read_record(write_record(run, tmp_path / "records"))
+    assert (record.results, record.steps, record.seed) == (run.results, run.steps, run.seed)
+    assert record.curves["train/loss"].steps == run.curves["train/loss"].steps
+    assert record.curves["train/loss"].values == pytest.approx(run.curves["train/loss"].values, rel=1e-4)
+    assert record.baseline == run.baseline
+    assert record.provenance.commit == run.provenance.commit
+    assert record.provenance.command.endswith(f"train experiment={TABLE1}/gru seed=1")
+    assert not record.transcribed
+
+
+def test_a_record_has_no_paths_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path, f"{TABLE1}/gru", "hydra.run.dir=/home/me/run", "weights=/home/me/other", accuracy=0.25)
+    config = {
+        "seed": 1,
+        "paths": {"data_dir": "/corpora"},
+        "task": {"data_dir": "/corpora", "path": "/corpora/ptb/train.txt", "length": 30},
+        "weights": str(tmp_path / "outputs" / "first"),
+    }
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    path = write_record(records.read_run(run), tmp_path / "records")
+    content = json.loads(path.read_text())
+    assert content["config"]["task"] == {"data_dir": "data", "path": "data/ptb/train.txt", "length": 30}
+    assert content["config"]["weights"] == "outputs/first"
+    assert content["overrides"] == [f"experiment={TABLE1}/gru", "seed=1", "weights=other"]
+    assert str(tmp_path) not in path.read_text()
+    assert "laptop" not in path.read_text()
+
+
+def test_values_that_are_not_paths_stay(tmp_path: Path) -> None:
+    for value in (1, None, 0.5, "val/loss", "experiment=a/b", "a=b=c", [1, {"x": "y"}]):
+        assert portable(value, "/corpora") == value
+
+
+def test_long_names_are_shortened_and_stay_distinct(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(n), f"{TABLE1}/gru", accuracy=0.5) for n in range(2)]
+    for number, run in enumerate(runs):
+        options = [f"task.option_{n}=1" for n in range(29 + number)]
+        (run / "overrides.yaml").write_text(OmegaConf.to_yaml([f"experiment={TABLE1}/gru", "seed=1", *options]))
+    first, second = (write_record(records.read_run(run), tmp_path / "records") for run in runs)
+    assert first != second
+    assert max(len(path.name.encode()) for path in (first, second)) <= 255
+    assert first.name.endswith(f",seed=1{SUFFIX}")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"config": {"seed": 1}, "overrides": [], "results": {}}'])
+def test_a_broken_record_is_named_and_hides_no_other(tmp_path: Path, text: str) -> None:
+    runs, folder = tmp_path / "runs", tmp_path / "records"
+    write_run(runs, f"{TABLE1}/gru", accuracy=0.25)
+    recorded(runs, folder)
+    broken = folder / f"broken{SUFFIX}"
+    broken.write_text(text)
+    with pytest.raises(UserError, match="broken"):
+        read_record(broken)
+    cells, printed = report_of(folder)
+    assert cells["GRU"][0].startswith("25.0")
+    assert f"{broken}: cannot be read: " in printed
+
+
+def test_transcribed_numbers_are_marked(tmp_path: Path) -> None:
+    content = {
+        "transcribed": True,
+        "config": {"seed": 1, "task": {"length": 30}},
+        "overrides": [f"experiment={TABLE1}/gru", "seed=1"],
+        "results": {"test/accuracy": 0.25},
+    }
+    (tmp_path / f"old{SUFFIX}").write_text(json.dumps(content))
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "25.0‡ seed 1 unknown steps seed 2 missing"
+    assert "‡ transcribed from an earlier table" in printed
+
+
+def test_a_directory_may_hold_runs_and_records(tmp_path: Path) -> None:
+    run: RunRecord = records.read_run(write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25))
+    write_record(run, tmp_path / "records")
+    found, notes = records.read(tmp_path)
+    assert (len(found), notes) == (2, [])
