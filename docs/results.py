@@ -1,7 +1,8 @@
 """Fills in the tables of docs/results/*.md from the records of finished runs: python docs/results.py
 
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `columns=[…]`,
-and the report of the records in this folder between the comment and `<!-- end -->`.
+and the report of the records in this folder between the comment and `<!-- end -->`. The comment `<!-- claims -->` is
+followed by the table of results/claims.yaml.
 """
 
 import os
@@ -9,19 +10,23 @@ import re
 import sys
 from pathlib import Path
 
+from gyral.reports.claims import claims_table, read_claims
 from gyral.reports.render import markdown
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
+from gyral.runs.records import read
 
 ROOT = Path(__file__).parents[1]
 PAGES = Path("docs/results")
 REPORT = re.compile(r"(<!-- gyral report sweep=(\S+)(?: columns=\[(.+?)\])? -->\n).*?(<!-- end -->)", re.DOTALL)
+CLAIMS = re.compile(r"(<!-- claims -->\n).*?(<!-- end -->)", re.DOTALL)
 RUNS = re.compile(r"### Runs\n\n((?:\|.*\n?)+)")
 
 
 def filled(page: str) -> str:
     """Return a page with its tables made from the records."""
-    return REPORT.sub(lambda match: f"{match[1]}\n{report(match[2], match[3])}\n{match[4]}", page)
+    page = REPORT.sub(lambda match: f"{match[1]}\n{report(match[2], match[3])}\n{match[4]}", page)
+    return CLAIMS.sub(lambda match: f"{match[1]}\n{claims()}\n\n{match[2]}", page)
 
 
 def report(where: str, columns: str | None) -> str:
@@ -32,6 +37,11 @@ def report(where: str, columns: str | None) -> str:
     shown = choose_columns(sections, read_names(columns)) if columns else sections
     text = markdown.render(shown, [], with_runs=True)
     return RUNS.sub(r"<details markdown>\n<summary>Runs, with commits and commands</summary>\n\n\1\n</details>\n", text)
+
+
+def claims() -> str:
+    """Return the table of claims."""
+    return claims_table(read_claims(Path("results/claims.yaml"), read(Path("results/records"))[0]))
 
 
 def main() -> int:

@@ -1,0 +1,177 @@
+"""Sentences of papers, tested on finished runs: mean, deviation, bootstrap interval and verdict. Imports no torch.
+
+A file of claims is a YAML list. An entry says which runs it compares:
+
+    - claim: With λ = 1, RUM answers more questions of bAbI than GRU.
+      paper: Dangovski et al. 2019, table 2
+      rows: rum_paper/table2/rum_lambda1   # the experiment
+      against: rum_paper/table2/gru        # another experiment; or a number: bound: 99
+      options: [model.pooling=sum]         # the runs of both experiments that have these options
+      mean_over: task.qa                   # the number of a seed is the mean over these runs
+      measure: accuracy
+      expected: higher                     # or lower
+      command: gyral train sweep=rum_paper_table2 model.pooling=sum
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from gyral.core.checks import check_choice
+from gyral.core.errors import UserError
+from gyral.runs.measures import FURTHER_MEASURES, MEASURES, Measure
+from gyral.runs.run_record import RunRecord
+from gyral.runs.saved_files import read_yaml
+
+NEEDED = ("claim", "paper", "rows", "measure", "expected", "command")
+ALLOWED = {*NEEDED, "against", "bound", "options", "mean_over"}
+EXPECTED = ("higher", "lower")
+HELD, REFUTED, UNDECIDED, UNTESTED = "held", "refuted", "undecided", "not tested"
+RESAMPLES = 10_000
+LEVEL = 95  # % of the bootstrap interval
+FEWEST = 2  # seeds of a row that a verdict needs
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper and what was measured.
+
+    Attributes:
+        text: the sentence, in our words.
+        paper: its source.
+        command: the command that makes the runs.
+        measure: what is compared.
+        rows: the experiment that the sentence is about, and the one that it is compared with, if it is not a number.
+        values: for each of `rows`, the number of each seed as printed.
+        bound: the number that the runs are compared with, or None.
+        higher: whether the sentence expects the higher number from the first row.
+    """
+
+    text: str
+    paper: str
+    command: str
+    measure: Measure
+    rows: tuple[str, ...]
+    values: tuple[list[float], ...]
+    bound: float | None
+    higher: bool
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The bootstrap interval of the difference of the means, or None with fewer than two seeds of a row."""
+        if min(map(len, self.values)) < FEWEST:
+            return None
+        return bootstrap_interval(self.values, self.bound or 0.0)
+
+    @property
+    def verdict(self) -> str:
+        """Held or refuted if the interval excludes zero, or undecided; not tested if a row has no run."""
+        if not all(self.values):
+            return UNTESTED
+        if self.interval is None:
+            return UNDECIDED
+        low, high = self.interval if self.higher else (-self.interval[1], -self.interval[0])
+        reached = low > 0 or (self.bound is not None and low >= 0)
+        return HELD if reached else REFUTED if high < 0 else UNDECIDED
+
+
+def bootstrap_interval(values: Sequence[Sequence[float]], bound: float) -> tuple[float, float]:
+    """Return the percentile interval of the difference of the means of two samples, or of one sample and a number.
+
+    Each sample is resampled with replacement (Efron 1979). With two or three seeds, the interval is that between the
+    extremes of the sample, or nearly so, and it is a lower bound of the uncertainty.
+
+    Args:
+        values: one or two samples.
+        bound: what a single sample is compared with.
+    """
+    generator = np.random.default_rng(0)
+    means = [generator.choice(np.array(own), (RESAMPLES, len(own))).mean(axis=1) for own in values]
+    difference = means[0] - (means[1] if len(means) > 1 else bound)
+    tail = (100 - LEVEL) / 2
+    low, high = np.percentile(difference, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def read_claims(path: Path, records: Sequence[RunRecord]) -> list[Claim]:
+    """Return the claims of a file with their runs.
+
+    Raises:
+        UserError: the file is not a list of claims.
+    """
+    entries = read_yaml(path)
+    if not isinstance(entries, list):
+        raise UserError(f"{path}: is not a list")
+    return [_read_claim(f"{path}: claim {number}", entry, records) for number, entry in enumerate(entries, start=1)]
+
+
+def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
+    if not isinstance(entry, dict) or not all(name in entry for name in NEEDED) or set(entry) - ALLOWED:
+        raise UserError(f"{where}: must have {', '.join(NEEDED)}, and of others only {', '.join(ALLOWED - {*NEEDED})}")
+    if ("against" in entry) == ("bound" in entry):
+        raise UserError(f"{where}: must have either against or bound")
+    measures = {**MEASURES, **FURTHER_MEASURES}
+    measure = measures[check_choice(f"{where}: measure", entry["measure"], tuple(measures))]
+    rows = (entry["rows"], *([entry["against"]] if "against" in entry else []))
+    options, mean_over = [str(option) for option in entry.get("options", ())], entry.get("mean_over")
+    return Claim(
+        text=entry["claim"],
+        paper=entry["paper"],
+        command=entry["command"],
+        measure=measure,
+        rows=rows,
+        values=tuple(_seeds(records, row, options, measure, mean_over) for row in rows),
+        bound=None if "bound" not in entry else float(entry["bound"]),
+        higher=check_choice(f"{where}: expected", entry["expected"], EXPECTED) == "higher",
+    )
+
+
+def _seeds(
+    records: Sequence[RunRecord], experiment: str, options: Sequence[str], measure: Measure, mean_over: str | None
+) -> list[float]:
+    """Return the number of each seed of an experiment, of those that have the most runs to take the mean over."""
+    seeds: dict[str, dict[str, float]] = {}
+    for record in records:
+        value = measure.value(record.results)
+        if record.experiment == experiment and value is not None and _has(record, options):
+            seeds.setdefault(record.seed, {})[str(record.options.get(mean_over or "seed"))] = value
+    most = max(map(len, seeds.values()), default=0)
+    return [fmean(values.values()) for _, values in sorted(seeds.items()) if len(values) == most]
+
+
+def _has(record: RunRecord, options: Sequence[str]) -> bool:
+    pairs = (option.partition("=") for option in options)
+    return all(
+        str(record.options.get(key)) == value or record.overrides.get(key) == f"{key}={value}"
+        for key, _, value in pairs
+    )
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Return the claims as a table in Markdown, with a summary of the verdicts above it."""
+    verdicts = [claim.verdict for claim in claims]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in (HELD, REFUTED, UNDECIDED, UNTESTED))
+    lines = [
+        "| | claim | measured | compared with | difference | verdict |",
+        "| ---: | --- | ---: | ---: | ---: | --- |",
+    ]
+    for number, claim in enumerate(claims, start=1):
+        first, *second = (_summary(claim.measure, values) for values in claim.values)
+        compared = second[0] if second else f"{claim.bound:g}"
+        interval = claim.interval
+        digits = claim.measure.digits
+        shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+        sentence = f"{claim.text} ({claim.paper}; {claim.measure.title})<br>`{claim.command}`"
+        lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
+    return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])
+
+
+def _summary(measure: Measure, values: list[float]) -> str:
+    if not values:
+        return "no run"
+    deviation = f" ± {stdev(values):.{measure.digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{measure.digits}f}{deviation} (n = {len(values)})"

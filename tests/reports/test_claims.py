@@ -1,0 +1,116 @@
+"""Claims of papers and their verdicts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from gyral.core.errors import UserError
+from gyral.reports.claims import (
+    HELD,
+    REFUTED,
+    UNDECIDED,
+    UNTESTED,
+    Claim,
+    bootstrap_interval,
+    claims_table,
+    read_claims,
+)
+from gyral.runs import records
+from gyral.runs.measures import MEASURES
+from tests.helpers.running import ROOT
+from tests.helpers.written import TABLE1, write_answers, write_run
+
+ENTRY = {
+    "claim": "GRU is better than LSTM.",
+    "paper": "a paper",
+    "rows": f"{TABLE1}/gru",
+    "against": f"{TABLE1}/lstm",
+    "measure": "accuracy",
+    "expected": "higher",
+    "command": "gyral train sweep=rum_paper_table1",
+}
+
+
+def claim(*values: list[float], bound: float | None = None, higher: bool = True) -> Claim:
+    rows = ("a", "b")[: len(values)]
+    return Claim("A sentence.", "a paper", "gyral train", MEASURES["accuracy"], rows, values, bound, higher)
+
+
+@pytest.mark.parametrize(
+    ("values", "bound", "higher", "verdict"),
+    [
+        (([3.0, 4.0, 5.0], [1.0, 2.0]), None, True, HELD),
+        (([3.0, 4.0, 5.0], [1.0, 2.0]), None, False, REFUTED),
+        (([1.0, 5.0], [2.0, 4.0]), None, True, UNDECIDED),
+        (([3.0], [1.0, 2.0]), None, True, UNDECIDED),  # one seed
+        (([], [1.0, 2.0]), None, True, UNTESTED),
+        (([99.0, 99.5],), 99.0, True, HELD),
+        (([98.0, 98.5],), 99.0, True, REFUTED),
+        (([12.0, 13.0],), 20.0, False, HELD),
+        (([],), 20.0, False, UNTESTED),
+    ],
+)
+def test_verdicts(values: tuple[list[float], ...], bound: float | None, higher: bool, verdict: str) -> None:
+    assert claim(*values, bound=bound, higher=higher).verdict == verdict
+
+
+def test_the_interval_is_that_of_normal_means_for_large_samples() -> None:
+    generator = np.random.default_rng(1)
+    first, second = generator.normal(5, 2, 400), generator.normal(3, 1, 300)
+    low, high = bootstrap_interval((first.tolist(), second.tolist()), 0)
+    center = first.mean() - second.mean()
+    width = 1.96 * np.sqrt(first.var() / 400 + second.var() / 300)
+    assert low == pytest.approx(center - width, abs=0.02)
+    assert high == pytest.approx(center + width, abs=0.02)
+
+
+def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
+    for seed, accuracy in ((1, 0.5), (2, 0.6)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+        write_run(tmp_path, f"{TABLE1}/lstm", seed=seed, accuracy=0.3)
+        write_run(tmp_path, f"{TABLE1}/gru", "optimizer.lr=0.1", seed=seed, accuracy=0.1)
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "options": ["task.length=30"]}]))
+    found = records.read(tmp_path)[0]
+    plain = [record for record in found if "optimizer.lr" not in record.overrides]
+    [read] = read_claims(tmp_path / "claims.yaml", plain)
+    assert read.values == ([50.0, 60.0], [30.0, 30.0])
+    assert read.verdict == HELD
+    table = claims_table([read])
+    assert table.startswith("1 claims: 1 held, 0 refuted, 0 undecided, 0 not tested.")
+    assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table
+
+
+def test_the_mean_is_over_complete_seeds(tmp_path: Path) -> None:
+    for qa, accuracy in ((1, 0.2), (2, 0.4)):
+        write_answers(tmp_path, "gru", qa, accuracy)
+    write_answers(tmp_path, "gru", 1, 0.9, seed=2)  # lacks task 2
+    entry = {**ENTRY, "rows": "rum_paper/table2/gru", "mean_over": "task.qa", "bound": 20}
+    del entry["against"]
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
+    [read] = read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+    assert read.values == ([pytest.approx(30.0)],)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"measure": "acuracy"}, "claim 1: measure"),
+        ({"expected": "more"}, "claim 1: expected"),
+        ({"bound": 3}, "claim 1: must have either against or bound"),
+        ({"row": "x"}, "claim 1: must have claim, paper"),
+    ],
+)
+def test_wrong_entries_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, **change}]))
+    with pytest.raises(UserError, match=message):
+        read_claims(tmp_path / "claims.yaml", [])
+
+
+def test_the_claims_of_the_project_name_experiments() -> None:
+    claims = read_claims(ROOT / "results" / "claims.yaml", [])
+    assert len(claims) >= 20
+    for one in claims:
+        for row in one.rows:
+            assert (ROOT / "conf" / "experiment" / f"{row}.yaml").is_file(), row
