@@ -66,7 +66,7 @@ def _draw_section(axes: Axes, section: Section, options: Options) -> dict[str, L
         look = line_style(index)
         values = _read(row.records, section.measure, unit, numbers)
         if len(values):
-            reach += _draw_row(axes, np.array(numbers, dtype=float), values, look, options)
+            reach += draw_row(axes, np.array(numbers, dtype=float), values, look, options)
             handles[label.replace("\n", ", ")] = Line2D([], [], **look)
         if published := published_groups(row.paper, section.measure):
             hollow = {**look, **PUBLISHED}
@@ -93,20 +93,19 @@ def _read(records: Sequence[RunRecord], measure: str, unit: str, numbers: Sequen
     return np.array([[scale * results.get(name, np.nan) for name in names] for results in done])
 
 
-def _draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any], options: Options) -> list[float]:
-    """Draw the runs of a row, and return the values that the axis has to contain."""
+def draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any], options: Options) -> list[float]:
+    """Draw the values (seeds, x) of a row, NaN where there is none, and return those that the axis has to contain."""
     if options.seeds == "all":
         for own in values:
             axes.plot(x, own, gid="row", **{**look, "linewidth": THIN})
-        return [*values.flat]
-    mean = values.mean(axis=0)
+        return [*values[np.isfinite(values)]]
+    mean = np.nanmean(values, axis=0)
     axes.plot(x, mean, gid="row", **look)
     if len(values) == 1:
         return [*mean]
-    spread = values.std(axis=0, ddof=1)
+    counts = np.isfinite(values).sum(axis=0)
+    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
     low, high = mean - spread, mean + spread
-    if options.seeds == "range":
-        low, high = values.min(axis=0), values.max(axis=0)
     axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
     return [*low, *high]
 

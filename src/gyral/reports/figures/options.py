@@ -7,7 +7,7 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 
 SUFFIXES = (".pdf", ".svg", ".png")
-PLOTS = ("curves", "parameters", "bars", "groups")
+PLOTS = ("curves", "parameters", "bars", "groups", "columns")
 AXES = ("step", "tokens", "time")
 WIDTHS = {"column": 3.25, "page": 6.75}  # inches, of a column and of a page of two columns
 LOGARITHMIC = ("x", "y", "xy")

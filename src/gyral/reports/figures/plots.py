@@ -1,4 +1,4 @@
-"""Plots of several runs: curves, parameters against score, bars, and groups of test examples. Imports no torch."""
+"""Plots of several runs: curves, parameters against score, bars, groups of test examples, columns. Imports no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from gyral.core.errors import OptionError
+from gyral.reports.figures.columns import draw_columns
 from gyral.reports.figures.curves import draw_curves
 from gyral.reports.figures.groups import draw_groups
 from gyral.reports.figures.layout import MAX_PANELS
@@ -16,6 +17,7 @@ from gyral.reports.figures.style import save, style
 from gyral.reports.tables.sections import Section
 
 DRAW = {"curves": draw_curves, "parameters": draw_parameters, "bars": draw_bars}
+DRAW_SECTIONS = {"groups": draw_groups, "columns": draw_columns}
 
 
 def plot(path: Path, where: str, sections: Sequence[Section], options: Options) -> str:
@@ -32,11 +34,14 @@ def plot(path: Path, where: str, sections: Sequence[Section], options: Options) 
         OSError: The file cannot be written.
     """
     panels = make_panels(sections)
-    if len(panels) > MAX_PANELS:
+    if len(panels) > MAX_PANELS and options.plot in DRAW:
         reason = f"has {len(panels)} tasks or values of task options; a figure shows at most {MAX_PANELS}"
         raise OptionError("sweep", where, f"{reason}; choose a directory with fewer")
     with style():
-        figure = draw_groups(sections, options) if options.plot == "groups" else DRAW[options.plot](panels, options)
+        if options.plot in DRAW:
+            figure = DRAW[options.plot](panels, options)
+        else:
+            figure = DRAW_SECTIONS[options.plot](sections, options)
         description = describe(figure, panels, options)
         save(figure, path, sections[0].title if len(sections) == 1 else where, description)
     return description
