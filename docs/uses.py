@@ -53,6 +53,8 @@ LAYERS = {
     "FullURNN": Layer("FullURNN", {}),
     "FastWeights": Layer("FastWeights", {}),
     "WeiNet": Layer("WeiNet", {}),
+    "LightConv": Layer("LightConv", {"kernel_size": 3, "heads": 2}),
+    "DynamicConv": Layer("DynamicConv", {"kernel_size": 3, "heads": 2}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

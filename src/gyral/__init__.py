@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gyral.cells.base import RecurrentCell
     from gyral.cells.dnc import DNCCell
+    from gyral.cells.dynamic_conv import DynamicConvCell
     from gyral.cells.eurnn import EURNNCell
     from gyral.cells.external import ExternalCell
     from gyral.cells.fast_weights import FastWeightsCell
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gyral.cells.goru import GORUCell
     from gyral.cells.gru import GRUCell
     from gyral.cells.lantm import LANTMCell
+    from gyral.cells.light_conv import LightConvCell
     from gyral.cells.lstm import LSTMCell
     from gyral.cells.mage import MAGECell
     from gyral.cells.mage_gru import MAGEGRUCell
@@ -44,8 +46,10 @@ if TYPE_CHECKING:
         RNN,
         RUM,
         URNN,
+        DynamicConv,
         FastWeights,
         FullURNN,
+        LightConv,
         WeiNet,
     )
     from gyral.nn.recurrent import Recurrent
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "gyral.cells.base": ("RecurrentCell",),
     "gyral.cells.dnc": ("DNCCell",),
+    "gyral.cells.dynamic_conv": ("DynamicConvCell",),
     "gyral.cells.eurnn": ("EURNNCell",),
     "gyral.cells.external": ("ExternalCell",),
     "gyral.cells.fast_weights": ("FastWeightsCell",),
@@ -64,6 +69,7 @@ _MODULES = {
     "gyral.cells.goru": ("GORUCell",),
     "gyral.cells.gru": ("GRUCell",),
     "gyral.cells.lantm": ("LANTMCell",),
+    "gyral.cells.light_conv": ("LightConvCell",),
     "gyral.cells.lstm": ("LSTMCell",),
     "gyral.cells.mage": ("MAGECell",),
     "gyral.cells.mage_gru": ("MAGEGRUCell",),
@@ -77,6 +83,7 @@ _MODULES = {
     "gyral.core.edges": ("Edges",),
     "gyral.nn.layers": (
         "DNC",
+        "DynamicConv",
         "EURNN",
         "FSRNN",
         "FastWeights",
@@ -85,6 +92,7 @@ _MODULES = {
         "GRU",
         "LANTM",
         "LSTM",
+        "LightConv",
         "MAGE",
         "MAGEGRU",
         "NTM",
@@ -115,6 +123,8 @@ __all__ = [
     "RUM",
     "URNN",
     "DNCCell",
+    "DynamicConv",
+    "DynamicConvCell",
     "EURNNCell",
     "Edges",
     "ExternalCell",
@@ -127,6 +137,8 @@ __all__ = [
     "GRUCell",
     "LANTMCell",
     "LSTMCell",
+    "LightConv",
+    "LightConvCell",
     "MAGECell",
     "MAGEGRUCell",
     "NTMCell",

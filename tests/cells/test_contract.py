@@ -40,7 +40,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
-SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1}
+SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1, "kernel_size": 3, "heads": 2}
 
 # Sizes that a task determines where the YAML has null.
 SMALL_IF_NULL = {"capacity": 4, "edge_size": 1}

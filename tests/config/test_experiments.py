@@ -276,6 +276,12 @@ SWEEPS = {
     "mage_paper_lambada": "mage_paper/lambada",
     "mage_paper_cnn": "mage_paper/cnn",
     "on_lstm_paper_logical_inference": "on_lstm_paper/logical_inference",
+    "box_paper_mammals": "box_paper/mammals",
+    "box_paper_wordnet": "box_paper/wordnet",
+    "concept_learner": "concept_learner",
+    "light_conv_paper_cnn": "light_conv_paper/cnn",
+    "light_conv_paper_cnn_excerpt": "light_conv_paper/cnn_excerpt",
+    "light_conv_paper_cnn_overfit": "light_conv_paper/cnn_overfit",
 }
 # bAbI 1k: average error in % and failed tasks of the MAGE paper
 MAGE = {
@@ -295,6 +301,28 @@ def test_every_row_is_in_the_papers_sweep_once(name: str, group: str | None) -> 
     experiments = sweeps.load(name).axes["experiment"]
     groups = [group] if group else [f"lantm_paper/{task}" for task in ALGORITHMS]
     assert sorted(experiments) == sorted(f"{group}/{row}" for group in groups for row in rows(group))
+
+
+def test_the_rows_of_boxes_carry_what_the_paper_says() -> None:
+    papers = sweeps.load("box_paper_mammals").papers
+    published = {
+        "box": (0.9905, 0.8982, 0.6680, 0.5495),
+        "order": (0.9976, 0.9139, 0.6640, 0.5897),
+        "smoothed_box": (1.0, 1.0, 0.9561, 0.8800),
+    }
+    for row, values in published.items():
+        assert tuple(papers[f"box_paper/mammals/{row}"]["f1"].values()) == values
+        assert list(papers[f"box_paper/mammals/{row}"]["f1"]) == ["1", "2", "6", "10"]
+
+
+def test_the_rows_of_convolutions_carry_what_the_paper_says() -> None:
+    papers = sweeps.load("light_conv_paper_cnn").papers
+    for row, published in {"light_conv": (39.52, 15.97, 36.51), "dynamic_conv": (39.84, 16.25, 36.73)}.items():
+        paper = papers[f"light_conv_paper/cnn/{row}"]
+        assert tuple(paper[measure] for measure in ("rouge1", "rouge2", "rougeL")) == published
+        model = compose_config(f"experiment=light_conv_paper/cnn/{row}").model
+        assert (model.embedding_size, model.encoder.heads, model.decoder.weight_dropout) == (1024, 16, 0.1)
+        assert list(model.encoder_kernels) == [3, 7, 15, 31, 31, 31, 31]
 
 
 def test_the_rows_carry_what_the_paper_says() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from gyral import train
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 from gyral.training import callbacks, checkpoints, loggers
 
 
@@ -55,13 +55,13 @@ def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..
             stream.write(f"{step},2.3")
 
     if point == "before_step":
-        before(SequenceTask, "training_step", lambda task, *_: task.global_step == step)
+        before(Task, "training_step", lambda task, *_: task.global_step == step)
     elif point == "before_update":
         before(callbacks.FiniteGuard, "on_before_optimizer_step", lambda _, trainer, *__: trainer.global_step == step)
     elif point == "in_validation":
-        before(SequenceTask, "validation_step", lambda task, batch, index: task.global_step == step and index == 1)
+        before(Task, "validation_step", lambda task, batch, index: task.global_step == step and index == 1)
     elif point == "in_test":
-        before(SequenceTask, "test_step", lambda task, batch, index: index == 1)
+        before(Task, "test_step", lambda task, batch, index: index == 1)
     elif point == "in_metrics":
         before(loggers.MetricsFile, "log_metrics", lambda file, **row: row["step"] == step, write_half)
     elif point in ("before_replace", "after_replace"):

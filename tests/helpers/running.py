@@ -31,9 +31,11 @@ from gyral.core.errors import UserError
 from gyral.data.summaries.corpus import SummaryCorpus
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text
+from gyral.models.boxes import ConceptModel
+from gyral.models.concept_learner import SceneModel
 from gyral.models.reader import Reader
 from gyral.models.summarizer import Summarizer
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 from gyral.training import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +110,7 @@ def small_text(folder: Path, size: int = 3000) -> tuple[str, ...]:
 MEASURED = (
     "train/seconds_a_step",
     "train/tokens_a_second",
+    "train/examples_a_second",
     "train/peak_memory_mb",
     "train/share_outside_step",
     "train/share_outside_recurrence",
@@ -137,10 +140,15 @@ def model_for(task: str, cell: str, size: int) -> tuple[str, ...]:
     if model_type is Summarizer:
         sides = [(f"cell@model.{side}={cell}", f"model.{side}.hidden_size={size}") for side in ("encoder", "decoder")]
         return ("model=pointer_generator", "model.coverage=true", f"model.embedding_size={size}", *sides[0], *sides[1])
+    if model_type is SceneModel:
+        sides = [(f"cell@model.{side}={cell}", f"model.{side}.hidden_size={size}") for side in ("encoder", "decoder")]
+        return ("model=concept_learner", "model.features=8", f"model.embedding_size={size}", *sides[0], *sides[1])
+    if model_type is ConceptModel:  # no cell
+        return "model=smoothed_box", f"model.dimension={size}"
     return f"model={cell}", f"model.cell.hidden_size={size}"
 
 
-def classes_of(task: SequenceTask) -> int:
+def classes_of(task: Task) -> int:
     """Return how many classes a task's model predicts, of words those of its vocabulary."""
     if isinstance(task.model, Summarizer):
         return task.model.vocabulary_size
@@ -161,7 +169,7 @@ def build_or_skip(config: DictConfig) -> Any:
         return build.build_task(config)
     except UserError as error:
         absent = (
-            r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it|cnn_dailymail/\S+: no such file|"
+            r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it|(cnn_dailymail|wordnet)/\S+: no such file|"
             r"needs the package \w+: pip install"
         )
         if re.search(absent, str(error)):

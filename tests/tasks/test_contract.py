@@ -1,5 +1,8 @@
 """The contract of `gyral.tasks.base`, for every task that has a YAML in conf/task: a new file there is tested at once.
 
+Some checks are of tasks on sequences alone: what is about steps, tokens, or targets that may be absent. All others are
+also of tasks without sequences, which have checks of their own for their batches and renderings.
+
 A new task needs no edit here unless it has an option whose other values cannot be derived, or a metric
 whose best value is not known; the failure then says what to add. What only data drawn from a seed can promise is asked
 of tasks with a `data_seed`. Of a corpus the beginnings of its splits are read; where it is absent, its task is skipped.
@@ -21,18 +24,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
+from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.splits import SPLITS
 from gyral.models.summarizer import Predictions
 from gyral.runs.directory import flatten
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import SequenceTask, Task
+from gyral.tasks.concept_pairs import MARGIN, Probability
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.lambada import LambadaTask
 from gyral.tasks.logical_inference import LogicalInferenceTask
 from gyral.tasks.objective import Bits, Regression
 from gyral.tasks.programs import ProgramsTask
 from gyral.tasks.reading import ReadingTask
+from gyral.tasks.scenes import ScenesTask
 from gyral.tasks.summarization import SummaryTask
 from gyral.tasks.text import TextTask
 from gyral.training.callbacks import Checkpoints
@@ -52,18 +58,25 @@ from tests.helpers.sequences import sequences_file
 
 TASKS = choices("task")
 CLASSES = {task: get_object(compose_config(f"task={task}").task._target_) for task in TASKS}
+SEQUENCES = [task for task in TASKS if issubclass(CLASSES[task], SequenceTask)]
+WITHOUT_SEQUENCES = [task for task in TASKS if task not in SEQUENCES]
 GENERATED = [task for task in TASKS if "train_size" in compose_config(f"task={task}").task]
 TEXTS = [task for task in TASKS if issubclass(CLASSES[task], TextTask)]
 SUMMARIES = [task for task in TASKS if issubclass(CLASSES[task], SummaryTask)]
 REAL = (Regression, Bits)  # objectives whose targets are real
 READING = [task for task in TASKS if issubclass(CLASSES[task], ReadingTask)]
 # their batches are `Batch`es
-PLAIN = [task for task in TASKS if CLASSES[task].targets is SequenceTask.targets and task not in READING]
+PLAIN = [task for task in SEQUENCES if CLASSES[task].targets is SequenceTask.targets and task not in READING]
 
 # Values that keep a task small, where it has these options; its corpus, if it has one, begins so.
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 SIZES = {
     "batch_size": 7,
+    "train_scenes": 30,
+    "val_scenes": 12,
+    "test_scenes": 6,
+    "questions": 5,
+    "lessons": [[5, 6]],
     "train_size": 64,
     "val_size": 23,
     "test_size": 17,
@@ -97,6 +110,9 @@ EXCERPT = {"train": 200, "val": 60, "test": 50}
 # allowed. Otherwise flags are flipped, numbers changed, and texts are the choices that `check_choice` allows.
 ALTERNATIVES: dict[str, list[Any]] = {
     "length": [8],
+    "objects": [[2, 4]],
+    "more_objects": [None, [8, 9]],
+    "lessons": [[], [[3, 3], [6, 12]]],
     "corpus.path": [None],
     "corpus.name": ["ptb_char", "ptb_word"],
     "corpus.val_fraction": [0.1],
@@ -130,8 +146,12 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "window_deviation": [0.0],
     "val_fraction": [0.1],
     "test_fraction": [0.1],
+    "hierarchy": [str(Path(__file__).with_name("tree.tsv"))],
+    "root": ["carnivore.n.01"],
+    "ratings": [str(Path(__file__).with_name("ratings.csv"))],
+    "liked": [3.0],
 }
-PLACES = ("corpus.data_dir", "data_dir", "corpus.part")  # where files lie changes nothing
+PLACES = ("corpus.data_dir", "data_dir", "corpus.part", "clevr")  # where files lie changes nothing
 # of a corpus: do not change generated data
 OF_A_RELEASE = ("generated", "path", "validation", "stand_in", "entities", "plurals", "source", "chains")
 
@@ -142,6 +162,7 @@ RIGHT = {
     "nll": 0.0,
     "coverage": 0.0,
     "accuracy": 1.0,
+    "lesson_accuracy": 1.0,
     "sequence_accuracy": 1.0,
     "fine": 1.0,
     "coarse": 1.0,
@@ -151,11 +172,16 @@ RIGHT = {
     "mse": 0.0,
     "mae": 0.0,
     "r2": 1.0,
+    "f1": 1.0,
+    "average_precision": 1.0,
+    "kl": 0.0,
+    "pearson": 1.0,
+    "spearman": 1.0,
 }
 UNIFORM: dict[str, Callable[[int], float]] = {"loss": math.log, "bits": math.log2, "perplexity": float}
 
 
-def small(task: str, short: bool = True, **options: Any) -> SequenceTask:
+def small(task: str, short: bool = True, **options: Any) -> Any:
     """Build a task as its YAML says, with small sizes and the given options, on a tiny network."""
     config = compose_config(f"task={task}", *model_for(task, "gru", 4))
     keep_small(config, **SIZES)
@@ -174,7 +200,7 @@ def options_of(task: str) -> list[tuple[str, Any]]:
     return found
 
 
-def stream(task: SequenceTask, steps: int = 9) -> Any:
+def stream(task: Task, steps: int = 9) -> Any:
     """Return the training stream of a run with so many steps."""
     task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return task.data.train_dataloader()
@@ -230,10 +256,12 @@ def same(one: Any, other: Any) -> bool:
     return plain(one) == plain(other)
 
 
-def oracle(task: SequenceTask, batch: Any) -> Any:
+def oracle(task: Task, batch: Any) -> Any:
     """Return outputs that predict every target correctly."""
     if isinstance(task, SummaryTask):
         return Predictions(torch.zeros(batch.targets.shape), torch.zeros(batch.targets.shape))
+    if isinstance(task.objective, Probability):
+        return task.targets(batch).log().clamp(min=-50)
     if isinstance(task.objective, Regression):
         return right(task, batch)
     if isinstance(task.objective, Bits):
@@ -241,19 +269,17 @@ def oracle(task: SequenceTask, batch: Any) -> Any:
     return 50.0 * F.one_hot(task.targets(batch).clamp(min=0), classes_of(task)).float()
 
 
-def uniform(task: SequenceTask, batch: Any) -> Any:
+def uniform(task: Task, batch: Any) -> Any:
     """Return outputs that are the same for all inputs: equal logits, or zeros."""
     if isinstance(task, SummaryTask):
         written = (batch.targets != IGNORED).float()
         return Predictions(-math.log(classes_of(task)) * written, 0.5 * written)
-    if isinstance(task.objective, REAL):
+    if isinstance(task.objective, (*REAL, Probability)):
         return torch.zeros(batch.targets.shape)
     return torch.zeros(*task.targets(batch).shape, classes_of(task))
 
 
-def score(
-    task: SequenceTask, batches: Iterable[Any], predict: Callable[[SequenceTask, Any], Tensor]
-) -> dict[str, float]:
+def score(task: Task, batches: Iterable[Any], predict: Callable[[Any, Any], Tensor]) -> dict[str, float]:
     """Return the task's metrics of a predictor."""
     for batch in batches:
         logits = predict(task, batch)
@@ -263,12 +289,23 @@ def score(
     return {name: value for name, value in values.items() if name not in GIVEN}
 
 
-def of_an_oracle(task: SequenceTask, batches: list[Any]) -> dict[str, float]:
+def of_an_oracle(task: Task, batches: list[Any]) -> dict[str, float]:
     """Return what the metrics are when every prediction is right; where no answer is a candidate, none is."""
     wanted = {name: RIGHT[name] for name in task.metrics.names if name not in GIVEN}
     if "answerable" in task.metrics.names:
         wanted["accuracy"] = torch.cat([batch.targets != IGNORED for batch in batches]).double().mean().item()
+    if isinstance(task.objective, Probability):
+        wanted |= divergences(torch.cat([task.targets(batch) for batch in batches]).double())
+        wanted = {name: wanted[name] for name in task.metrics.names}
     return wanted
+
+
+def divergences(targets: Tensor) -> dict[str, float]:
+    """Return the cross-entropy and the divergence of predictions that are right, within the largest probability."""
+    predicted = targets * (1 - MARGIN)
+    loss = -(torch.xlogy(targets, predicted) + torch.xlogy(1 - targets, 1 - predicted)).mean()
+    entropy = -(torch.xlogy(targets, targets) + torch.xlogy(1 - targets, 1 - targets)).mean()
+    return {"loss": loss.item(), "kl": (loss - entropy).item()}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -436,7 +473,8 @@ def test_metrics_start_again_when_they_were_read(task: str) -> None:
     batches = list(built.data.loader("val"))
     guessed = score(built, batches, uniform)
     assert score(built, batches, oracle) == pytest.approx(of_an_oracle(built, batches), abs=1e-6)
-    assert score(built, batches, uniform) == guessed
+    # a constant has no correlation
+    assert score(built, batches, uniform) == pytest.approx(guessed, rel=0, abs=0, nan_ok=True)
 
 
 @pytest.mark.parametrize("task", PLAIN)
@@ -463,6 +501,45 @@ def test_render_draws_input_target_and_prediction_below_each_other(task: str) ->
         assert changed[:2] == lines[:2]
         assert changed[2] != lines[2]
     assert built.render(batch, predicted, 0) != built.render(batch, predicted, 3)
+
+
+@pytest.mark.parametrize("task", WITHOUT_SEQUENCES)
+def test_batches_without_sequences_are_split_by_rows(task: str) -> None:
+    built = small(task)
+    for loader in (*map(built.data.loader, SPLITS), stream(built)):
+        batches = list(loader)
+        assert len(batches) == len(loader) > 0
+        for batch in batches:
+            rows = len(built.targets(batch))
+            assert built.amount(batch) == rows > 0
+            assert built.objective.has_target(built.targets(batch)).any(), "a batch without a target has no loss"
+            assert torch.is_tensor(built.loss(built(batch), batch))
+            # distributed training gives each process some of the rows of every tensor
+            parts = [tree_leaves(local_rows(batch, rank, 2)) for rank in range(2)]
+            assert all(len(leaf) == rows for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))
+            together = [torch.cat(pair) for pair in zip(*parts, strict=True) if isinstance(pair[0], Tensor)]
+            assert same(together, [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)])
+    assert len(list(stream(built))) == 9
+    assert built.state_size() == 0
+    assert built.unit == "examples"
+
+
+@pytest.mark.parametrize("task", WITHOUT_SEQUENCES)
+def test_render_without_sequences_draws_input_target_and_prediction(task: str) -> None:
+    built = small(task)
+    batch = next(iter(built.data.loader("val")))
+    targets = built.targets(batch)
+    assert built.predict(batch).shape == targets.shape
+    wrong = 1 - targets if targets.is_floating_point() else (targets + 1) % classes_of(built)
+    for row in (0, 3):
+        lines = built.render(batch, targets, row).splitlines()
+        assert [line.split()[0] for line in lines[-2:]] == ["target", "prediction"]
+        assert lines[0].split()[0] == "input"
+        assert lines[-2][12:] == lines[-1][12:]
+        changed = built.render(batch, wrong, row).splitlines()
+        assert changed[:-1] == lines[:-1]
+        assert changed[-1] != lines[-1]
+    assert built.render(batch, targets, 0) != built.render(batch, targets, 3)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -509,7 +586,7 @@ def choices_of(task: str, name: str) -> list[str]:
     return []
 
 
-def effects(task: SequenceTask) -> list[Any]:
+def effects(task: Any) -> list[Any]:
     """Return what an option may change: data, sizes, baseline, and which of several validations is the best."""
     loaders = [stream(task), *(task.data.loader(split) for split in SPLITS)]
     read = [[len(loader), *map(plain, itertools.islice(loader, 12))] for loader in loaders]
@@ -522,7 +599,7 @@ def effects(task: SequenceTask) -> list[Any]:
         found.append(task.ngrams)
     if isinstance(task, LogicalInferenceTask):
         found.append(task.model.readout.dropout.p)
-    if isinstance(task, ProgramsTask):
+    if isinstance(task, ProgramsTask | ScenesTask):
         found.append(vars(task.data.curriculum))
     if isinstance(task, SummaryTask):
         batch = next(iter(task.data.loader("val")))
@@ -535,7 +612,7 @@ def plain(batch: Any) -> list[Any]:
     return [part.nan_to_num(1e9).tolist() if isinstance(part, Tensor) else part for part in tree_leaves(batch)]
 
 
-def best_steps(task: SequenceTask) -> list[int]:
+def best_steps(task: Task) -> list[int]:
     """Return the steps kept as best where each metric has its highest and its lowest value at a step of its own."""
     names = [f"val/{name}" for name in task.metrics.names]
     kept = []

@@ -1,14 +1,15 @@
 """Batches that are drawn when they are read, and the layout of sequences that are read and then answered."""
 
 from collections.abc import Callable, Iterator
+from typing import Generic
 
 import numpy as np
 import torch
 
-from gyral.data.batching import IGNORED, Batch, mix_seed
+from gyral.data.batching import IGNORED, Batch, BatchType, mix_seed
 
 
-class DrawnBatches:
+class DrawnBatches(Generic[BatchType]):
     """A sequence of batches, each drawn when it is read. Batch i depends on the seed, the name and i alone.
 
     Args:
@@ -18,7 +19,9 @@ class DrawnBatches:
         length: number of batches.
     """
 
-    def __init__(self, draw: Callable[[np.random.Generator, int], Batch], *, seed: int, name: str, length: int) -> None:
+    def __init__(
+        self, draw: Callable[[np.random.Generator, int], BatchType], *, seed: int, name: str, length: int
+    ) -> None:
         self.draw = draw
         self.seed = seed
         self.name = name
@@ -27,10 +30,10 @@ class DrawnBatches:
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, index: int) -> Batch:
+    def __getitem__(self, index: int) -> BatchType:
         return self.draw(np.random.default_rng(mix_seed(self.seed, f"{self.name} {index}")), index)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[BatchType]:
         return map(self.__getitem__, range(self.length))
 
 

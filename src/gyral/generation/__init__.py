@@ -9,11 +9,12 @@ from gyral.core.errors import OptionError, UserError
 from gyral.generation.answers import answer_story
 from gyral.generation.reading import answer_questions
 from gyral.generation.relations import relate_formulas
+from gyral.generation.scenes import answer_scene
 from gyral.generation.sequences import answer_sequence
 from gyral.generation.summaries import summarize
 from gyral.generation.surprisal import show_surprisal
 from gyral.generation.text import continue_text
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 
 Generator = Callable[..., Iterator[str]]
 
@@ -26,11 +27,12 @@ GENERATORS: tuple[Generator, ...] = (
     answer_questions,
     answer_sequence,
     relate_formulas,
+    answer_scene,
     summarize,
 )
 
 
-def generators_of(task: SequenceTask) -> list[Generator]:
+def generators_of(task: Task) -> list[Generator]:
     """Return the functions that generate text with a task; their parameters are options."""
     own = []
     for generator in GENERATORS:
@@ -40,7 +42,7 @@ def generators_of(task: SequenceTask) -> list[Generator]:
     return own + task.generators()
 
 
-def needs_no_options(task: SequenceTask) -> bool:
+def needs_no_options(task: Task) -> bool:
     """Return whether one of the functions of a task has no required option."""
     defaults = [[option.default for option in signature(one).parameters.values()] for one in generators_of(task)]
     return any(Parameter.empty not in of_one for of_one in defaults)

@@ -149,7 +149,7 @@ class PointerGenerator(Summarizer):
         logits, gate = self._outputs(found[has_target])
         is_known = target < self.vocabulary_size
         generated = -F.cross_entropy(logits, target.where(is_known, IGNORED), ignore_index=IGNORED, reduction="none")
-        generated = generated.masked_fill(~is_known, _nothing(generated))
+        generated = generated.masked_fill(~is_known, nothing(generated))
         is_copy = (encoded.words == targets.unsqueeze(2)) & encoded.memory.mask
         mixed = mix(gate, generated, log_attention[has_target], is_copy[has_target])
         log_probabilities = mixed.new_zeros(has_target.shape).masked_scatter(has_target, mixed)
@@ -232,7 +232,7 @@ def mix(gate: Tensor, generated: Tensor, log_attention: Tensor, is_copy: Tensor)
         is_copy: (…, S) whether w_i = w; False at padding.
     """
     # With −∞, the gradient would be NaN for a word that is not in the article.
-    copied = log_attention.masked_fill(~is_copy, _nothing(log_attention)).logsumexp(dim=-1)
+    copied = log_attention.masked_fill(~is_copy, nothing(log_attention)).logsumexp(dim=-1)
     gate = gate.to(copied.dtype)
     return torch.logaddexp(F.logsigmoid(gate) + generated, F.logsigmoid(-gate) + copied)
 
@@ -254,6 +254,6 @@ def extend(gate: Tensor, generated: Tensor, attention: Tensor, words: Tensor, ex
     return mixed.scatter_(1, words, torch.logaddexp(mixed.gather(1, words), copied))
 
 
-def _nothing(like: Tensor) -> float:
+def nothing(like: Tensor) -> float:
     """Return a finite value that represents log 0 and leaves room for sums."""
     return torch.finfo(like.dtype).min / 4

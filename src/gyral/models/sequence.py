@@ -44,7 +44,7 @@ class SequenceModel(nn.Module):
             training batch (Gal and Ghahramani 2016).
         input_dropout, output_dropout: dropout probabilities, in [0, 1), of the inputs of the recurrent stack and of the
             head.
-        num_layers, bidirectional, dropout, locked_dropout, weight_drop, backend: see
+        num_layers, bidirectional, dropout, locked_dropout, weight_drop, block, backend: see
             `gyral.nn.recurrent.Recurrent`; `locked_dropout` also applies to inputs and outputs.
         layer_sizes: hidden size of each layer, such as [1150, 1150, 400]; None: `num_layers` layers of the hidden size
             of `cell`.
@@ -81,6 +81,7 @@ class SequenceModel(nn.Module):
         weight_drop: float = 0.0,
         layer_sizes: Sequence[int] | None = None,
         initialization: str = "default",
+        block: str | None = None,
         backend: str = "auto",
     ) -> None:
         super().__init__()
@@ -110,6 +111,7 @@ class SequenceModel(nn.Module):
             backend=backend,
             locked_dropout=locked_dropout,
             weight_drop=weight_drop,
+            block=block,
         )
         self.output_dropout = SequenceDropout(output_dropout, locked_dropout)
         hidden = self.recurrent.output_size

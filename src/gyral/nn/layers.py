@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.dnc import DNCCell
+from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.cells.eurnn import EURNNCell
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.cells.fs_rnn import FSRNNCell
@@ -20,6 +21,7 @@ from gyral.cells.full_urnn import FullURNNCell
 from gyral.cells.goru import GORUCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lantm import LANTMCell
+from gyral.cells.light_conv import LightConvCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.mage import MAGECell
 from gyral.cells.mage_gru import MAGEGRUCell
@@ -352,3 +354,15 @@ class MAGE(Layer):
     """Any cell, with its hidden vector gathered along typed edges; see `gyral.cells.mage.MAGECell`."""
 
     cell_class = MAGECell
+
+
+class LightConv(Layer):
+    """Light convolution; see `gyral.cells.light_conv.LightConvCell`."""
+
+    cell_class = LightConvCell
+
+
+class DynamicConv(Layer):
+    """Dynamic convolution; see `gyral.cells.dynamic_conv.DynamicConvCell`."""
+
+    cell_class = DynamicConvCell

@@ -902,3 +902,87 @@ class MAGE(Layer):
         edge_size: int | None = None,
         capacity: int | None = None,
     ) -> None: ...
+
+class LightConv(Layer):
+    """Light convolution; see `gyral.cells.light_conv.LightConvCell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        kernel_size: K ≥ 2, the number of steps in the window.
+        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect), the
+            same weights at all steps of a batch; the others are multiplied by 1 / (1 − p).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        kernel_size: int = 31,
+        heads: int = 4,
+        weight_dropout: float = 0.0,
+    ) -> None: ...
+
+class DynamicConv(Layer):
+    """Dynamic convolution; see `gyral.cells.dynamic_conv.DynamicConvCell`.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        kernel_size: K ≥ 2, the number of steps in the window.
+        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        weight_dropout: Probability, in [0, 1), that a weight of a step is zero in training after the softmax
+            (DropConnect); the others are multiplied by 1 / (1 − p).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        kernel_size: int = 31,
+        heads: int = 4,
+        weight_dropout: float = 0.0,
+    ) -> None: ...

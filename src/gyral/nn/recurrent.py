@@ -18,6 +18,7 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
+from gyral.nn.block import PreNormStack, stream_width
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.weight_hooks import compute_weights, has_computed_weights
@@ -67,6 +68,9 @@ class RecurrentBase(nn.Module, ABC):
         weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
             with weight_hh) is zero in training, the same entries at all steps of a sequence (AWD-LSTM: Merity et al.,
             ICLR 2018).
+        block: None: each layer reads the outputs of the layer below. "prenorm": each layer is in a residual block with
+            a feed-forward network, see `gyral.nn.block.PreNormBlock`. The width of the blocks and of the outputs is the
+            output size of the first layer; `dropout` then acts on what each part of a block adds.
         device, dtype: Of the parameters; the defaults of torch if None.
 
     Attributes:
@@ -92,6 +96,7 @@ class RecurrentBase(nn.Module, ABC):
         weight_drop: float = 0.0,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
+        block: str | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_integer("input_size", input_size)
@@ -107,16 +112,22 @@ class RecurrentBase(nn.Module, ABC):
         factories = [cell_factory] * num_layers if callable(cell_factory) else list(cell_factory)
         if len(factories) != num_layers:
             raise OptionError("num_layers", num_layers, f"must be {len(factories)}, the number of cell factories")
+        width = stream_width(block, factories[0], input_size, self.directions)
         cells: list[RecurrentCell] = []
+        sizes = [input_size]
         for factory in factories:
             with nullcontext() if device is None else torch.device(device):
-                layer = [factory(input_size).to(dtype) for _ in range(self.directions)]
+                layer = [factory(width or sizes[-1]).to(dtype) for _ in range(self.directions)]
             cells += layer
-            input_size = sum(cell.output_size for cell in layer)
+            sizes.append(sum(cell.output_size for cell in layer))
         if len(set(map(id, cells))) < len(cells):
             raise ValueError("cell_factory returned the same cell twice, must return a new cell at each call")
         self.cells = nn.ModuleList(cells)
-        self.output_size = input_size
+        self.output_size = width or sizes[-1]
+        self.block: PreNormStack | None = None
+        if width is not None:
+            with nullcontext() if device is None else torch.device(device):
+                self.block = PreNormStack(input_size, width, sizes[1:], self.dropout).to(dtype)
         self.weight_drop = check_real("weight_drop", weight_drop, minimum=0, below=1)
         if weight_drop > 0 and drop_weights(self.cells, weight_drop) == 0:
             reason = f"{type(cells[0]).__name__} has no weights weight_hh; must be 0"
@@ -195,7 +206,7 @@ class RecurrentBase(nn.Module, ABC):
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
         first = self._cell(0)
         parameter = next(first.parameters())
-        width, device = first.input_size, parameter.device
+        width, device = first.input_size if self.block is None else self.input_size, parameter.device
         steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
         lengths = arguments.check_lengths(lengths, steps, batch_size, device)
         starts = arguments.check_mask("starts", starts, steps, batch_size, device, self.batch_first)
@@ -228,6 +239,8 @@ class RecurrentBase(nn.Module, ABC):
         """Draw the parameters of all cells anew, as is needed after `to_empty`."""
         for cell in self.cells:
             cell.reset_parameters()  # type: ignore[operator]
+        if self.block is not None:
+            self.block.reset_parameters()
 
     def init_state(self, batch_size: int) -> Any:
         """Return the state before the first step."""
@@ -240,9 +253,11 @@ class RecurrentBase(nn.Module, ABC):
         """Run all cells over (T, B, …) inputs."""
         reversed_masks = masks.reverse() if self.directions > 1 else masks
         final: list[State] = []
-        outputs = inputs
+        stream = outputs = inputs if self.block is None else self.block.enter(inputs)
         for first in range(0, len(self.cells), self.directions):
-            if first > 0:
+            if self.block is not None:
+                outputs = self.block.normalize(first // self.directions, stream)
+            elif first > 0:
                 outputs = self.dropout(outputs)
             layer = []
             for index in range(first, first + self.directions):
@@ -253,7 +268,9 @@ class RecurrentBase(nn.Module, ABC):
                 # under autocast some paths return its dtype, in which errors would accumulate over calls
                 final.append(tree_map(lambda new, old: new.to(old.dtype), last, state[index]))
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
-        return outputs, tuple(final)
+            if self.block is not None:
+                stream = self.block.add(first // self.directions, stream, outputs)
+        return outputs if self.block is None else self.block.finish(stream, masks.lengths), tuple(final)
 
     def _run(self, index: int, inputs: Any, state: State, masks: Masks) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs, through its `__call__`, so that its hooks are called."""

@@ -42,6 +42,7 @@ def _by_name(*measures: Measure) -> dict[str, Measure]:
 # In the order of preference: the first one that a task logs is its main measure in reports.
 MEASURES = _by_name(
     Measure("bits", "bits per symbol", digits=3, higher_is_better=False),
+    Measure("f1", "F1", digits=4),
     Measure("accuracy", "accuracy", "%", 100, 1),
     Measure("perplexity", "perplexity", digits=1, higher_is_better=False),
     Measure("rouge1", "ROUGE-1"),
@@ -50,6 +51,9 @@ MEASURES = _by_name(
     Measure("mse", "mean squared error", digits=4, higher_is_better=False),
     Measure("mae", "mean absolute error", digits=4, higher_is_better=False),
     Measure("r2", "R²", digits=3),
+    Measure("kl", "Kullback-Leibler divergence", digits=4, higher_is_better=False),
+    Measure("pearson", "Pearson correlation", digits=4),
+    Measure("spearman", "Spearman correlation", digits=4),
     Measure("coarse", "right answers", "%", 100, 1),
     Measure("fine", "right symbols", "%", 100, 1),
     *(Measure(f"coarse_{factor}x", f"right answers at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
@@ -66,6 +70,7 @@ MEASURES = _by_name(
 )
 # Printed at the end of a run, but not in the tables of reports.
 FURTHER_MEASURES = _by_name(
+    Measure("average_precision", "average precision", digits=4),
     Measure("sequence_accuracy", "sequences all correct", "%", 100, 1),
     Measure("majority", "most frequent answer", "%", 100, 1),
     *(Measure(f"accuracy_{count}_operators", f"accuracy, operators: {count}", "%", 100, 1) for count in range(1, 13)),

@@ -71,6 +71,8 @@ def print_next_commands(
         elif "cell" in config["model"]:
             other = next(name for name in COMPARED if name != model)
             given.insert(0, f"model={model},{other}")
+        else:
+            given = [override for override in overrides if not override.startswith("seed=")]
         commands["compare over three seeds"] = [*program("train"), "-m", *given, SEEDS]
     print("\nNext:")
     for purpose, words in commands.items():

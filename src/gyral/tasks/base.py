@@ -1,4 +1,4 @@
-"""The base class of all tasks: training step, evaluation, logging, and the state that checkpoints hold."""
+"""The base classes of all tasks: training step, evaluation, logging, and the state that checkpoints hold."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -33,81 +33,58 @@ class ModelFactory(Protocol):
 Data = TypeVar("Data", bound=SplitData)
 
 
-class SequenceTask(LightningModule, ABC, Generic[Data]):
-    """A task on sequences of tokens or real vectors that predicts classes or real values, per step or per sequence.
+class Task(LightningModule, ABC, Generic[Data]):
+    """A task: data, a model that is made for it, an objective, and metrics.
 
-    The sizes say which: a task has either `vocabulary_size` or `input_size`, and either `output_size` or `objective`.
+    This class has what every task has. Tasks on sequences derive from `SequenceTask`.
 
     Args:
-        model: makes the model from the sizes of the task.
-        data: the data module of the task. Its batches have the fields of `gyral.data.batching.Batch`.
-        baseline: loss of the best predictor without memory, in the unit of the loss.
-        vocabulary_size: number of input tokens.
-        input_size: X, size of real inputs.
-        output_size: number of classes; the objective is `Classification(output_size)`.
-        objective: what the model predicts. `Regression(Y)` for targets of Y real values.
-        readout: makes the module that predicts once per sequence, such as `gyral.models.attention.LastStep`. None: one
-            prediction per step.
+        model: makes the model from `sizes`.
+        data: the data module of the task. Its batches are structures of tensors whose first dimension is the rows.
+        sizes: keyword arguments for `model`: the sizes that follow from the data.
+        objective: what the model predicts.
+        baseline: loss of the best predictor that ignores the inputs or has no memory, in the unit of the loss.
         optimizer: makes an optimizer from parameters. None: the task cannot be trained.
         scheduler: makes a learning-rate schedule from the optimizer. None: the learning rate is constant.
             `gyral.tasks.optimization` says when the schedule steps.
         monitor, mode: the metric that decides which checkpoint is the best, and "min" or "max".
         overfit: whether training repeats the first batch. A model that works brings the loss of that batch near zero.
-        metrics: the metrics of the task. None: those of the objective.
-        max_writes: the most steps of one sequence, in any split or test, at which a memory is written. It determines
-            the capacity of external memories. None: no bound.
+        metrics: the metrics of the task. None: those of the objective for one prediction per row.
 
     Attributes:
-        causal: whether later inputs contain the targets, so that the model must not read ahead.
         model_type: required type of the model.
+        unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
         train_loss: mean training loss over the last logging interval; None before the first.
 
     Raises:
-        OptionError: the monitored metric or the mode is unknown, or the capacity of an external memory is below
-            `max_writes`.
+        OptionError: the monitored metric or the mode is unknown.
     """
 
-    causal = False
-    model_type: type[nn.Module] = SequenceModel
+    model_type: type[nn.Module] = nn.Module
+    unit = "examples"
 
     def __init__(
         self,
-        model: ModelFactory,
+        model: Callable[..., nn.Module],
         data: Data,
         *,
+        sizes: dict[str, Any],
+        objective: Objective,
         baseline: float,
-        vocabulary_size: int | None = None,
-        input_size: int | None = None,
-        output_size: int | None = None,
-        objective: Objective | None = None,
-        readout: ReadoutFactory | None = None,
         optimizer: OptimizerFactory | None = None,
         scheduler: SchedulerFactory | None = None,
         monitor: str = "val/loss",
         mode: str = "min",
         overfit: bool = False,
         metrics: Metrics | None = None,
-        max_writes: int | None = None,
     ) -> None:
         super().__init__()
-        if (vocabulary_size is None) == (input_size is None):
-            raise TypeError("a task has either vocabulary_size, for tokens, or input_size, for real inputs")
-        if objective is None and output_size is not None:
-            self.objective: Objective = Classification(output_size)
-        elif objective is not None and output_size is None:
-            self.objective = objective
-        else:
-            raise TypeError("a task has either output_size, for classes, or an objective")
+        self.objective = objective
         self.data = data
         self.data.overfit = check_boolean("overfit", overfit)
         self.baseline = baseline
-        further = {"input_size": input_size, "readout": readout}
-        given: dict[str, Any] = {name: value for name, value in further.items() if value is not None}
-        self.model: Any = model(vocabulary_size=vocabulary_size, output_size=self.objective.output_size, **given)
-        for cell in self.model.modules():
-            if isinstance(cell, RecurrentCell) and max_writes is not None:
-                cell.reserve(max_writes)
-        self.metrics = self.objective.metrics(per_step=readout is None) if metrics is None else metrics
+        self.model: Any = model(**sizes)
+        self.metrics = self.objective.metrics(per_step=False) if metrics is None else metrics
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
         self.train_loss: float | None = None
@@ -146,12 +123,9 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """
         return []
 
-    def forward(self, batch: Any) -> Tensor:
-        """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
-        given = {name: getattr(batch, name, None) for name in ("write", "edges")}
-        # other models than `SequenceModel` need not know them
-        further = {name: value for name, value in given.items() if value is not None}
-        return self.model(batch.inputs, lengths=batch.lengths, **further)[0]
+    @abstractmethod
+    def forward(self, batch: Any) -> Any:
+        """Return the outputs of the model for a batch, in the form that `objective` expects."""
 
     def predict(self, batch: Any) -> Tensor:
         """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values."""
@@ -161,10 +135,13 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
         """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""
         return batch.targets
 
-    def tokens(self, batch: Any) -> int:
-        """Return the number of input tokens of a batch, or of steps with real inputs, padding included."""
-        inputs = batch.inputs
-        return inputs.shape[:2].numel() if inputs.is_floating_point() else inputs.numel()
+    def amount(self, batch: Any) -> int:
+        """Return the size of a batch in `unit`; in this base class, the number of rows."""
+        return len(self.targets(batch))
+
+    def state_size(self) -> int:
+        """Return how many numbers the model carries from one step of a sequence to the next; 0 without sequences."""
+        return 0
 
     def loss(self, outputs: Tensor, batch: Any) -> Tensor:
         """Return the mean loss over all targets: the cross-entropy in nats, or the mean squared error."""
@@ -267,3 +244,94 @@ class SequenceTask(LightningModule, ABC, Generic[Data]):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._losses = [torch.tensor(loss, device=self.device) for loss in checkpoint["losses_since_logged"]]
         self.optimization.load(checkpoint)
+
+
+class SequenceTask(Task[Data]):
+    """A task on sequences of tokens or real vectors that predicts classes or real values, per step or per sequence.
+
+    The sizes say which: a task has either `vocabulary_size` or `input_size`, and either `output_size` or `objective`.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        data: the data module of the task. Its batches have the fields of `gyral.data.batching.Batch`.
+        baseline: loss of the best predictor without memory, in the unit of the loss.
+        vocabulary_size: number of input tokens.
+        input_size: X, size of real inputs.
+        output_size: number of classes; the objective is `Classification(output_size)`.
+        objective: what the model predicts. `Regression(Y)` for targets of Y real values.
+        readout: makes the module that predicts once per sequence, such as `gyral.models.attention.LastStep`. None: one
+            prediction per step.
+        metrics: the metrics of the task. None: those of the objective.
+        max_writes: the most steps of one sequence, in any split or test, at which a memory is written. It determines
+            the capacity of external memories. None: no bound.
+        **options: see `Task`: optimizer, scheduler, monitor, mode, overfit.
+
+    Attributes:
+        causal: whether later inputs contain the targets, so that the model must not read ahead.
+
+    Raises:
+        OptionError: the monitored metric or the mode is unknown, or the capacity of an external memory is below
+            `max_writes`.
+    """
+
+    causal = False
+    model_type: type[nn.Module] = SequenceModel
+    unit = "tokens"
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        data: Data,
+        *,
+        baseline: float,
+        vocabulary_size: int | None = None,
+        input_size: int | None = None,
+        output_size: int | None = None,
+        objective: Objective | None = None,
+        readout: ReadoutFactory | None = None,
+        metrics: Metrics | None = None,
+        max_writes: int | None = None,
+        **options: Any,
+    ) -> None:
+        if (vocabulary_size is None) == (input_size is None):
+            raise TypeError("a task has either vocabulary_size, for tokens, or input_size, for real inputs")
+        if objective is None and output_size is not None:
+            predicted: Objective = Classification(output_size)
+        elif objective is not None and output_size is None:
+            predicted = objective
+        else:
+            raise TypeError("a task has either output_size, for classes, or an objective")
+        further = {"input_size": input_size, "readout": readout}
+        sizes: dict[str, Any] = {"vocabulary_size": vocabulary_size, "output_size": predicted.output_size}
+        sizes |= {name: value for name, value in further.items() if value is not None}
+        super().__init__(
+            model,
+            data,
+            sizes=sizes,
+            objective=predicted,
+            baseline=baseline,
+            metrics=predicted.metrics(per_step=readout is None) if metrics is None else metrics,
+            **options,
+        )
+        for cell in self.model.modules():
+            if isinstance(cell, RecurrentCell) and max_writes is not None:
+                cell.reserve(max_writes)
+
+    def forward(self, batch: Any) -> Tensor:
+        """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
+        given = {name: getattr(batch, name, None) for name in ("write", "edges")}
+        # other models than `SequenceModel` need not know them
+        further = {name: value for name, value in given.items() if value is not None}
+        return self.model(batch.inputs, lengths=batch.lengths, **further)[0]
+
+    def tokens(self, batch: Any) -> int:
+        """Return the number of input tokens of a batch, or of steps with real inputs, padding included."""
+        inputs = batch.inputs
+        return inputs.shape[:2].numel() if inputs.is_floating_point() else inputs.numel()
+
+    def amount(self, batch: Any) -> int:
+        return self.tokens(batch)
+
+    def state_size(self) -> int:
+        size: int = self.model.state_size()
+        return size

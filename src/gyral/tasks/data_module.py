@@ -155,7 +155,7 @@ class DrawnData(SplitData):
             test: number of the test, from 0; 0 in the other splits.
         """
 
-    def loader(self, split: str) -> DrawnBatches:
+    def loader(self, split: str) -> DrawnBatches[Batch]:
         """Return the batches of a split; of the training split the first ones, as many as a validation has."""
         is_test = check_choice("split", split, SPLITS) == "test"
         return self._batches(split, self.tests * self.test_batches if is_test else self.val_batches)
@@ -164,7 +164,7 @@ class DrawnData(SplitData):
         """Return the training stream, in which no batch is repeated."""
         return RepeatedBatches(self._batches("train", self.steps()), self.steps())
 
-    def _batches(self, split: str, length: int) -> DrawnBatches:
+    def _batches(self, split: str, length: int) -> DrawnBatches[Batch]:
         def draw(generator: np.random.Generator, index: int) -> Batch:
             return self.draw(generator, split, index // self.test_batches if split == "test" else 0)
 

@@ -16,7 +16,7 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
 from gyral.runs.directory import Run, load_run
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import SequenceTask, Task
 from gyral.training import compat
 from gyral.training.callbacks import Checkpoints, ProgressBar
 from gyral.training.checkpoints import (
@@ -51,7 +51,7 @@ def configure_process(config: DictConfig) -> None:
     compat.silence_lightning()
 
 
-def build_run(run: Run) -> tuple[Trainer, SequenceTask, int]:
+def build_run(run: Run) -> tuple[Trainer, Task, int]:
     """Return trainer, task and number of optimizer steps of the last checkpoint; nothing is written.
 
     Every option of the run is validated.
@@ -73,7 +73,7 @@ def build_run(run: Run) -> tuple[Trainer, SequenceTask, int]:
     return trainer, task, resumed_at
 
 
-def build_task(config: DictConfig) -> SequenceTask:
+def build_task(config: DictConfig) -> Task:
     """Return the task with its data, its model, and the factories of its optimizer and schedule.
 
     Raises:
@@ -97,9 +97,9 @@ def build_task(config: DictConfig) -> SequenceTask:
             raise
 
     task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
-    check_made(task, SequenceTask, config, "task")
+    check_made(task, Task, config, "task")
     _check_model_type(config, type(task.model))
-    if task.causal and config.model.get("bidirectional"):
+    if isinstance(task, SequenceTask) and task.causal and config.model.get("bidirectional"):
         raise OptionError(
             "model.bidirectional", "true", "must be false: this task predicts the next steps of its input"
         )
@@ -177,7 +177,7 @@ def single_process(config: DictConfig) -> DictConfig:
     return config
 
 
-def build(config: DictConfig) -> SequenceTask:
+def build(config: DictConfig) -> Task:
     """Return a configuration's task with its data, its model and its optimizer, ready for a trainer of Lightning.
 
     `task.model` is the model and `task.data` the data module: `Trainer(max_steps=300).fit(task, task.data)` trains. The
@@ -197,7 +197,7 @@ def build(config: DictConfig) -> SequenceTask:
     return task
 
 
-def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str | Sequence[str] = ()) -> SequenceTask:
+def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str | Sequence[str] = ()) -> Task:
     """Return the trained task of a run in eval mode, on the device that the run's trainer uses.
 
     `task.model(inputs)` are the predictions for own inputs, and `task.predict(batch)` those for a batch of
@@ -216,7 +216,7 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
     return load_trained(load_run(Path(directory), trust), checkpoint)[0]
 
 
-def load_trained(run: Run, checkpoint: str) -> tuple[SequenceTask, int]:
+def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:
     """Return the trained task of a run, as `load` does, and the number of optimizer steps of the checkpoint."""
     configure_process(run.config)
     task = build_task(run.config)

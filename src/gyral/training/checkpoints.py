@@ -24,7 +24,7 @@ from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
 from gyral.runs import legacy
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, PREVIOUS_CHECKPOINT
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return legacy.translate_checkpoint(checkpoint)
 
 
-def validate_last(task: SequenceTask, run_directory: Path) -> int:
+def validate_last(task: Task, run_directory: Path) -> int:
     """Check the last checkpoint of a run as `validate_checkpoint` does, and return its number of optimizer steps.
 
     If it is damaged, the previous checkpoint takes its place, and it is renamed to damaged.ckpt.
@@ -162,7 +162,7 @@ def validate_last(task: SequenceTask, run_directory: Path) -> int:
         return step
 
 
-def validate_checkpoint(task: SequenceTask, path: Path) -> int:
+def validate_checkpoint(task: Task, path: Path) -> int:
     """Check that a checkpoint is of this task and model, and return its number of optimizer steps.
 
     Raises:
@@ -183,7 +183,7 @@ def validate_checkpoint(task: SequenceTask, path: Path) -> int:
     return int(checkpoint["global_step"])
 
 
-def load_weights(task: SequenceTask, weights: Any) -> None:
+def load_weights(task: Task, weights: Any) -> None:
     """Initialize a task with the weights of a run's best checkpoint, except the weights that may be missing in it.
 
     Args:

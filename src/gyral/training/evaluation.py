@@ -6,12 +6,12 @@ from typing import Any
 from pytorch_lightning import Trainer
 
 from gyral.core.errors import OptionError
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 from gyral.tasks.dynamic_evaluation import DynamicEvaluation
 from gyral.tasks.text import TextTask
 
 
-def evaluate(trainer: Trainer, task: SequenceTask, split: str, checkpoint: Path | None) -> dict[str, float]:
+def evaluate(trainer: Trainer, task: Task, split: str, checkpoint: Path | None) -> dict[str, float]:
     """Return the metrics of a task on a split.
 
     Args:
@@ -24,7 +24,7 @@ def evaluate(trainer: Trainer, task: SequenceTask, split: str, checkpoint: Path 
     return {name.replace("test/", f"{split}/"): value.item() for name, value in trainer.callback_metrics.items()}
 
 
-def set_dynamic(task: SequenceTask, **options: Any) -> None:
+def set_dynamic(task: Task, **options: Any) -> None:
     """Let the evaluation of a language model also report the results of dynamic evaluation.
 
     Args:

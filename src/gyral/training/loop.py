@@ -5,14 +5,14 @@ from typing import Any
 from pytorch_lightning import Trainer
 
 from gyral.runs.directory import LAST_CHECKPOINT, Run
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.statistics import Statistics, count_parameters, peak_memory
 from gyral.training.checkpoints import choose_checkpoint
 from gyral.training.evaluation import evaluate
 
 
-def fit_and_test(trainer: Trainer, task: SequenceTask, run: Run) -> dict[str, Any]:
+def fit_and_test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
     """Train from the start or from the last checkpoint, test the best checkpoint, and return the final metrics.
 
     A model without parameters is not trained.
@@ -38,7 +38,7 @@ def summarize(trainer: Trainer) -> dict[str, float | None]:
     return {
         "monitor": callbacks[Checkpoints].best_score if Checkpoints in callbacks else last,
         "parameters": count_parameters(task),
-        "state_size": task.model.state_size(),
+        "state_size": task.state_size(),
         "seconds_a_step": callbacks[Statistics].seconds if Statistics in callbacks else None,
         "peak_memory_mb": peak_memory(),
         "steps": trainer.global_step,

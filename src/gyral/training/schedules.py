@@ -1,7 +1,7 @@
 """Learning-rate schedules that torch.optim.lr_scheduler lacks.
 
 Lightning steps a schedule after every optimizer step. A schedule on a metric (scheduler=plateau, recent_best) steps
-after every validation, in `gyral.tasks.base.SequenceTask.on_validation_epoch_end`. `gyral.tasks.optimization` builds
+after every validation, in `gyral.tasks.base.Task.on_validation_epoch_end`. `gyral.tasks.optimization` builds
 optimizer and schedule and says which of the two applies. The schedules are chosen in conf/scheduler.
 """
 

@@ -15,24 +15,24 @@ from gyral.reports.figures.panels import without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
 from gyral.runs.run_record import task_of
-from gyral.tasks.base import SequenceTask
+from gyral.tasks.base import Task
 from gyral.training import build
 
 CHARACTERS_AN_INCH = 15  # in a title
 
 
-def build_untrained(run: Run) -> SequenceTask:
+def build_untrained(run: Run) -> Task:
     """Return the task of a run with its initial weights."""
     build.configure_process(run.config)
     return build.build_task(run.config)
 
 
-def cells_of(task: SequenceTask) -> list[RecurrentCell]:
+def cells_of(task: Task) -> list[RecurrentCell]:
     """Return the recurrent cells of a task in the order of its layers."""
     return [module for module in task.modules() if isinstance(module, RecurrentCell)]
 
 
-def missing_part_error(run: Run, task: SequenceTask, part: str, example: str = "RUMCell") -> OptionError:
+def missing_part_error(run: Run, task: Task, part: str, example: str = "RUMCell") -> OptionError:
     """Return the error for a run whose cell does not have a part that the figure shows; `example` is one that does."""
     names = ", ".join(sorted({type(cell).__name__ for cell in cells_of(task)}))
     return OptionError("run", run.directory, f"the figure needs a cell with {part}, such as {example}; this is {names}")

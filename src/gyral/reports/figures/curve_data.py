@@ -101,6 +101,8 @@ def _place(
     speeds = np.array(curves.get(TOKENS_A_SECOND, ([], []))[1])
     if not len(logged):
         raise OptionError("x", axis, f"{record.place} has no {SECONDS}, which callbacks.statistics logs; use x=step")
+    if axis != "time" and not len(speeds):
+        raise OptionError("x", axis, f"{record.place} is of a task without sequences, which has no tokens; use x=step")
     per_step = seconds if axis == "time" else seconds * speeds
     sums = np.cumsum(np.diff(logged, prepend=0) * per_step)
     beyond = np.maximum(steps - logged[-1], 0) * per_step[-1]  # after the last logged interval

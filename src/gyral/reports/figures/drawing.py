@@ -10,6 +10,7 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.reports.figures.answers import answers
 from gyral.reports.figures.attention import attention
+from gyral.reports.figures.boxes import animate_boxes, boxes
 from gyral.reports.figures.common import describe_run
 from gyral.reports.figures.cosines import cosines
 from gyral.reports.figures.derivatives import derivatives
@@ -35,6 +36,7 @@ FIGURES_OF_RUNS: dict[str, Callable[..., Figure]] = {
     "loss_plane": loss_plane,
     "attention": attention,
     "answers": answers,
+    "boxes": boxes,
     "keys": keys,
     "gates": gates,
     "weightings": weightings,
@@ -42,7 +44,7 @@ FIGURES_OF_RUNS: dict[str, Callable[..., Figure]] = {
     "parse": parse,
 }
 OF_TWO = ("answers",)  # figures that show another run beside the first
-ANIMATIONS: dict[str, Callable[[Run], Iterator[Figure] | None]] = {"keys": animate_keys}
+ANIMATIONS: dict[str, Callable[[Run], Iterator[Figure] | None]] = {"keys": animate_keys, "boxes": animate_boxes}
 NAMES = (*FIGURES_OF_RUNS, "derivatives")
 
 

@@ -1,6 +1,7 @@
 """Callbacks of a training run. Every class is the `_target_` of a node in conf/callbacks."""
 
 from gyral.training.callbacks.averaging import Averaging
+from gyral.training.callbacks.boxes import Boxes
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.cosines import Cosines
 from gyral.training.callbacks.early_stopping import EarlyStopping
@@ -15,6 +16,7 @@ from gyral.training.callbacks.statistics import Statistics
 
 __all__ = [
     "Averaging",
+    "Boxes",
     "Checkpoints",
     "Cosines",
     "EarlyStopping",

@@ -20,9 +20,10 @@ class Statistics(Callback):
     distributed training, it is the gradient with which the optimizer updates the parameters: accumulated, and averaged
     over processes.
 
-    Speed is logged as seconds per step and tokens per second. On a CPU, two shares of the time of a step are logged
-    too: the share outside of forward pass, backward pass and update (data, logging, callbacks), and the share outside
-    of the recurrence's forward and backward pass. On a GPU these measurements would need a synchronization.
+    Speed is logged as seconds per step and tokens per second, or examples per second for a task without sequences. On a
+    CPU, two shares of the time of a step are logged too: the share outside of forward pass, backward pass and update
+    (data, logging, callbacks), and the share outside of the recurrence's forward and backward pass. On a GPU these
+    measurements would need a synchronization.
 
     Attributes:
         seconds: median of the seconds per step over the logging intervals, None before the first one. The time of
@@ -33,7 +34,7 @@ class Statistics(Callback):
         self._intervals: list[float] = []
         self._started = 0.0
         self._steps = 0
-        self._tokens = 0
+        self._amount = 0  # tokens, or examples of a task without sequences
         self._spent = {"step": 0.0, "recurrence": 0.0}
         self._since: dict[str, float] = {}
         self._hooks: list[Any] = []
@@ -46,7 +47,7 @@ class Statistics(Callback):
     def on_train_start(self, trainer: Trainer, task: Any) -> None:
         sizes = {
             "parameters": count_parameters(task),
-            "state_size": task.model.state_size(),
+            "state_size": task.state_size(),
         }
         for logger in trainer.loggers:
             logger.log_hyperparams(sizes)
@@ -77,12 +78,12 @@ class Statistics(Callback):
             self._spent[section] += time.perf_counter() - self._since.pop(section)
 
     def _restart(self) -> None:
-        self._started, self._steps, self._tokens = time.perf_counter(), 0, 0
+        self._started, self._steps, self._amount = time.perf_counter(), 0, 0
         self._spent = dict.fromkeys(self._spent, 0.0)
         self._since.clear()
 
     def on_train_batch_start(self, trainer: Trainer, task: Any, batch: Any, index: int) -> None:
-        self._tokens += task.tokens(batch) * trainer.world_size
+        self._amount += task.amount(batch) * trainer.world_size
         self._since["step"] = time.perf_counter()
 
     def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:
@@ -105,7 +106,7 @@ class Statistics(Callback):
             self._intervals.append(elapsed / self._steps)
             metrics = {
                 "train/seconds_a_step": elapsed / self._steps,
-                "train/tokens_a_second": self._tokens / elapsed,
+                f"train/{task.unit}_a_second": self._amount / elapsed,
                 "train/peak_memory_mb": peak_memory(),
             }
             if self._hooks:

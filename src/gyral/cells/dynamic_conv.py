@@ -1,0 +1,70 @@
+"""Dynamic convolution (DynamicConv)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.convolution import ConvolutionCell
+from gyral.ops.dropout import dropout_mask
+
+
+class DynamicConvCell(ConvolutionCell):
+    """Dynamic convolution (Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic
+    convolutions", ICLR 2019): a window whose weights are a function of the step.
+
+        v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)
+        y_{t,c} = Σ_{j=1}^{K} softmax(W_{h(c)} v_t)_j v_{t−K+j, c}
+
+    See `gyral.cells.convolution.ConvolutionCell` for heads and state.
+
+    Parameters: `weight_ih` (2N, X), rows [W_a; W_b], and `weight` (H · K, N), rows [W_1; …; W_H], Xavier-uniform;
+    `bias` (2N,), zero.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the number of channels.
+        kernel_size: K ≥ 2, the number of steps in the window.
+        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        weight_dropout: Probability, in [0, 1), that a weight of a step is zero in training after the softmax
+            (DropConnect); the others are multiplied by 1 / (1 − p).
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        kernel_size: int = 31,
+        heads: int = 4,
+        weight_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout)
+        self.weight = nn.Parameter(torch.empty(heads * kernel_size, hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.xavier_uniform_(self.weight)
+
+    def sequence_constants(self, *shape: int) -> Tensor | None:
+        """Return the factors (*shape, H, K) of the weights; None without dropout and in evaluation."""
+        if not self.training or self.weight_dropout == 0:
+            return None
+        return dropout_mask(self.zeros(*shape, self.heads, self.kernel_size), self.weight_dropout)
+
+    def scores(self, values: Tensor) -> Tensor:
+        scores = F.linear(values, self.weight).to(self.weight.dtype)
+        return scores.unflatten(-1, (self.heads, self.kernel_size))
+
+    def weights(self, scores: Tensor | None, constants: Tensor | None) -> Tensor:
+        assert scores is not None
+        found = scores.softmax(dim=-1)
+        return found if constants is None else found * constants
+
+    def kernel_weights(self, scores: Tensor | None, constants: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        assert scores is not None
+        return scores, constants

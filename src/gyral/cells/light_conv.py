@@ -1,0 +1,67 @@
+"""Light convolution (LightConv)."""
+
+import torch
+from torch import Tensor, nn
+
+from gyral.cells.convolution import ConvolutionCell
+from gyral.ops.dropout import dropout_mask
+from gyral.ops.scan import Shared
+
+
+class LightConvCell(ConvolutionCell):
+    """Light convolution (Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic
+    convolutions", ICLR 2019): a window whose weights are the same at all steps.
+
+        v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)
+        y_{t,c} = Σ_{j=1}^{K} softmax(ω_{h(c)})_j v_{t−K+j, c}
+
+    See `gyral.cells.convolution.ConvolutionCell` for heads and state.
+
+    Parameters: `weight_ih` (2N, X), rows [W_a; W_b], and `weight` ω (H, K), Xavier-uniform; `bias` (2N,), zero.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the number of channels.
+        kernel_size: K ≥ 2, the number of steps in the window.
+        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect), the
+            same weights at all steps of a batch; the others are multiplied by 1 / (1 − p).
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        kernel_size: int = 31,
+        heads: int = 4,
+        weight_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout)
+        self.weight = nn.Parameter(torch.empty(heads, kernel_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.xavier_uniform_(self.weight)
+
+    def sequence_constants(self, *shape: int) -> Shared:
+        """Return the weights (H, K) of all steps."""
+        weights = self.weight.softmax(dim=-1)
+        if self.training and self.weight_dropout > 0:
+            weights = weights * dropout_mask(weights, self.weight_dropout)
+        return Shared(weights)
+
+    def scores(self, values: Tensor) -> None:
+        return None
+
+    def weights(self, scores: Tensor | None, constants: Shared) -> Tensor:
+        found: Tensor = constants.value
+        return found
+
+    def kernel_weights(self, scores: Tensor | None, constants: Shared) -> tuple[Tensor, None]:
+        return constants.value, None

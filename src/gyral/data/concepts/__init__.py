@@ -1,0 +1,1 @@
+"""Concepts: hierarchies of hypernyms and conditional probabilities of pairs of concepts."""

@@ -1,0 +1,53 @@
+"""The curriculum of Mao et al. (ICLR 2019): scenes with few objects and short programs first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gyral.core.checks import check_real
+from gyral.core.errors import OptionError
+
+
+class Lessons:
+    """Lessons, each with the most objects of a scene and the most steps of a program; the last one has no bounds.
+
+    The next lesson begins when the accuracy on the questions of validation that are within the bounds of the current
+    lesson is at least `threshold`.
+
+    Args:
+        lessons: pairs of numbers of objects and of steps, such as [[3, 3], [4, 5]]. Empty: no curriculum.
+        threshold: accuracy, in (0, 1].
+
+    Attributes:
+        level: number of the current lesson, from 0.
+
+    Raises:
+        OptionError: an argument is out of bounds.
+    """
+
+    def __init__(self, lessons: Sequence[Sequence[int]], threshold: float) -> None:
+        if isinstance(lessons, str) or not all(isinstance(each, Sequence) and len(each) == 2 for each in lessons):
+            raise OptionError("lessons", lessons, "must be pairs of objects and steps, such as [[3, 3], [4, 5]]")
+        for part in zip(*lessons, strict=True):
+            if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in part):
+                raise OptionError("lessons", lessons, "must have integers ≥ 1")
+        self.lessons = [(objects, steps) for objects, steps in lessons]
+        self.threshold = check_real("threshold", threshold, above=0, maximum=1)
+        self.level = 0
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The most objects and the most steps of the current lesson; None: no bounds."""
+        return self.lessons[self.level] if self.level < len(self.lessons) else None
+
+    def update(self, accuracy: float) -> None:
+        """Take the accuracy of a validation on the current lesson into account."""
+        if self.level < len(self.lessons) and accuracy >= self.threshold:
+            self.level += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"level": self.level}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a saved position."""
+        self.level = state["level"]

@@ -1,0 +1,114 @@
+"""Residual blocks around the layers of a stack."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.checks import check_choice
+
+BLOCKS = ("prenorm",)
+EXPANSION = 4  # width of the hidden layer of the feed-forward network, relative to that of the block
+
+
+def stream_width(
+    block: str | None, make_cell: Callable[[int], RecurrentCell], input_size: int, directions: int
+) -> int | None:
+    """Return the width of the blocks of a stack, the output size of its first layer; None without blocks.
+
+    Raises:
+        OptionError: The block is unknown.
+    """
+    if block is None:
+        return None
+    check_choice("block", block, BLOCKS)
+    with torch.random.fork_rng(devices=()):  # this cell only tells its output size
+        return directions * make_cell(input_size).output_size
+
+
+class PreNormBlock(nn.Module):
+    """A residual block with layer normalization before each of its two parts (Xiong et al., "On layer normalization in
+    the transformer architecture", ICML 2020).
+
+        y = x + W f(LN(x)) + b                                  f: any layer, such as a convolution
+        z = y + W_2 ReLU(W_1 LN'(y) + b_1) + b_2                feed-forward network of 4D units
+
+    Parameters are initialized as torch does: matrices and their biases uniform, normalization with gain 1 and bias 0.
+
+    Args:
+        width: D, size of x, y and z.
+        inner_size: Size of the outputs of f.
+        dropout: The dropout of what either part adds.
+    """
+
+    def __init__(self, width: int, inner_size: int, dropout: nn.Module) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(inner_size, width)
+        self.feed_forward = FeedForward(width, dropout)
+        self.dropout = dropout
+
+    def add(self, stream: Tensor, outputs: Tensor) -> Tensor:
+        """Return z for x (…, D) and the outputs of f (…, inner_size) for `norm(x)`."""
+        return self.feed_forward(stream + self.dropout(self.output(outputs)))
+
+
+class FeedForward(nn.Module):
+    """The second part of a block, y + W_2 ReLU(W_1 LN(y) + b_1) + b_2; see `PreNormBlock`."""
+
+    def __init__(self, width: int, dropout: nn.Module) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, EXPANSION * width)
+        self.contract = nn.Linear(EXPANSION * width, width)
+        self.dropout = dropout
+
+    def forward(self, stream: Tensor) -> Tensor:
+        added: Tensor = self.dropout(self.contract(F.relu(self.expand(self.norm(stream)))))
+        return stream + added
+
+
+class PreNormStack(nn.Module):
+    """The blocks of a stack of layers, with a linear layer before them and a layer normalization after them.
+
+    The linear layer, without bias, is left out if the inputs have the width of the blocks.
+
+    Args:
+        input_size: X.
+        width: D.
+        inner_sizes: Size of the outputs of each layer.
+        dropout: See `PreNormBlock`.
+    """
+
+    def __init__(self, input_size: int, width: int, inner_sizes: list[int], dropout: nn.Module) -> None:
+        super().__init__()
+        self.enter = nn.Identity() if input_size == width else nn.Linear(input_size, width, bias=False)
+        self.layers = nn.ModuleList(PreNormBlock(width, size, dropout) for size in inner_sizes)
+        self.norm = nn.LayerNorm(width)
+
+    def normalize(self, layer: int, stream: Tensor) -> Tensor:
+        """Return the inputs of a layer for x (T, B, D)."""
+        normalized: Tensor = self.layers[layer].norm(stream)  # type: ignore[operator]
+        return normalized
+
+    def add(self, layer: int, stream: Tensor, outputs: Tensor) -> Tensor:
+        """Return z (T, B, D) for x and the outputs of a layer."""
+        block = self.layers[layer]
+        assert isinstance(block, PreNormBlock)
+        return block.add(stream, outputs)
+
+    def finish(self, stream: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the outputs of the stack (T, B, D) for z of the last block; zero beyond the lengths."""
+        outputs: Tensor = self.norm(stream)
+        if lengths is None:
+            return outputs
+        ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+        return outputs.masked_fill(ended.unsqueeze(2), 0.0)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.LayerNorm):
+                module.reset_parameters()
