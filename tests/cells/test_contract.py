@@ -248,7 +248,9 @@ COMBINED = [Case(model, tuple(table.items())) for model in COMBINATIONS for tabl
 CASES = DEFAULTS + CHANGED + COMBINED
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_case = pytest.mark.parametrize(
+    "case", [*DEFAULTS, *(pytest.param(case, marks=pytest.mark.sampled(40)) for case in CHANGED + COMBINED)], ids=str
+)
 
 
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -391,6 +393,7 @@ def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
     return shapes[0] == shapes[1] and any(differs(initial[0][key], initial[1][key]) for key in shapes[0])
 
 
+@pytest.mark.sampled(80)
 @pytest.mark.parametrize(("model", "name", "value"), OPTIONS, ids=[f"{model} {name}" for model, name, _ in OPTIONS])
 def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
     others = alternatives(model, name, value)
@@ -565,9 +568,7 @@ def test_rows_of_a_batch_do_not_meet(case: Case) -> None:
             assert_same((permuted, last), (outputs[:, order], rows(final, order)))
 
 
-@pytest.mark.parametrize(
-    "case", [*DEFAULTS, *(pytest.param(case, marks=pytest.mark.sampled(70)) for case in CHANGED + COMBINED)], ids=str
-)
+@every_case
 def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     # smaller than elsewhere: the work grows with the fourth power of the size
     model = Recurrent(cell_factory(case, hidden_size=3), INPUT_SIZE, backend="reference").double().eval()

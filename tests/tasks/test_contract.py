@@ -415,7 +415,9 @@ def test_there_are_answers_in_every_split(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("stopped_after", [1, 8, 9, 13])
+@pytest.mark.parametrize(
+    "stopped_after", [9, *(pytest.param(step, marks=pytest.mark.sampled(15)) for step in (1, 8, 13))]
+)
 def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int) -> None:
     whole = list(stream(small(task), 20))
     assert not all(same(whole[0], batch) for batch in whole)
@@ -635,6 +637,7 @@ def best_steps(task: Task) -> list[int]:
     return [step for name, step in kept if name == "best.ckpt"]
 
 
+@pytest.mark.sampled(100)
 @pytest.mark.parametrize(
     ("task", "name"),
     [(task, name) for task in TASKS for name, _ in options_of(task) if name not in (*PLACES, *OF_A_RELEASE)],

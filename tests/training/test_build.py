@@ -62,7 +62,7 @@ def test_every_class_of_tasks_is_learned() -> None:
     [
         *(("gru", task) for task in (*TASKS, *OF_THEIR_KIND, *READINGS, *WITHOUT_SEQUENCES)),
         *(
-            pytest.param(cell, task, marks=pytest.mark.sampled(40))
+            pytest.param(cell, task, marks=pytest.mark.sampled(20))
             for cell, task in itertools.product(choices("cell"), TASKS)
             if cell != "gru"
         ),
@@ -137,7 +137,7 @@ def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: flo
     assert rates == pytest.approx([0.1, 0.1, 0.05, 0.025])
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_builds(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")

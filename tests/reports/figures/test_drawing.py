@@ -11,7 +11,7 @@ from gyral.runs.directory import Run
 
 DRAWN = [name for name in NAMES if name != "derivatives"]
 OF_QUESTIONS = ["attention", "answers"]
-OF_EXAMPLES = ["keys", "gates", "weightings", "strips", "parse"]  # see test_memory and test_parse
+OF_EXAMPLES = ["keys", "gates", "weightings", "strips", "parse", "boxes"]  # see test_memory, test_parse and test_boxes
 
 
 @pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_QUESTIONS, *OF_EXAMPLES, "norms")])
