@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
 from gyral.cells.lstm import LSTMCell
 from gyral.config.instantiation import make
@@ -375,6 +376,21 @@ def test_rows_of_table_4_start_as_the_authors_code() -> None:
 def test_no_two_rows_have_the_same_name(name: str) -> None:
     labels = [paper["row"] for paper in sweeps.load(name).papers.values()]
     assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_rows_whose_names_end_alike_have_directories_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    by_end: dict[str, list[str]] = {}
+    for experiment in sweeps.load(name).axes["experiment"]:
+        by_end.setdefault(experiment.rpartition("/")[2], []).append(experiment)
+    experiments = max(by_end.values(), key=len)
+    folders = set()
+    for experiment in experiments:
+        config = compose_config(f"sweep={name}", f"experiment={experiment}", hydra_too=True)
+        HydraConfig.instance().set_config(config)
+        folders.add(config.hydra.sweep.subdir)
+    assert len(folders) == len(experiments)
 
 
 def test_a_row_ends_when_solved_without_the_other_callbacks_too() -> None:
