@@ -77,6 +77,7 @@ SIZES = {
     "test_scenes": 6,
     "questions": 5,
     "lessons": [[5, 6]],
+    "films": 12,
     "train_size": 64,
     "val_size": 23,
     "test_size": 17,

@@ -32,8 +32,10 @@ from tests.helpers.running import (
 from tests.helpers.sequences import sequences_file
 
 TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
+SMALL_SCENES = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
 SMALL_TASKS = {
     **TINY,
+    **SMALL_SCENES,
     **{"window": 8, "generated": True, "size": "1k", "train_lengths": [2, 3], "val_batches": 1, "test_batches": 1},
     **{"length": 6, "data": str(sequences_file()), "source": "generated"},
     **SMALL_SUMMARIES,
@@ -89,7 +91,7 @@ def test_every_cell_learns_every_task(cell: str, task: str) -> None:
 @pytest.mark.parametrize("task", choices("task"))
 def test_every_task_builds_as_its_file_says(task: str) -> None:
     config = compose_config(f"task={task}", *model_for(task, "rnn", 2))
-    keep_small(config, data=str(sequences_file()), **SMALL_SUMMARIES)
+    keep_small(config, data=str(sequences_file()), source="generated", **SMALL_SCENES, **SMALL_SUMMARIES)
     built = build_or_skip(config)
     assert type(built).__name__ == config.task._target_.rpartition(".")[2]
     assert (built.monitor, built.mode) == (config.task.monitor, config.task.mode)
@@ -141,7 +143,7 @@ def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: flo
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_builds(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")
-    keep_small(config, **{"corpus.part": "excerpt"})
+    keep_small(config, **{"corpus.part": "excerpt"}, **SMALL_SCENES)
     built = build_or_skip(config)
     assert parameters(built) > 0
     # its own settings arrive

@@ -87,6 +87,7 @@ def test_scores_are_bits_and_perplexity_of_a_split(tmp_path: Path) -> None:
     assert scores[0].bits > 4 > scores[1].bits > 2 > scores[2].bits > 1
 
 
+@pytest.mark.slow
 def test_penn_treebank_by_characters(tmp_path: Path) -> None:
     if not (DATA / "ptb" / "ptb.char.train.txt").is_file():
         pytest.skip(f"no ptb/ptb.char.train.txt in {DATA} (set DATA_DIR)")
