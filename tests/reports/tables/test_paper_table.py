@@ -1,11 +1,12 @@
 """Tables of measures beside published values."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from gyral.reports import catalogue
 from gyral.reports.tables.cells import NOTHING
-from gyral.reports.tables.paper_table import measured_cell
+from gyral.reports.tables.paper_table import measured_cell, paper_table
 from gyral.runs.records import read
 from tests.helpers.written import TABLE1, report_of, write_run
 
@@ -68,3 +69,13 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
     assert measured_cell(sweep, "accuracy", records).text.startswith("50.0")
     assert measured_cell(sweep, "coarse_8x", records) == NOTHING
     assert measured_cell(sweep, "coarse_8x", []).missing == ("missing",)
+
+
+def test_seeds_and_steps_stand_at_the_first_of_the_numbers_of_the_same_runs(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
+    sweep = replace(catalogue.load("rum_paper_table1"), column=None, also=("accuracy",))
+    paper = sweep.papers[f"{TABLE1}/gru"]
+    rows = [catalogue.Row(f"{TABLE1}/gru", (), paper, records) for records in (read(tmp_path)[0], [])]
+    (_, measured), (_, absent) = paper_table(sweep, rows).rows
+    assert [len(cell.lines) for cell in measured[:4:2]] == [4, 1]
+    assert [cell.lines for cell in absent[:4:2]] == [["missing"], ["missing"]]

@@ -50,11 +50,23 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
     for index, (measure, _) in enumerate(itertools.product(measures, columns)):
         body = mark_best_of_column(body, 2 * index, MEASURES[measure].higher_is_better)
+    body = [(name, _note_runs_once(cells)) for name, cells in body]
     if not any({*measures, "parameters"} & set(paper) for paper in sweep.papers.values()):  # nothing is published
         heads, body = (heads[0], *heads[1::2]), [(name, cells[::2]) for name, cells in body]
     empty = (NOTHING,) * (len(heads) - 2)
     body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
     return Table(sweep.title, caption(shared_setting(rows)), heads, body)
+
+
+def _note_runs_once(cells: tuple[TableCell, ...]) -> tuple[TableCell, ...]:
+    """Return the cells of a row: the seeds and steps of the same runs are noted at their first number alone."""
+    noted: list[list[RunRecord]] = []
+    result = []
+    for cell in cells:
+        runs = [record for record, _ in cell.runs]
+        result.append(replace(cell, notes=(), missing=()) if cell.text and runs in noted else cell)
+        noted += [runs] if cell.text and runs else []
+    return tuple(result)
 
 
 def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: float | None = None) -> TableCell:
