@@ -72,9 +72,7 @@ def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
         write_run(tmp_path, f"{TABLE1}/lstm", seed=seed, accuracy=0.3)
         write_run(tmp_path, f"{TABLE1}/gru", "optimizer.lr=0.1", seed=seed, accuracy=0.1)
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "options": ["task.length=30"]}]))
-    found = records.read(tmp_path)[0]
-    plain = [record for record in found if "optimizer.lr" not in record.overrides]
-    [read] = read_claims(tmp_path / "claims.yaml", plain)
+    [read] = read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
     assert read.values == ([50.0, 60.0], [30.0, 30.0])
     assert read.verdict == HELD
     table = claims_table([read])
@@ -82,7 +80,7 @@ def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
     assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table
 
 
-def test_the_mean_is_over_complete_seeds(tmp_path: Path) -> None:
+def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
     for qa, accuracy in ((1, 0.2), (2, 0.4)):
         write_answers(tmp_path, "gru", qa, accuracy)
     write_answers(tmp_path, "gru", 1, 0.9, seed=2)  # lacks task 2
@@ -91,6 +89,13 @@ def test_the_mean_is_over_complete_seeds(tmp_path: Path) -> None:
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
     [read] = read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
     assert read.values == ([pytest.approx(30.0)],)
+    write_answers(tmp_path, "lstm", 1, 0.1)
+    write_answers(tmp_path, "lstm", 3, 0.2)  # which GRU lacks
+    entry = {**ENTRY, "rows": "rum_paper/table2/gru", "against": "rum_paper/table2/lstm", "mean_over": "task.qa"}
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
+    [read] = read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+    assert read.values == ([pytest.approx(20.0), pytest.approx(90.0)], [pytest.approx(10.0)])
+    assert read.averaged == 1
 
 
 @pytest.mark.parametrize(

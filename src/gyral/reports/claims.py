@@ -6,8 +6,8 @@ A file of claims is a YAML list. An entry says which runs it compares:
       paper: Dangovski et al. 2019, table 2
       rows: rum_paper/table2/rum_lambda1   # the experiment
       against: rum_paper/table2/gru        # another experiment; or a number: bound: 99
-      options: [model.pooling=sum]         # the runs of both experiments that have these options
-      mean_over: task.qa                   # the number of a seed is the mean over these runs
+      options: [model.pooling=sum]         # the runs of both experiments with these options and no others
+      mean_over: task.qa                   # the number of a seed is the mean over the values that all rows have
       measure: accuracy
       expected: higher                     # or lower
       command: gyral train sweep=rum_paper_table2 model.pooling=sum
@@ -23,6 +23,7 @@ import numpy as np
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import UserError
+from gyral.reports.catalogue import NOT_SETTINGS
 from gyral.runs.measures import FURTHER_MEASURES, MEASURES, Measure
 from gyral.runs.run_record import RunRecord
 from gyral.runs.saved_files import read_yaml
@@ -49,6 +50,7 @@ class Claim:
         values: for each of `rows`, the number of each seed as printed.
         bound: the number that the runs are compared with, or None.
         higher: whether the sentence expects the higher number from the first row.
+        averaged: over how many runs the number of a seed is the mean.
     """
 
     text: str
@@ -59,6 +61,7 @@ class Claim:
     values: tuple[list[float], ...]
     bound: float | None
     higher: bool
+    averaged: int = 1
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -118,36 +121,50 @@ def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
     measure = measures[check_choice(f"{where}: measure", entry["measure"], tuple(measures))]
     rows = (entry["rows"], *([entry["against"]] if "against" in entry else []))
     options, mean_over = [str(option) for option in entry.get("options", ())], entry.get("mean_over")
+    found = [_seeds(records, row, options, measure, mean_over) for row in rows]
+    averaged = sorted(set.intersection(*map(_most_complete, found)))
     return Claim(
         text=entry["claim"],
         paper=entry["paper"],
         command=entry["command"],
         measure=measure,
         rows=rows,
-        values=tuple(_seeds(records, row, options, measure, mean_over) for row in rows),
+        values=tuple(_means(seeds, averaged) for seeds in found),
         bound=None if "bound" not in entry else float(entry["bound"]),
         higher=check_choice(f"{where}: expected", entry["expected"], EXPECTED) == "higher",
+        averaged=len(averaged),
     )
 
 
 def _seeds(
     records: Sequence[RunRecord], experiment: str, options: Sequence[str], measure: Measure, mean_over: str | None
-) -> list[float]:
-    """Return the number of each seed of an experiment, of those that have the most runs to take the mean over."""
+) -> dict[str, dict[str, float]]:
+    """Return the numbers of each seed of an experiment, by the values that the mean is taken over."""
     seeds: dict[str, dict[str, float]] = {}
     for record in records:
         value = measure.value(record.results)
-        if record.experiment == experiment and value is not None and _has(record, options):
-            seeds.setdefault(record.seed, {})[str(record.options.get(mean_over or "seed"))] = value
+        if record.experiment == experiment and value is not None and _has(record, options, mean_over):
+            seeds.setdefault(record.seed, {})[str(record.options.get(mean_over)) if mean_over else ""] = value
+    return dict(sorted(seeds.items()))
+
+
+def _most_complete(seeds: dict[str, dict[str, float]]) -> set[str]:
+    """Return the values that the seeds with the most runs have."""
     most = max(map(len, seeds.values()), default=0)
-    return [fmean(values.values()) for _, values in sorted(seeds.items()) if len(values) == most]
+    return set.intersection(*(set(own) for own in seeds.values() if len(own) == most)) if seeds else set()
 
 
-def _has(record: RunRecord, options: Sequence[str]) -> bool:
-    pairs = (option.partition("=") for option in options)
-    return all(
+def _means(seeds: dict[str, dict[str, float]], averaged: Sequence[str]) -> list[float]:
+    """Return the mean of each seed that has all of these values."""
+    return [fmean(own[key] for key in averaged) for own in seeds.values() if averaged and own.keys() >= {*averaged}]
+
+
+def _has(record: RunRecord, options: Sequence[str], mean_over: str | None) -> bool:
+    """Return whether a run has these options and, besides what is no setting, no others."""
+    wanted = {key: value for key, _, value in (option.partition("=") for option in options)}
+    return set(record.overrides) <= {*wanted, *NOT_SETTINGS, mean_over} and all(
         str(record.options.get(key)) == value or record.overrides.get(key) == f"{key}={value}"
-        for key, _, value in pairs
+        for key, value in wanted.items()
     )
 
 
@@ -165,7 +182,8 @@ def claims_table(claims: Sequence[Claim]) -> str:
         interval = claim.interval
         digits = claim.measure.digits
         shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-        sentence = f"{claim.text} ({claim.paper}; {claim.measure.title})<br>`{claim.command}`"
+        measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
+        sentence = f"{claim.text} ({claim.paper}; {measure})<br>`{claim.command}`"
         lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
     return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])
 
