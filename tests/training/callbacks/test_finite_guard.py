@@ -61,6 +61,8 @@ def test_the_gradient_nearest_to_the_loss_is_named(task: Any, batch: Batch) -> N
     assert named == "gradient of model.recurrent.cells.0.layer.weight_hh_l0"
     task.model.head.weight.grad[0, 0] = float("inf")
     assert first_non_finite(task, batch) == "gradient of model.head.weight"
+    task.model.head.weight.grad[0, 0] = 1e30  # its square is infinite
+    assert first_non_finite(task, batch) == "norm of the gradient of model.head.weight"
 
 
 def test_looking_for_it_changes_nothing(task: Any, batch: Batch) -> None:

@@ -81,6 +81,7 @@ def first_non_finite(task: LightningModule, batch: Batch) -> str:
         return "the loss"
     # parameters are listed from input to output; the backward pass reaches them in the reverse order
     for name, parameter in reversed(list(task.named_parameters())):
-        if parameter.grad is not None and not parameter.grad.isfinite().all():
-            return f"gradient of {name}"
+        if parameter.grad is not None and not parameter.grad.norm().isfinite():
+            is_finite = parameter.grad.isfinite().all()  # the norm overflows before its elements
+            return f"{'norm of the gradient' if is_finite else 'gradient'} of {name}"
     return "not found by a second forward pass, in which dropout or zoneout sampled another mask"
