@@ -249,7 +249,7 @@ CASES = DEFAULTS + CHANGED + COMBINED
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
 
 every_case = pytest.mark.parametrize(
-    "case", [*DEFAULTS, *(pytest.param(case, marks=pytest.mark.sampled(40)) for case in CHANGED + COMBINED)], ids=str
+    "case", [*DEFAULTS, *(pytest.param(case, marks=pytest.mark.sampled(25)) for case in CHANGED + COMBINED)], ids=str
 )
 
 

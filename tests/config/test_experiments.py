@@ -132,6 +132,7 @@ def expected_parameters(row: str, inputs: int, hidden: int, outputs: int) -> int
     return CELLS[cell](inputs, hidden) + width * outputs + outputs
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", rows(TABLE1))
 def test_rows_of_table_1_have_the_papers_settings(row: str) -> None:
     config = compose_config(f"experiment={TABLE1}/{row}")
@@ -150,6 +151,7 @@ def test_rows_of_table_1_have_the_papers_settings(row: str) -> None:
     assert_starts_as_authors(row, config.model.cell)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", rows(FIG4))
 def test_rows_of_figure_4_have_the_papers_settings(row: str) -> None:
     config = compose_config(f"experiment={FIG4}/{row}")
@@ -166,6 +168,7 @@ def test_rows_of_figure_4_have_the_papers_settings(row: str) -> None:
     assert_starts_as_authors(row, config.model.cell)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", rows(TABLE2))
 def test_rows_of_table_2_have_the_papers_settings(row: str) -> None:
     config = compose_config(f"experiment={TABLE2}/{row}")
@@ -214,6 +217,7 @@ def fifty_characters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     return build_with
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", rows(TABLE3))
 def test_rows_of_table_3_have_the_papers_settings(row: str, fifty_characters: Callable[..., Any]) -> None:
     config = compose_config(f"experiment={TABLE3}/{row}")
@@ -400,6 +404,7 @@ def test_a_row_ends_when_solved_without_the_other_callbacks_too() -> None:
     assert callback.threshold == 0.999
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("row", rows("mage_paper/babi"))
 def test_rows_of_the_mage_paper_have_its_settings(row: str) -> None:
     config = compose_config(f"experiment=mage_paper/babi/{row}", "task.generated=true")

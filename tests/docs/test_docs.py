@@ -199,7 +199,7 @@ def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=() if page in FIRST else pytest.mark.sampled(6), id=str(page.relative_to(ROOT)))
+        pytest.param(page, marks=() if page in FIRST else pytest.mark.sampled(3), id=str(page.relative_to(ROOT)))
         for page in PAGES
     ],
 )

@@ -147,6 +147,7 @@ def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path
     assert invoke(f"resume={tmp_path / 'trial_0'}").status == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -49,6 +49,7 @@ def test_files_are_up_to_date() -> None:
     assert {path.stem: path.read_text() for path in FILES} == wandb_agents.definitions()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_an_agent_runs_composes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     definition = load(path)

@@ -417,7 +417,7 @@ def test_there_are_answers_in_every_split(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
-    "stopped_after", [9, *(pytest.param(step, marks=pytest.mark.sampled(15)) for step in (1, 8, 13))]
+    "stopped_after", [9, *(pytest.param(step, marks=pytest.mark.sampled(8)) for step in (1, 8, 13))]
 )
 def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int) -> None:
     whole = list(stream(small(task), 20))
@@ -611,8 +611,11 @@ def effects(task: Any) -> list[Any]:
 
 
 def plain(batch: Any) -> list[Any]:
-    # NaN, which marks where a real target is absent, does not equal itself
-    return [part.nan_to_num(1e9).tolist() if isinstance(part, Tensor) else part for part in tree_leaves(batch)]
+    # bytes: NaN, which marks where a real target is absent, does not equal itself, and lists of pixels take seconds
+    return [
+        (part.dtype, part.shape, part.numpy().tobytes()) if isinstance(part, Tensor) else part
+        for part in tree_leaves(batch)
+    ]
 
 
 def best_steps(task: Task) -> list[int]:
@@ -638,7 +641,7 @@ def best_steps(task: Task) -> list[int]:
     return [step for name, step in kept if name == "best.ckpt"]
 
 
-@pytest.mark.sampled(100)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize(
     ("task", "name"),
     [(task, name) for task in TASKS for name, _ in options_of(task) if name not in (*PLACES, *OF_A_RELEASE)],

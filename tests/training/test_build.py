@@ -101,6 +101,7 @@ def test_every_task_builds_as_its_file_says(task: str) -> None:
         assert built.baseline < 1.01 * math.log(classes_of(built))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("optimizer", choices("optimizer"))
 @pytest.mark.parametrize("scheduler", choices("scheduler"))
 def test_every_optimizer_takes_every_schedule(optimizer: str, scheduler: str) -> None:
@@ -172,6 +173,7 @@ def test_every_other_choice_composes(group: str, name: str) -> None:
     OmegaConf.resolve(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("callbacks", choices("callbacks"))
 @pytest.mark.parametrize("trainer", [name for name in choices("trainer") if name != "gpu"])
 def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, tmp_path: Path) -> None:
@@ -320,6 +322,7 @@ def build_all(config: DictConfig, directory: Path) -> None:
     next(iter(task.data.train_dataloader()))
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize(("overrides", "said", "allowed"), REFUSED, ids=[case[1] for case in REFUSED])
 def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str, allowed: str, tmp_path: Path) -> None:
     *groups, override = overrides

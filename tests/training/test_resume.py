@@ -84,7 +84,7 @@ POINTS = [
 ]
 TEXT_POINTS = {
     "gru": [["in_validation", 8], ["in_metrics", 23]],
-    "rum": [["before_update", 5], ["after_replace", 15], ["before_step", 23]],
+    "rum": [["before_update", 5], ["after_replace", 15]],
     "fs_lstm": [["before_replace", 9], ["before_update", 17]],
     "dynamic_conv": [["before_update", 5], ["after_replace", 15]],
 }

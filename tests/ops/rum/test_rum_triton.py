@@ -301,7 +301,7 @@ CHOSEN = [Case(batch=19, **choice) for choice in CHOICES]
 CHOSEN += [Case(batch=3 if choice.get("ragged") else 2, steps=3, lambd=1.0, **choice) for choice in CHOICES]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", SIZES + CHOSEN, ids=str)
 def test_kernels_equal_the_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     check(case, example(case), monkeypatch, is_generic=True)
