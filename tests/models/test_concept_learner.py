@@ -88,6 +88,8 @@ def test_the_probabilities_of_all_programs_of_a_question_sum_to_one() -> None:
     found = {}
     for row, pair in enumerate(zip(programs.operators.tolist(), programs.arguments.tolist(), strict=True)):
         found[row < 4000, nested(decode_program(*pair))] = row
+    assert all(program.count("red") <= 1 for _, program in found), "a word is the argument of one step"
+    assert any("relate(left, filter(red" in program for _, program in found)
     rows = torch.tensor(list(found.values()))
     own = type(programs)(*(part[rows] for part in programs))
     logs = [

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot, pad
 
 from gyral.cells.base import RecurrentCell
 from gyral.data.scenes.language import ARGUMENTS, KINDS, OPERATORS, QuestionVocabulary
@@ -27,14 +28,14 @@ class _Encoded(NamedTuple):
         is_word: (R, L) False at padding.
         summary: (R, E) mean of the states.
         named: (R, L) the argument that each word names; 0: none.
-        allowed: (R, operators) whether the question has a word that can be the argument.
+        counts: (R, arguments) how many words name each argument.
     """
 
     states: Tensor
     is_word: Tensor
     summary: Tensor
     named: Tensor
-    allowed: Tensor
+    counts: Tensor
 
 
 class ProgramParser(nn.Module):
@@ -42,9 +43,10 @@ class ProgramParser(nn.Module):
 
     A step of a program is an operator and, for some operators, an argument. The decoder chooses the operator among
     those that the stack of sets permits, by a softmax, and the argument by a softmax over the words of the question
-    that name one of the right kind. The lexicon says which words name concepts, relations or attributes, as in the
-    paper; what they mean, and which concept belongs to which attribute, is not given. At the last step only operators
-    that end the program are permitted, so that every program can be executed.
+    that name one of the right kind. A word is the argument of one step at most: otherwise a program that filters by the
+    same words again and again takes the place of the right one. The lexicon says which words name concepts, relations
+    or attributes, as in the paper; what they mean, and which concept belongs to which attribute, is not given. At the
+    last step only operators that end the program are permitted, so that every program can be executed.
 
     Args:
         encoder, decoder: make the cells from their input sizes.
@@ -55,8 +57,7 @@ class ProgramParser(nn.Module):
     """
 
     named: Tensor  # the argument that each word names, 0 for none
-    kinds: Tensor  # of arguments
-    required: Tensor  # the kind of the argument of each operator
+    suits: Tensor  # (operators, arguments) whether an operator can have an argument
     changes: Tensor  # by how much an operator changes the number of sets on the stack
     takes: Tensor  # the number of sets that an operator needs
     ends: Tensor  # whether an operator ends a program
@@ -83,17 +84,15 @@ class ProgramParser(nn.Module):
         self.attention = nn.Linear(hidden, width, bias=False)
         self.pointer = nn.Linear(hidden, width, bias=False)
         self.output = nn.Linear(hidden + width, len(OPERATORS))
-        kinds = [0, *(next(n for n, names in enumerate(KINDS.values()) if name in names) for name in ARGUMENTS[1:])]
-        required = [list(KINDS).index(operator.argument) for operator in OPERATORS]
+        suits = [[name in KINDS[operator.argument] for name in ARGUMENTS] for operator in OPERATORS]
         changes = {"scene": 1, "intersect": -1, "union": -1}
         self._add_buffer("named", vocabulary.arguments)
-        self._add_buffer("kinds", kinds)
-        self._add_buffer("required", required)
+        self._add_buffer("suits", suits)
         self._add_buffer("changes", [changes.get(operator.name, 0) for operator in OPERATORS])
         self._add_buffer("takes", [operator.takes for operator in OPERATORS])
         self._add_buffer("ends", [bool(operator.type) for operator in OPERATORS])
 
-    def _add_buffer(self, name: str, values: "list[int] | list[bool] | np.ndarray") -> None:
+    def _add_buffer(self, name: str, values: "list[int] | list[bool] | list[list[bool]] | np.ndarray") -> None:
         self.register_buffer(name, torch.as_tensor(values), persistent=False)
 
     def sample(self, questions: Tensor, copies: int = 1, *, greedy: bool = False) -> Programs:
@@ -115,20 +114,22 @@ class ProgramParser(nn.Module):
         operator = argument = depth = torch.zeros(rows, dtype=torch.long, device=encoded.named.device)
         found: list[tuple[Tensor, Tensor]] = []
         running, state = torch.ones_like(depth, dtype=torch.bool), None
+        left = encoded.counts
         for step in range(self.max_length):
             inputs = self._inputs(operator, argument, encoded).unsqueeze(0)
             hidden, state = self.decoder(inputs, state)
             hidden = hidden.transpose(0, 1)
-            permitted = self._permitted(depth, step, encoded)
+            permitted = self._permitted(depth, step, left)
             scores = self._operator_scores(hidden, encoded).squeeze(1).masked_fill(~permitted, -torch.inf)
             operator = torch.where(running, _choose(scores, greedy), 0)
-            is_named = self._nameable(operator, encoded)
+            is_named = self._nameable(operator, left, encoded)
             scores = self._word_scores(hidden, encoded).squeeze(1).masked_fill(~is_named, -torch.inf)
             scores = torch.where(is_named.any(dim=1, keepdim=True), scores, 0)
             word = _choose(scores, greedy)
             argument = encoded.named.gather(1, word.unsqueeze(1)).squeeze(1)
             argument = torch.where(is_named.any(dim=1), argument, 0)
             found.append((operator, argument))
+            left = left - one_hot(argument, len(ARGUMENTS))
             depth = depth + self.changes[operator]
             running = running & ~self.ends[operator]
             if not running.any():
@@ -150,13 +151,15 @@ class ProgramParser(nn.Module):
         if copies > 1:
             encoded = _Encoded(*(part.repeat_interleave(copies, dim=0) for part in encoded))
         operators, arguments = programs
-        operator, argument = (torch.nn.functional.pad(part, (1, -1)) for part in programs)  # of the step before
+        operator, argument = (pad(part, (1, -1)) for part in programs)  # of the step before
         expanded = encoded._replace(summary=encoded.summary.unsqueeze(1).expand(-1, operators.shape[1], -1))
         inputs = self._inputs(operator, argument, expanded)
         hidden = self.decoder(inputs.transpose(0, 1))[0].transpose(0, 1)
-        depth = torch.nn.functional.pad(self.changes[operators].cumsum(dim=1), (1, -1))
+        depth = pad(self.changes[operators].cumsum(dim=1), (1, -1))
+        taken = one_hot(argument, len(ARGUMENTS)).cumsum(dim=1)
+        left = encoded.counts.unsqueeze(1) - taken
         permitted = torch.stack(
-            [self._permitted(depth[:, step], step, encoded) for step in range(operators.shape[1])], dim=1
+            [self._permitted(depth[:, step], step, left[:, step]) for step in range(operators.shape[1])], dim=1
         )
         is_step = operators > 0
         scores = self._operator_scores(hidden, encoded).masked_fill(~permitted & is_step.unsqueeze(2), -torch.inf)
@@ -164,7 +167,7 @@ class ProgramParser(nn.Module):
         own = logs.gather(2, operators.unsqueeze(2)).squeeze(2).clamp(min=-30)  # a given program may not be permitted
         entropy = -(logs.exp() * logs.clamp(min=-30)).sum(dim=-1)
 
-        is_named = self._nameable(operators, encoded)
+        is_named = self._nameable(operators, left, encoded)
         has_argument = (arguments > 0) & is_named.any(dim=-1)
         scores = self._word_scores(hidden, encoded).masked_fill(~is_named, -torch.inf)
         scores = torch.where(has_argument.unsqueeze(2), scores, 0)
@@ -179,10 +182,8 @@ class ProgramParser(nn.Module):
         lengths = is_word.sum(dim=1).clamp(min=1)
         states = self.encoder(self.words(questions.t()), lengths=lengths)[0].transpose(0, 1)
         named = self.named[questions]
-        has_kind = torch.stack([(self.kinds[named] == kind).any(dim=1) for kind in range(len(KINDS))], dim=1)
-        has_kind[:, 0] = True
         summary = states.sum(dim=1) / lengths.unsqueeze(1)
-        return _Encoded(states, is_word, summary, named, has_kind[:, self.required])
+        return _Encoded(states, is_word, summary, named, one_hot(named, len(ARGUMENTS)).sum(dim=1))
 
     def _inputs(self, operator: Tensor, argument: Tensor, encoded: _Encoded) -> Tensor:
         return torch.cat((self.operators(operator), self.arguments(argument), encoded.summary), dim=-1)
@@ -196,21 +197,21 @@ class ProgramParser(nn.Module):
     def _word_scores(self, hidden: Tensor, encoded: _Encoded) -> Tensor:
         return self.pointer(hidden) @ encoded.states.mT
 
-    def _permitted(self, depth: Tensor, step: int, encoded: _Encoded) -> Tensor:
-        """Return which operators (R, operators) the stack permits; at least one."""
+    def _permitted(self, depth: Tensor, step: int, left: Tensor) -> Tensor:
+        """Return which operators (R, operators) the stack and the words that are left permit; at least one."""
         depth = depth.unsqueeze(1)
         fits = torch.where(self.ends, depth == self.takes, depth >= self.takes)
-        fits = fits & (depth + self.changes <= 2) & encoded.allowed
+        has_word = ((left > 0).unsqueeze(1) & self.suits).any(dim=2) | ~self.suits.any(dim=1)
+        fits = fits & (depth + self.changes <= 2) & has_word
         if step == self.max_length - 1:
             fits = fits & self.ends
         return fits & (torch.arange(len(OPERATORS), device=depth.device) > 0)
 
-    def _nameable(self, operator: Tensor, encoded: _Encoded) -> Tensor:
+    def _nameable(self, operator: Tensor, left: Tensor, encoded: _Encoded) -> Tensor:
         """Return which words (R, …, L) can be the arguments of operators (R, …)."""
-        kind = self.required[operator].unsqueeze(-1)
-        kinds = self.kinds[encoded.named]
-        kinds = kinds if operator.dim() == 1 else kinds.unsqueeze(1)
-        return (kinds == kind) & (kinds > 0)
+        free = self.suits[operator] & (left > 0)
+        named = encoded.named if operator.dim() == 1 else encoded.named.unsqueeze(1).expand(-1, operator.shape[1], -1)
+        return free.gather(-1, named)
 
 
 def _choose(scores: Tensor, greedy: bool) -> Tensor:
