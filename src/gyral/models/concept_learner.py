@@ -90,7 +90,7 @@ class ConceptLearner(SceneModel):
         *,
         supervision: str = "reinforce",
         samples: int = 4,
-        entropy: float = 0.01,
+        entropy: float = 0.2,
         baseline_decay: float = 0.99,
         embedding_size: int = 64,
         features: int = 64,

@@ -43,10 +43,11 @@ class ProgramParser(nn.Module):
 
     A step of a program is an operator and, for some operators, an argument. The decoder chooses the operator among
     those that the stack of sets permits, by a softmax, and the argument by a softmax over the words of the question
-    that name one of the right kind. A word is the argument of one step at most: otherwise a program that filters by the
-    same words again and again takes the place of the right one. The lexicon says which words name concepts, relations
-    or attributes, as in the paper; what they mean, and which concept belongs to which attribute, is not given. At the
-    last step only operators that end the program are permitted, so that every program can be executed.
+    that name one of the right kind. The lexicon says which words name concepts, relations or attributes, as in the
+    paper; what they mean, and which concept belongs to which attribute, is not given. Each of these words is the
+    argument of one step, and a program ends when none is left: otherwise programs that leave words out, or filter by
+    the same ones again and again, often have the right answer and take the place of the right ones. At the last step
+    only operators that end the program are permitted, so that every program can be executed.
 
     Args:
         encoder, decoder: make the cells from their input sizes.
@@ -200,12 +201,14 @@ class ProgramParser(nn.Module):
     def _permitted(self, depth: Tensor, step: int, left: Tensor) -> Tensor:
         """Return which operators (R, operators) the stack and the words that are left permit; at least one."""
         depth = depth.unsqueeze(1)
-        fits = torch.where(self.ends, depth == self.takes, depth >= self.takes)
-        has_word = ((left > 0).unsqueeze(1) & self.suits).any(dim=2) | ~self.suits.any(dim=1)
-        fits = fits & (depth + self.changes <= 2) & has_word
+        takes_word = self.suits.any(dim=1)
+        has_word = ((left > 0).unsqueeze(1) & self.suits).any(dim=2) | ~takes_word
+        is_end = self.ends & (depth == self.takes) & has_word
         if step == self.max_length - 1:
-            fits = fits & self.ends
-        return fits & (torch.arange(len(OPERATORS), device=depth.device) > 0)
+            return is_end
+        leaves_none = left[:, 1:].sum(dim=1, keepdim=True) == takes_word
+        goes_on = ~self.ends & (depth >= self.takes) & (depth + self.changes <= 2) & has_word
+        return (is_end & leaves_none) | (goes_on & (torch.arange(len(OPERATORS), device=depth.device) > 0))
 
     def _nameable(self, operator: Tensor, left: Tensor, encoded: _Encoded) -> Tensor:
         """Return which words (R, …, L) can be the arguments of operators (R, …)."""
