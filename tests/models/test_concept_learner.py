@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from gyral.cells.gru import GRUCell
 from gyral.core.errors import OptionError
 from gyral.data.scenes.collection import SceneCollection
-from gyral.data.scenes.language import ATTRIBUTES, CONCEPTS, QuestionVocabulary, decode_program, nested
+from gyral.data.scenes.language import ATTRIBUTES, CONCEPTS, OPERATORS, QuestionVocabulary, decode_program, nested
 from gyral.data.scenes.questions import Question, Questioner, all_words
 from gyral.data.scenes.rendering import render
 from gyral.data.scenes.world import Scene, draw_scene
@@ -114,6 +114,11 @@ def test_the_parser_permits_the_programs_of_all_questions() -> None:
     found, _ = parser.log_probability(batch.questions.flatten(0, 1), programs)
     steps = (programs.operators > 0).sum(dim=1)
     assert (found > -4 * steps).all(), "an operator that is not permitted costs 30 nats"
+    drawn = parser.sample(batch.questions.flatten(0, 1), 20)
+    found, _ = parser.log_probability(batch.questions.flatten(0, 1), drawn, 20)
+    assert (found > -50).all()
+    ends = [OPERATORS[number].type for number in drawn.operators.amax(dim=1).tolist()]
+    assert all(ends), "every program ends"
 
 
 @pytest.mark.parametrize("supervision", ["reinforce", "programs", "oracle"])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot, pad
 
 from gyral.cells.base import RecurrentCell
-from gyral.data.scenes.language import ARGUMENTS, KINDS, OPERATORS, QuestionVocabulary
+from gyral.data.scenes.language import ARGUMENTS, KINDS, OPERATOR_IDS, OPERATORS, QuestionVocabulary
 from gyral.nn.recurrent import Recurrent
 
 
@@ -46,8 +46,9 @@ class ProgramParser(nn.Module):
     that name one of the right kind. The lexicon says which words name concepts, relations or attributes, as in the
     paper; what they mean, and which concept belongs to which attribute, is not given. Each of these words is the
     argument of one step, and a program ends when none is left: otherwise programs that leave words out, or filter by
-    the same ones again and again, often have the right answer and take the place of the right ones. At the last step
-    only operators that end the program are permitted, so that every program can be executed.
+    the same ones again and again, often have the right answer and take the place of the right ones. For the same reason
+    the set of all objects must be narrowed before it is combined or compared with another one. At the last step only
+    operators that end the program are permitted, so that every program can be executed.
 
     Args:
         encoder, decoder: make the cells from their input sizes.
@@ -120,7 +121,7 @@ class ProgramParser(nn.Module):
             inputs = self._inputs(operator, argument, encoded).unsqueeze(0)
             hidden, state = self.decoder(inputs, state)
             hidden = hidden.transpose(0, 1)
-            permitted = self._permitted(depth, step, left)
+            permitted = self._permitted(operator, depth, step, left)
             scores = self._operator_scores(hidden, encoded).squeeze(1).masked_fill(~permitted, -torch.inf)
             operator = torch.where(running, _choose(scores, greedy), 0)
             is_named = self._nameable(operator, left, encoded)
@@ -160,7 +161,11 @@ class ProgramParser(nn.Module):
         taken = one_hot(argument, len(ARGUMENTS)).cumsum(dim=1)
         left = encoded.counts.unsqueeze(1) - taken
         permitted = torch.stack(
-            [self._permitted(depth[:, step], step, left[:, step]) for step in range(operators.shape[1])], dim=1
+            [
+                self._permitted(operator[:, step], depth[:, step], step, left[:, step])
+                for step in range(operators.shape[1])
+            ],
+            dim=1,
         )
         is_step = operators > 0
         scores = self._operator_scores(hidden, encoded).masked_fill(~permitted & is_step.unsqueeze(2), -torch.inf)
@@ -198,17 +203,28 @@ class ProgramParser(nn.Module):
     def _word_scores(self, hidden: Tensor, encoded: _Encoded) -> Tensor:
         return self.pointer(hidden) @ encoded.states.mT
 
-    def _permitted(self, depth: Tensor, step: int, left: Tensor) -> Tensor:
-        """Return which operators (R, operators) the stack and the words that are left permit; at least one."""
+    def _permitted(self, before: Tensor, depth: Tensor, step: int, left: Tensor) -> Tensor:
+        """Return which operators (R, operators) are permitted; at least one.
+
+        Args:
+            before: (R,) the operators of the step before.
+            depth: (R,) numbers of sets on the stack.
+            step: number of the step.
+            left: (R, arguments) how many words that name each argument are left.
+        """
         depth = depth.unsqueeze(1)
         takes_word = self.suits.any(dim=1)
         has_word = ((left > 0).unsqueeze(1) & self.suits).any(dim=2) | ~takes_word
         is_end = self.ends & (depth == self.takes) & has_word
         if step == self.max_length - 1:
             return is_end
-        leaves_none = left[:, 1:].sum(dim=1, keepdim=True) == takes_word
-        goes_on = ~self.ends & (depth >= self.takes) & (depth + self.changes <= 2) & has_word
-        return (is_end & leaves_none) | (goes_on & (torch.arange(len(OPERATORS), device=depth.device) > 0))
+        words = left[:, 1:].sum(dim=1, keepdim=True)
+        leaves_none = words == takes_word
+        is_operator = torch.arange(len(OPERATORS), device=depth.device) > 0
+        goes_on = is_operator & ~self.ends & (depth >= self.takes) & (depth + self.changes <= 2) & has_word
+        is_narrowed = (before != OPERATOR_IDS["scene"]).unsqueeze(1) | (self.takes == 1)
+        can_be_narrowed = (self.takes > 0) | (depth == 0) | (words > 0)
+        return (is_end & leaves_none | goes_on) & is_narrowed & can_be_narrowed
 
     def _nameable(self, operator: Tensor, left: Tensor, encoded: _Encoded) -> Tensor:
         """Return which words (R, …, L) can be the arguments of operators (R, …)."""
