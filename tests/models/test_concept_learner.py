@@ -115,8 +115,7 @@ def test_the_parser_permits_the_programs_of_all_questions() -> None:
     steps = (programs.operators > 0).sum(dim=1)
     assert (found > -4 * steps).all(), "an operator that is not permitted costs 30 nats"
     drawn = parser.sample(batch.questions.flatten(0, 1), 20)
-    found, _ = parser.log_probability(batch.questions.flatten(0, 1), drawn, 20)
-    assert (found > -50).all()
+    assert ((drawn.operators > 0).int().diff(dim=1) <= 0).all(), "at each step something is permitted"
     ends = [OPERATORS[number].type for number in drawn.operators.amax(dim=1).tolist()]
     assert all(ends), "every program ends"
 
