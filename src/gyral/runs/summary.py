@@ -63,7 +63,7 @@ def print_next_commands(
     run = [f"run={relative_path(directory)}", *needed_trust(config)]
     commands = {"evaluate it on the validation split": [*program("evaluate"), *run, "split=val"]}
     if generates:
-        commands["generate text with it"] = [*program("generate"), *run]
+        commands["see what it generates"] = [*program("generate"), *run]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith(("seed=", "model="))]
         if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
