@@ -67,12 +67,19 @@ MEASURES = _by_name(
         Measure(f"wrong_bits_{repeats}_repeats", f"wrong bits, {repeats} repeats", "%", 100, 2, higher_is_better=False)
         for repeats in (3, 4)
     ),
+    Measure("accuracy_more_objects", "accuracy, more objects", "%", 100, 1),
+    *(
+        Measure(f"accuracy_{question}", f"accuracy, {question.replace('_', ' ')}", "%", 100, 1)
+        for question in ("exist", "count", "query", "compare_number", "compare_attribute")
+    ),
 )
 # Printed at the end of a run, but not in the tables of reports.
 FURTHER_MEASURES = _by_name(
     Measure("average_precision", "average precision", digits=4),
     Measure("sequence_accuracy", "sequences all correct", "%", 100, 1),
     Measure("majority", "most frequent answer", "%", 100, 1),
+    Measure("answerable", "answer among the candidates", "%", 100, 1),
+    Measure("most_mentioned", "most mentioned candidate", "%", 100, 1),
     *(Measure(f"accuracy_{count}_operators", f"accuracy, operators: {count}", "%", 100, 1) for count in range(1, 13)),
 )
 NATS = "nats"
