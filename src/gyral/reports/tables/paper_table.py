@@ -8,6 +8,7 @@ from gyral.reports.tables.cells import (
     NOTHING,
     Table,
     TableCell,
+    describe_seeds,
     format_mean,
     format_thousands,
     mark_best_of_column,
@@ -79,8 +80,8 @@ def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: f
         return NOTHING
     text = marked(format_mean(values, MEASURES[measure].digits), records)
     cell = runs_cell(records, text, value, paper).with_statistics()
-    absent = (f"seed {seed} missing" for seed in absent_seeds(records, sweep.axes["seed"]))
-    return replace(cell, missing=(*cell.missing, *absent))
+    absent = absent_seeds(records, sweep.axes["seed"])
+    return replace(cell, missing=(*cell.missing, f"{describe_seeds(absent)} missing")) if absent else cell
 
 
 def absent_seeds(records: list[RunRecord], seeds: list[str]) -> list[str]:
