@@ -25,7 +25,8 @@ class Asked(NamedTuple):
     Attributes:
         words: its words.
         program: the program that the model finds.
-        attention: for each step, the probability of each object to be in the set on top of the stack.
+        attention: for each step but the last, which gives the answer, the probability of each object to be in the set
+            on top of the stack.
         answer: the model's answer.
         probability: its probability.
         right: the right answer.
@@ -66,7 +67,7 @@ def _section(asked: Asked, places: np.ndarray, size: tuple[int, int]) -> str:
             name=html.escape(str(step)),
             picture=_picture(attention, places, size),
         )
-        for step, attention in zip(asked.program, asked.attention, strict=True)
+        for step, attention in zip(asked.program[:-1], asked.attention, strict=True)
     )
     return SECTION.substitute(
         question=html.escape(" ".join(asked.words)),
@@ -112,7 +113,8 @@ HEAD = Template("""\
 <header>
 <h1>$title</h1>
 <p class="faint">Each picture shows the set of objects after a step of the program: a ring marks an object in the set,
-and an object outside it is faded. The number beside the pointer is the probability of an object to be in the set.</p>
+and an object outside it is faded. The number beside the pointer is the probability of an object to be in the set.
+The last step, which gives the answer, has no picture.</p>
 <svg viewBox="0 0 $width $height" width="480" role="img" style="margin-top:0.75rem">
 <defs><image id="scene" width="$width" height="$height" href="data:image/png;base64,$data"/></defs>
 <use href="#scene"/></svg>
