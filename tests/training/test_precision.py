@@ -76,7 +76,7 @@ def test_bfloat16_trains_as_float32_does(tmp_path: Path, model: str, task: str, 
     if task == "text":
         carried = tree_leaves(mixed._states[True])
         assert carried
-        assert all(leaf.dtype == torch.float32 for leaf in carried)
+        assert {leaf.dtype for leaf in carried if leaf.is_floating_point()} == {torch.float32}
 
 
 def run_pure(directory: Path, precision: str, model: str, base: tuple[str, ...], *overrides: str) -> Any:
