@@ -17,7 +17,7 @@ from gyral.ops import rotation
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.rum import Options, Problem
 from gyral.ops.rum import cpu as rum_cpu
-from tests.helpers.running import spawn
+from tests.helpers.running import ROOT, spawn
 
 try:
     rum_cpu.LIBRARY.prepare()
@@ -109,10 +109,14 @@ def check_against_float64(seeds: range) -> None:
         if case.options["zoneout"] > 0 and case.training:
             continue  # float32 and float64 draw different masks
         fused, plain = case.results("fused", torch.float32), case.results("reference", torch.float32)
-        for name, tensor in truth.items():
-            own, allowed = (max(error(results[name], tensor), smallest) for results in (fused, plain))
-            assert own <= 50 * allowed, f"{name} of case {seed}: error {own:.1e}, of the loop {allowed:.1e}: {case}"
-            ratios.setdefault(name, []).append(own / allowed)
+        own, allowed = (
+            {name: max(error(results[name], tensor), smallest) for name, tensor in truth.items()}
+            for results in (fused, plain)
+        )
+        largest = max(allowed.values())  # where digits are lost, which gradient loses them depends on the processor
+        for name in truth:
+            assert own[name] <= 50 * largest, f"{name} of case {seed}: error {own[name]:.1e}, {largest:.1e}: {case}"
+            ratios.setdefault(name, []).append(own[name] / allowed[name])
     for name, values in ratios.items():
         if len(values) >= 20:
             assert torch.tensor(values).log().mean().exp() <= 2, name
@@ -432,7 +436,7 @@ if __name__ == "__main__":
 def peak(tmp_path: Path, batch: int, steps: int, width: int, size: int) -> float:
     """Return the peak of forward and backward with λ = 1 in MiB, measured in processes that pytest has not filled."""
     (tmp_path / "peak.py").write_text(PEAK)
-    outcome = spawn(str(tmp_path / "peak.py"), *map(str, (batch, steps, width, size)))
+    outcome = spawn(str(tmp_path / "peak.py"), *map(str, (batch, steps, width, size)), PYTHONPATH=str(ROOT))
     assert outcome.status == 0, outcome.err
     return float(outcome.out)
 
