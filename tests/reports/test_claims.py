@@ -1,5 +1,6 @@
 """Claims of papers and their verdicts."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from gyral.reports.claims import (
 )
 from gyral.runs import records
 from gyral.runs.measures import MEASURES
+from gyral.runs.record_files import SUFFIX, write_record
 from tests.helpers.running import ROOT
 from tests.helpers.written import TABLE1, write_answers, write_run
 
@@ -96,6 +98,20 @@ def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
     [read] = read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
     assert read.values == ([pytest.approx(20.0), pytest.approx(90.0)], [pytest.approx(10.0)])
     assert read.averaged == 1
+
+
+def test_a_claim_can_be_about_a_probe(tmp_path: Path) -> None:
+    for row, f1 in (("gru", 40.0), ("lstm", 45.0)):
+        for seed in (1, 2):
+            run = records.read_run(write_run(tmp_path / "runs", f"{TABLE1}/{row}", seed=seed, accuracy=0.5))
+            path = write_record(run, tmp_path / "records")
+            numbers = {"layer 2/f1": f1 + seed}
+            path.with_name(path.name.replace(SUFFIX, ".treebank.json")).write_text(json.dumps({"numbers": numbers}))
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "probe": "treebank", "measure": "layer 2/f1"}]))
+    [read] = read_claims(tmp_path / "claims.yaml", records.read(tmp_path / "records")[0])
+    assert read.values == ([41.0, 42.0], [46.0, 47.0])
+    assert read.verdict == REFUTED
+    assert "treebank, layer 2/f1" in claims_table([read])
 
 
 @pytest.mark.parametrize(

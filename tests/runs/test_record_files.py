@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from gyral.core.errors import UserError
 from gyral.runs import records
-from gyral.runs.record_files import SUFFIX, portable, read_record, write_record
+from gyral.runs.record_files import SUFFIX, portable, read_probe, read_record, write_record
 from gyral.runs.run_record import RunRecord
 from tests.helpers.written import TABLE1, report_of, write_run
 
@@ -45,6 +45,16 @@ def test_a_record_has_results_curves_and_origin(tmp_path: Path) -> None:
     assert record.provenance.commit == run.provenance.commit
     assert record.provenance.command.endswith(f"train experiment={TABLE1}/gru seed=1")
     assert not record.transcribed
+
+
+def test_results_of_a_probe_are_beside_the_record(tmp_path: Path) -> None:
+    run = records.read_run(write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25))
+    record = read_record(write_record(run, tmp_path / "records"))
+    assert read_probe(record, "treebank") == {}
+    beside = Path(record.place.replace(SUFFIX, ".treebank.json"))
+    beside.write_text(json.dumps({"numbers": {"layer 1/f1": 41.5, "layer 1/recall/INTJ": None}}))
+    assert read_probe(record, "treebank") == {"layer 1/f1": 41.5}
+    assert read_probe(run, "treebank") == {}  # a run directory
 
 
 def test_a_record_has_no_paths_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

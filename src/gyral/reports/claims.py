@@ -8,12 +8,12 @@ A file of claims is a YAML list. An entry says which runs it compares:
       against: rum_paper/table2/gru        # another experiment; or a number: bound: 99
       options: [model.pooling=sum]         # the runs of both experiments with these options and no others
       mean_over: task.qa                   # the number of a seed is the mean over the values that all rows have
-      measure: accuracy
+      measure: accuracy                    # or a number of a probe, such as layer 3/f1 with probe: treebank
       expected: higher                     # or lower
       command: gyral train sweep=rum_paper_table2 model.pooling=sum
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,16 +25,19 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import UserError
 from gyral.reports.catalogue import NOT_SETTINGS
 from gyral.runs.measures import FURTHER_MEASURES, MEASURES, Measure
+from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord
 from gyral.runs.saved_files import read_yaml
 
 NEEDED = ("claim", "paper", "rows", "measure", "expected", "command")
-ALLOWED = {*NEEDED, "against", "bound", "options", "mean_over"}
+ALLOWED = {*NEEDED, "against", "bound", "options", "mean_over", "probe"}
 EXPECTED = ("higher", "lower")
 HELD, REFUTED, UNDECIDED, UNTESTED = "held", "refuted", "undecided", "not tested"
 RESAMPLES = 10_000
 LEVEL = 95  # % of the bootstrap interval
 FEWEST = 2  # seeds of a row that a verdict needs
+
+Value = Callable[[RunRecord], float | None]
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,10 @@ def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
         raise UserError(f"{where}: must have {', '.join(NEEDED)}, and of others only {', '.join(ALLOWED - {*NEEDED})}")
     if ("against" in entry) == ("bound" in entry):
         raise UserError(f"{where}: must have either against or bound")
-    measures = {**MEASURES, **FURTHER_MEASURES}
-    measure = measures[check_choice(f"{where}: measure", entry["measure"], tuple(measures))]
+    measure, value = _read_measure(where, entry)
     rows = (entry["rows"], *([entry["against"]] if "against" in entry else []))
     options, mean_over = [str(option) for option in entry.get("options", ())], entry.get("mean_over")
-    found = [_seeds(records, row, options, measure, mean_over) for row in rows]
+    found = [_seeds(records, row, options, value, mean_over) for row in rows]
     averaged = sorted(set.intersection(*map(_most_complete, found)))
     return Claim(
         text=entry["claim"],
@@ -136,13 +138,23 @@ def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
     )
 
 
+def _read_measure(where: str, entry: dict[str, Any]) -> tuple[Measure, Value]:
+    """Return the measure of a claim, and the function that reads it from a record."""
+    name, probe = entry["measure"], entry.get("probe")
+    if probe is not None:
+        return Measure(name, f"{probe}, {name}", digits=1), lambda record: read_probe(record, probe).get(name)
+    measures = {**MEASURES, **FURTHER_MEASURES}
+    measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]
+    return measure, lambda record: measure.value(record.results)
+
+
 def _seeds(
-    records: Sequence[RunRecord], experiment: str, options: Sequence[str], measure: Measure, mean_over: str | None
+    records: Sequence[RunRecord], experiment: str, options: Sequence[str], read: Value, mean_over: str | None
 ) -> dict[str, dict[str, float]]:
     """Return the numbers of each seed of an experiment, by the values that the mean is taken over."""
     seeds: dict[str, dict[str, float]] = {}
     for record in records:
-        value = measure.value(record.results)
+        value = read(record)
         if record.experiment == experiment and value is not None and _has(record, options, mean_over):
             seeds.setdefault(record.seed, {})[str(record.options.get(mean_over)) if mean_over else ""] = value
     return dict(sorted(seeds.items()))

@@ -2,7 +2,8 @@
 
 A record file has the run's configuration, overrides, final metrics, thinned curves and provenance, as JSON. It has
 nothing that belongs to a machine: no name of a host, and no path outside the working directory. `gyral.runs.records`
-reads record files wherever it reads run directories.
+reads record files wherever it reads run directories. Beside the record <name>.run.json of a language model may be the
+results of its probes, which `gyral evaluate run=… parse=treebank save=<name>.treebank.json` writes.
 """
 
 import hashlib
@@ -100,6 +101,19 @@ def read_record(path: Path) -> RunRecord:
         ),
         transcribed=transcribed,
     )
+
+
+def read_probe(record: RunRecord, probe: str) -> dict[str, float]:
+    """Return the numbers of a probe in the file beside a record, or nothing if there is none.
+
+    Args:
+        record: a record from a file.
+        probe: "treebank", "syneval" or "blimp".
+    """
+    path = Path(record.place.removesuffix(SUFFIX) + f".{probe}.json")
+    if not record.place.endswith(SUFFIX) or not path.is_file():
+        return {}
+    return {str(name): float(value) for name, value in read_json(path)["numbers"].items() if value is not None}
 
 
 def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:
