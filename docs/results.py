@@ -63,9 +63,16 @@ def probe_table(probe: str, sweep: str) -> str:
         if numbers:
             sizes = "-".join(map(str, row.records[0].config["model"]["layer_sizes"]))
             found[f"{row.name} {sizes}"] = numbers
-    lines = {"treebank": trees, "syneval": syneval, "blimp": blimp}[probe](found)
+    lines = {"dynamic": dynamic, "treebank": trees, "syneval": syneval, "blimp": blimp}[probe](found)
     lines.insert(1, ["---", *["---:"] * (len(lines[0]) - 1)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def dynamic(rows: dict[str, list[Numbers]]) -> list[list[str]]:
+    """Return the lines of a table with the perplexities on test without and with dynamic evaluation."""
+    names = ("test/perplexity", "test/dynamic_perplexity")
+    lines = [["", "seeds", "perplexity", "with dynamic evaluation"]]
+    return lines + [[name, str(len(runs)), *(mean(runs, one) for one in names)] for name, runs in rows.items()]
 
 
 def trees(rows: dict[str, list[Numbers]]) -> list[list[str]]:

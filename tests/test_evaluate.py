@@ -43,6 +43,21 @@ def test_evaluation_gives_the_numbers_that_training_ended_with(run: Path, checkp
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_the_numbers_are_saved(run: Path, tmp_path: Path) -> None:
+    printed = table(invoke(f"run={run}", f"save={tmp_path / 'a.json'}", entry="evaluate"))
+    saved = json.loads((tmp_path / "a.json").read_text())
+    assert re.fullmatch(r"GRU\S*, step 8", saved["title"])
+    assert {name: f"{value:.8g}" for name, value in saved["numbers"].items()} == printed
+    invoke(f"run={run}", f"save={tmp_path / 'a.md'}", entry="evaluate")
+    assert f"| test/loss | {printed['test/loss']} |\n" in (tmp_path / "a.md").read_text()
+
+
+def test_a_file_of_another_kind_is_refused(run: Path, tmp_path: Path) -> None:
+    outcome = invoke(f"run={run}", f"save={tmp_path / 'a.html'}", entry="evaluate")
+    assert outcome.err == f"error: save={tmp_path / 'a.html'}: must end in one of .md, .json\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_splits_and_checkpoints_have_numbers_of_their_own(run: Path) -> None:
     scores = {
         (split, checkpoint): table(

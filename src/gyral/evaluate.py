@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config import command_line
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
+from gyral.probes.report import ProbeReport, output_file
 from gyral.runs.directory import Run, load_run
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
@@ -26,8 +27,9 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     split = check_choice("split", config.split, ("train", "val", "test"))
     run = load_run(Path(config.run), config.trust)
 
-    if config.parse is not None or config.pairs is not None or config.save is not None:
+    if config.parse is not None or config.pairs is not None:
         return _probe(config, run)
+    path = output_file(config.save)
 
     from gyral.training import build, checkpoints, evaluation
 
@@ -40,21 +42,29 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     trainer = build.build_trainer(build.single_process(run.config), run.directory, callbacks=[])
     metrics = evaluation.evaluate(trainer, task, split, checkpoint)
     print_metrics(f"{checkpoint} (step {step})", metrics)
+    if path is not None:
+        rows = [(name, f"{value:.8g}") for name, value in metrics.items()]
+        ProbeReport(_title(run, step), ("metric", split), rows, numbers=metrics).write(path)
+        print(path)
     return metrics
 
 
 def _probe(config: DictConfig, run: Run) -> dict[str, float]:
     """Print and return the results of a probe of a language model, and save them."""
     if config.dynamic.rule is not None:
-        raise OptionError("dynamic.rule", config.dynamic.rule, "must be null with parse=, pairs= and save=")
+        raise OptionError("dynamic.rule", config.dynamic.rule, "must be null with parse= and pairs=")
 
     from gyral.probes import command
     from gyral.training import build
 
     probe = command.prepare(config.parse, config.pairs, config.save, run.config.paths.data_dir)
     task, step = build.load_trained(run, config.checkpoint)
+    return probe(task, _title(run, step))
+
+
+def _title(run: Run, step: int) -> str:
     plain: Any = OmegaConf.to_container(run.config)
-    return probe(task, f"{model_name(plain)}, step {step:,}")
+    return f"{model_name(plain)}, step {step:,}"
 
 
 def main() -> None:

@@ -69,7 +69,6 @@ def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
     ("options", "told"),
     [
         (("a", "blimp", None), "pairs=blimp: must be null with parse=; evaluate them one after the other"),
-        ((None, None, "a.md"), "save=a.md: needs parse= or pairs=, whose table it saves"),
         ((None, "blimp", "a.html"), "save=a.html: must end in one of .md, .json"),
         (("a", None, "a.tex"), "save=a.tex: must end in one of .md, .json, .html"),
         (("nowhere", None, None), "parse=nowhere: cannot be read (No such file or directory)"),
@@ -83,7 +82,7 @@ def test_bad_options_are_told(options: tuple[str | None, ...], told: str, tmp_pa
 
 def test_dynamic_evaluation_is_not_of_a_probe(run: Path) -> None:
     outcome = invoke(f"run={run}", "pairs=blimp", "dynamic.rule=sgd", entry="evaluate")
-    assert outcome.err == "error: dynamic.rule=sgd: must be null with parse=, pairs= and save=\n"
+    assert outcome.err == "error: dynamic.rule=sgd: must be null with parse= and pairs=\n"
 
 
 def test_another_task_is_told(data: Path) -> None:

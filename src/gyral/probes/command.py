@@ -4,16 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gyral.core.errors import OptionError
-from gyral.core.files import write_atomically
 from gyral.data.minimal_pairs import pairs as minimal_pairs
 from gyral.data.treebank import sentences as treebank
 from gyral.probes import parsing, tree_page
 from gyral.probes.minimal_pairs import report_pairs
-from gyral.probes.report import ProbeReport
+from gyral.probes.report import ProbeReport, output_file
 from gyral.tasks.base import SequenceTask
 
 Probe = Callable[[SequenceTask, str], dict[str, float]]
-SUFFIXES = {"parse": (".md", ".json", ".html"), "pairs": (".md", ".json")}
 
 
 def prepare(parse: str | None, pairs: str | None, save: str | None, data_dir: str | Path) -> Probe:
@@ -23,24 +21,18 @@ def prepare(parse: str | None, pairs: str | None, save: str | None, data_dir: st
 
     Args:
         parse: see `gyral.data.treebank.sentences.load`; None: no parsing.
-        pairs: see `gyral.data.minimal_pairs.pairs.load`; None: no minimal pairs.
+        pairs: see `gyral.data.minimal_pairs.pairs.load`; needed without `parse`.
         save: path of the file to write, None for none.
         data_dir: data folder.
 
     Raises:
-        OptionError: none or both are given, the data is missing or damaged, or the file has another suffix.
+        OptionError: both are given, the data is missing or damaged, or the file has another suffix.
     """
-    if parse is None and pairs is None:
-        raise OptionError("save", save, "needs parse= or pairs=, whose table it saves")
     if parse is not None and pairs is not None:
         raise OptionError("pairs", pairs, "must be null with parse=; evaluate them one after the other")
-    path = None if save is None else Path(str(save))
-    allowed = SUFFIXES["pairs" if parse is None else "parse"]
-    if path is not None and path.suffix not in allowed:
-        raise OptionError("save", save, f"must end in one of {', '.join(allowed)}")
     if parse is None:
-        return _pairs_probe(str(pairs), path, data_dir)
-    return _parsing_probe(str(parse), path, data_dir)
+        return _pairs_probe(str(pairs), output_file(save), data_dir)
+    return _parsing_probe(str(parse), output_file(save, (".md", ".json", ".html")), data_dir)
 
 
 def _parsing_probe(source: str, path: Path | None, data_dir: str | Path) -> Probe:
@@ -67,6 +59,6 @@ def _publish(report: ProbeReport, path: Path | None) -> dict[str, float]:
     report.show()
     if path is not None:
         if path.suffix != ".html":
-            write_atomically(path, report.markdown() if path.suffix == ".md" else report.json())
+            report.write(path)
         print(path)
     return report.numbers

@@ -1,18 +1,22 @@
-"""The result of a probe: a table with notes, and its numbers."""
+"""The result of an evaluation: a table with notes, and its numbers."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from gyral.core.errors import OptionError
+from gyral.core.files import write_atomically
 
 NO_VALUE = "–"
 
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """The result of a probe.
+    """The result of a probe, or another evaluation.
 
     Attributes:
         title: what was evaluated on which data.
@@ -56,6 +60,22 @@ class ProbeReport:
         numbers = {name: value if value == value else None for name, value in self.numbers.items()}
         content = {"title": self.title, "numbers": numbers, "notes": list(self.notes)}
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Write a file in Markdown or JSON, as its suffix says."""
+        write_atomically(path, self.markdown() if path.suffix == ".md" else self.json())
+
+
+def output_file(save: str | None, suffixes: Sequence[str] = (".md", ".json")) -> Path | None:
+    """Return the path of the file to write, None for none.
+
+    Raises:
+        OptionError: its suffix is none of `suffixes`.
+    """
+    path = None if save is None else Path(str(save))
+    if path is not None and path.suffix not in suffixes:
+        raise OptionError("save", save, f"must end in one of {', '.join(suffixes)}")
+    return path
 
 
 def number(value: float | None, digits: int = 1) -> str:
