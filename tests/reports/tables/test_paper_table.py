@@ -40,8 +40,9 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
     short = "+trainer.limit=300"
     write_run(tmp_path, f"{TABLE1}/gru", short, "threads=1", accuracy=0.1, steps=300)
     cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "10.0 seed 1 300 steps seed 2 missing"
-    assert f"all with {short}" in " ".join(printed.split())
+    assert cells["GRU"][0] == "10.0 seed 2 missing"
+    caption = f"seed 1, 300 steps, at the checkpoints with the best validation score; all with {short}"
+    assert caption in " ".join(printed.split())
     # a job's directory is named after all that was given
     assert f"sweep=rum_paper_table1 {short} logger=none threads=1 '~callbacks.progress_bar' hydra" in printed
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.3)
@@ -72,10 +73,13 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
 
 
 def test_seeds_and_steps_stand_at_the_first_of_the_numbers_of_the_same_runs(tmp_path: Path) -> None:
-    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
+    for length, steps in ((30, 9_000), (50, 8_000)):  # with the same steps, they would be in the caption
+        write_run(tmp_path, f"{TABLE1}/gru", length=length, accuracy=0.5, steps=steps)
     sweep = replace(catalogue.load("rum_paper_table1"), column=None, also=("accuracy",))
     paper = sweep.papers[f"{TABLE1}/gru"]
-    rows = [catalogue.Row(f"{TABLE1}/gru", (), paper, records) for records in (read(tmp_path)[0], [])]
-    (_, measured), (_, absent) = paper_table(sweep, rows).rows
-    assert [len(cell.lines) for cell in measured[:4:2]] == [4, 1]
+    rows = [catalogue.Row(f"{TABLE1}/gru", (), paper, [record]) for record in read(tmp_path)[0]]
+    rows.append(replace(rows[0], records=[]))
+    *table, (_, absent) = paper_table(sweep, rows).rows
+    for _, measured in table:
+        assert [len(cell.lines) for cell in measured[:4:2]] == [4, 1]
     assert [cell.lines for cell in absent[:4:2]] == [["missing"], ["missing"]]

@@ -22,7 +22,7 @@ def test_a_table_in_bits_has_ngrams_below_its_rows(tmp_path: Path) -> None:
     write_bits(tmp_path, 1, 1.2394, {})
     write_bits(tmp_path, 2, 1.2414, SCORES)
     cells, printed = report_of(tmp_path)
-    assert cells["LSTM 1000"] == ["1.240 ± 0.001 seeds 1, 2 100,000 steps", "1.240", "4,586,450", "4.5M"]
+    assert cells["LSTM 1000"] == ["1.240 ± 0.001", "1.240", "4,586,450", "4.5M"]
     assert cells["FS-RUM-2"] == ["missing", "1.189", "–", "11.2M"]
     assert list(cells)[-4:] == [f"{order}-gram (Witten–Bell)" for order in SCORES]
     for order, score in SCORES.items():

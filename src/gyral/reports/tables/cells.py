@@ -9,7 +9,6 @@ from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
 
 MAX_LISTED_SEEDS = 5
-CAPTION = "mean ± standard deviation over seeds, at the checkpoints with the best validation score"
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,20 @@ def mark_best_of_column(
     return [
         (name, (*cells[:column], cell, *cells[column + 1 :])) for (name, cells), cell in zip(rows, marked, strict=True)
     ]
+
+
+def move_common_notes(
+    rows: Sequence[tuple[str, tuple[TableCell, ...]]],
+) -> tuple[list[tuple[str, tuple[TableCell, ...]]], list[RunRecord]]:
+    """Return the rows of a table without seeds and steps, and the runs of one of its numbers, for the caption.
+
+    If not all numbers have the same seeds and steps, the rows are returned as they are, with an empty list.
+    """
+    noted = [cell for _, cells in rows for cell in cells if cell.notes]
+    if len({cell.notes for cell in noted}) != 1:
+        return list(rows), []
+    without = [(name, tuple(replace(cell, notes=()) for cell in cells)) for name, cells in rows]
+    return without, [record for record, _ in noted[0].runs if record.results]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,14 @@
 """The layout "curves": the results of each row next to the finding of the paper."""
 
 from gyral.reports.catalogue import Row, Sweep
-from gyral.reports.tables.cells import Table, TableCell, loss_ratio_cell, mark_best_of_column, result_cell
+from gyral.reports.tables.cells import (
+    Table,
+    TableCell,
+    loss_ratio_cell,
+    mark_best_of_column,
+    move_common_notes,
+    result_cell,
+)
 from gyral.reports.tables.labels import caption, label, shared_setting
 from gyral.reports.tables.paper_table import measured_cell
 from gyral.runs.measures import MEASURES
@@ -20,5 +27,6 @@ def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), cells))
     for column, higher_is_better in enumerate((False, False, MEASURES[sweep.measure].higher_is_better)):
         body = mark_best_of_column(body, column, higher_is_better)
+    body, noted = move_common_notes(body)
     heads = ("row", "test loss\n(nats)", "loss /\nbaseline", "accuracy on\ntest in %", "finding of the paper")
-    return Table(sweep.title, caption(shared_setting(rows)), heads, body, prose=True, details=heads[-1:])
+    return Table(sweep.title, caption(shared_setting(rows), noted), heads, body, prose=True, details=heads[-1:])
