@@ -34,7 +34,8 @@ def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name:
     if text is not None:
         (broken / name).write_text(text)
     cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert cells["GRU"][0] == "25.0 seed 2 missing"
+    assert "seed 1, 100,000 steps, at the checkpoints" in printed
     assert re.search(rf"^{re.escape(str(broken))}: cannot be read: \S", printed, re.MULTILINE)
 
 
@@ -45,7 +46,8 @@ def test_numbers_without_provenance_are_told(tmp_path: Path, text: str | None) -
     if text is not None:
         (written / "provenance.json").write_text(text)
     cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "25.0 seed 1 100,000 steps seed 2 missing"
+    assert cells["GRU"][0] == "25.0 seed 2 missing"
+    assert "seed 1, 100,000 steps, at the checkpoints" in printed
     assert f"{written}: provenance.json cannot be read: no commit or command is known\n" in printed
 
 

@@ -165,7 +165,7 @@ def test_a_sweep_by_name_is_narrowed_and_shortened_from_the_command_line(
 
     printed = invoke("sweep=rum_paper_table1", entry="report").out
     assert "Runs missing: 52, not done: 0." in printed  # with these lengths
-    assert printed.count("4 steps") == 2
+    assert "seed 1, 4 steps, at the checkpoints" in printed
 
 
 def test_a_row_and_a_sweep_may_each_be_given_by_their_own(tmp_path: Path) -> None:

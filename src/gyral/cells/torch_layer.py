@@ -14,6 +14,17 @@ from gyral.core.checks import check_boolean, check_real
 from gyral.ops import gated
 
 
+def _supports_autocast(dtype: torch.dtype) -> bool:
+    """Return whether the layers of torch support autocast in a dtype on this CPU.
+
+    Autocast leaves LSTM to oneDNN, which raises an error on a processor without the instructions: AVX-512 for bfloat16,
+    and for float16 those that most processors lack.
+    """
+    if dtype != torch.bfloat16:
+        return False
+    return not torch.backends.mkldnn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class TorchLayer(nn.RNNBase):
     """A layer of `torch.nn`: its parameters and the functions of torch that compute it.
 
@@ -157,9 +168,10 @@ class TorchLayerCell(RecurrentCell):
         name = self.layer.torch_name
         if torch.compiler.is_compiling():
             return f"torch.compile does not support {name}"
-        is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
-        if is_half and self._parameters_of("hh")[0].device.type == "cpu":  # most processors lack the instructions
-            return f"{name} does not support float16 autocast on a CPU"
+        if self._parameters_of("hh")[0].device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            dtype = torch.get_autocast_dtype("cpu")
+            if not _supports_autocast(dtype):
+                return f"{name} does not support {str(dtype).removeprefix('torch.')} autocast on this CPU"
         options = ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
         unsupported = [option for option in options if getattr(self, option, False)]
         if starts:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gyral.ops import buffers, graph_gru
 from gyral.ops.graph_gru import cpu, problem, reference, sequence
 from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.native import library
+from tests.helpers.kernels import compile_for
 
 try:
     cpu.prepare(torch.device("cpu"))
@@ -216,11 +216,7 @@ def test_float32_is_as_exact_as_the_loop() -> None:
 @pytest.mark.parametrize("processor", ["x86-64", "x86-64-v3"])
 def test_other_processors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processor: str) -> None:
     """Vectors of 16 and 32 bytes, in the place of those of this machine."""
-    flags = tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in library.FLAGS)
-    assert flags != library.FLAGS
-    monkeypatch.setattr(library, "FLAGS", flags)
-    monkeypatch.setattr(library, "load", functools.cache(library._load))
-    monkeypatch.setattr(library, "cache_directory", lambda: tmp_path)
+    compile_for(monkeypatch, tmp_path, f"-march={processor}")
     for seed in range(100):
         check_equal(Case(seed))
     assert len(list(tmp_path.glob("graph_gru-*.so"))) == 1

@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import functools
+import platform
 import random
 import re
 from pathlib import Path
@@ -22,6 +23,7 @@ from gyral.ops import buffers, lie_access
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.lie_access import cpu, problem, reference
 from gyral.ops.lie_access.problem import Constants, Options, Tensors
+from tests.helpers.kernels import compile_for
 
 try:
     cpu.prepare(torch.device("cpu"))
@@ -291,6 +293,16 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPat
             assert torch.equal(other[name], tensor), name
     for name, tensor in (truth or {}).items():
         assert error(found[0][name], tensor) < 1e-10, name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the processors are those of x86-64")
+@pytest.mark.parametrize("processor", ["haswell", "znver3"])
+def test_the_bits_are_the_same_with_the_tuning_of_other_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processor: str
+) -> None:
+    compile_for(monkeypatch, tmp_path, "-march=x86-64-v3", f"-mtune={processor}")
+    test_any_number_of_threads_gives_the_same_bits(monkeypatch, large=True)
 
 
 def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
 SOURCES = Path(__file__).parents[1]  # includes name headers by their path in this folder
 WIDE_VECTORS = ("-mprefer-vector-width=512",)  # by default GCC and Clang on x86 use half of AVX-512's width
+# For some processors, Zen 2 and 3 among them, GCC fuses multiplication and addition in some instances of a loop and not
+# in others. Results would then depend on how many rows a thread has, so on the number of threads.
+ALWAYS_FUSED = ("--param=avoid-fma-max-bits=0",)
 
 
 def compiler() -> str | None:
@@ -63,9 +66,11 @@ def _load(source: Path) -> ctypes.CDLL:
     command = compiler()
     if command is None:
         raise KernelUnavailableError("there is no C++ compiler (c++, g++ or clang++; set $CXX to use another one)")
+    version = _run([command, "--version"])
     flags = FLAGS + (WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ())
+    flags += ALWAYS_FUSED if "Free Software Foundation" in version else ()  # GCC
     headers = sorted(SOURCES.rglob("*.hpp"))
-    key = [*(path.read_text() for path in (source, *headers)), *flags, _run([command, "--version"]), _processor()]
+    key = [*(path.read_text() for path in (source, *headers)), *flags, version, _processor()]
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
     directory = cache_directory()
     try:
