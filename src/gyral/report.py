@@ -35,9 +35,11 @@ def report(config: DictConfig) -> None:
     if unused and not any(path.suffix in FIGURE_SUFFIXES for path in saved):
         reason = f"draws nothing without save=<file>, which ends in one of {', '.join(FIGURE_SUFFIXES)}"
         raise OptionError(unused[0], config[unused[0]], reason)
-    columns = read_names(config.columns)
+    columns, only = read_names("columns", config.columns), read_names("only", config.only)
     if columns and config.figure is not None:
         raise OptionError("columns", config.columns, "is an option of tables, not of figures")
+    if only and config.sweep is None:
+        raise OptionError("only", config.only, "needs sweep=<name or directory>, the runs to choose from")
     if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
         raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
     if config.records is not None and config.sweep is None:
@@ -61,16 +63,16 @@ def report(config: DictConfig) -> None:
         )
     else:
         if watch:
-            progress.watch(str(config.sweep))
+            progress.watch(str(config.sweep), only)
         archive = None if config.records is None else Path(str(config.records))
         sweep_report.report_sweep(
-            str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive
+            str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive, only
         )
 
 
 def main() -> None:
     """Run `gyral report` on the command line's arguments."""
-    cli.main(report, "_report/report", literal=("sweep", "columns", "beside", "records"))
+    cli.main(report, "_report/report", literal=("sweep", "columns", "only", "beside", "records"))
 
 
 if __name__ == "__main__":

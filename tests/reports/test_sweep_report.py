@@ -1,5 +1,6 @@
 """The printed report of a directory."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,25 @@ def test_runs_are_listed_on_demand_and_a_commit_that_is_not_the_code_is_marked(t
     assert f"GRU: seed 2, DONE, {changed}, commit ac466c4a76 + uncommitted changes, W&B" in outcome.out
     assert outcome.out.count("    python -m src.train -m seed=1,2 '~callbacks.progress_bar'\n") == 2
     assert str(clean) not in invoke(f"sweep={tmp_path}", entry="report").out
+
+
+def test_only_the_runs_with_some_options_are_shown_if_asked_for(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", "trainer.max_steps=600", accuracy=0.25)
+    write_run(tmp_path, f"{TABLE1}/lstm", length=30, accuracy=0.5)
+    write_run(tmp_path, f"{TABLE1}/lstm", length=50, accuracy=0.75)
+
+    def shown(only: str) -> list[str]:
+        outcome = invoke(f"sweep={tmp_path}", f"only={only}", "runs=true", entry="report")
+        assert outcome.status == 0, outcome.err
+        return re.findall(r", DONE, (\S+), commit", outcome.out)
+
+    gru, lstm_30, lstm_50 = sorted(str(path.parent) for path in tmp_path.rglob("DONE"))
+    assert shown("[trainer.max_steps=600]") == [gru]
+    assert sorted(shown("[~trainer.max_steps]")) == [lstm_30, lstm_50]
+    assert sorted(shown("task.length=30")) == [gru, lstm_30]  # by default, too
+    assert shown("[~trainer.max_steps,task.length=50]") == [lstm_50]
+    for option in ("task.length=51", "~seed", "nonsense=1"):
+        outcome = invoke(f"sweep={tmp_path}", f"only=[task.length=30,{option}]", entry="report")
+        assert (outcome.status, outcome.err) == (1, f"error: only={option}: is an option of no run in {tmp_path}\n")
+    outcome = invoke("only=[a=1]", entry="report")
+    assert outcome.err == "error: only=[a=1]: needs sweep=<name or directory>, the runs to choose from\n"

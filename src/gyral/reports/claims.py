@@ -173,11 +173,8 @@ def _means(seeds: dict[str, dict[str, float]], averaged: Sequence[str]) -> list[
 
 def _has(record: RunRecord, options: Sequence[str], mean_over: str | None) -> bool:
     """Return whether a run has these options and, besides what is no setting, no others."""
-    wanted = {key: value for key, _, value in (option.partition("=") for option in options)}
-    return set(record.overrides) <= {*wanted, *NOT_SETTINGS, mean_over} and all(
-        str(record.options.get(key)) == value or record.overrides.get(key) == f"{key}={value}"
-        for key, value in wanted.items()
-    )
+    wanted = {option.partition("=")[0] for option in options}
+    return set(record.overrides) <= {*wanted, *NOT_SETTINGS, mean_over} and all(map(record.has, options))
 
 
 def claims_table(claims: Sequence[Claim]) -> str:

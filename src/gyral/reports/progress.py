@@ -1,6 +1,7 @@
 """The progress of a sweep, shown until all of its runs end."""
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Group
 from rich.live import Live
@@ -13,13 +14,13 @@ from gyral.runs.run_record import RunRecord
 INTERVAL = 2  # seconds between two updates
 
 
-def watch(where: str) -> None:
+def watch(where: str, only: Sequence[str] = ()) -> None:
     """Show the progress of a sweep's runs and update it until all runs have ended or the user presses Ctrl-C.
 
     If the output is not a terminal, a line is printed after each change.
 
     Args:
-        where: as in `gyral.reports.sweep_report.collect`.
+        where, only: as in `gyral.reports.sweep_report.collect`.
     """
     console = terminal.make_console()
     known: dict[str, RunRecord] = {}
@@ -27,7 +28,7 @@ def watch(where: str) -> None:
     with Live(console=console, auto_refresh=False, screen=console.is_terminal, vertical_overflow="ellipsis") as live:
         try:
             while True:
-                sections, notes, _ = collect(where, known)
+                sections, notes, _ = collect(where, known, only=only)
                 records = [record for section in sections for record in section.records]
                 known = {record.place: record for record in records}
                 absent = sum(section.absent for section in sections)

@@ -19,7 +19,7 @@ WANDB_PREFIX = "wandb:"
 
 
 def collect(
-    where: str, known: dict[str, RunRecord] | None = None, everything: bool = False
+    where: str, known: dict[str, RunRecord] | None = None, everything: bool = False, only: Sequence[str] = ()
 ) -> tuple[list[Section], list[str], Path | None]:
     """Collect the runs of a sweep.
 
@@ -27,13 +27,14 @@ def collect(
         where: a name in conf/sweep, a directory, or wandb:<entity>/<project>.
         known: runs that were read before, by place.
         everything: whether to show all runs of a directory; otherwise those of the sweep that was last started in it.
+        only: show the runs with these options, see `RunRecord.has`.
 
     Returns:
         The sections of the report, a line for each run that cannot be read, and the directory of the runs, None for
         runs from Weights & Biases.
 
     Raises:
-        OptionError: The place does not exist or contains no run.
+        OptionError: The place does not exist, or contains no run, or none with these options.
     """
     directory, others = None, 0
     if where.startswith(WANDB_PREFIX):
@@ -51,9 +52,13 @@ def collect(
     if not found:
         broken = f"; {len(notes)} cannot be read, the first is {notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
-    only = where if where in {sweep.name for sweep in catalogue.named()} else None
+    for option in only:
+        found = [record for record in found if record.has(option)]
+        if not found:
+            raise OptionError("only", option, f"is an option of no run in {where}")
+    name = where if where in {sweep.name for sweep in catalogue.named()} else None
     is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
-    sections = make_sections(found, None if is_archive else directory, only)
+    sections = make_sections(found, None if is_archive else directory, name)
     if others:
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
@@ -99,6 +104,7 @@ def report_sweep(
     width: str | None = None,
     everything: bool = False,
     archive: Path | None = None,
+    only: Sequence[str] = (),
 ) -> None:
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
@@ -109,14 +115,14 @@ def report_sweep(
         options: what the saved figures show, None for the defaults.
         columns: heads of the columns that the tables have, none for all of them.
         width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
-        everything: see `collect`.
+        everything, only: see `collect`.
         archive: a folder in which each finished run leaves a record file.
 
     Raises:
         OptionError: The place does not exist or contains no run, or not what the options ask for.
         OSError: A file cannot be written.
     """
-    sections, notes, directory = collect(where, everything=everything)
+    sections, notes, directory = collect(where, everything=everything, only=only)
     shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
     for section in shown:

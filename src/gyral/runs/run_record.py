@@ -142,6 +142,16 @@ class RunRecord:
         """The run's experiment, as its name in conf/experiment."""
         return self.overrides.get("experiment", "").partition("=")[2] or None
 
+    def has(self, option: str) -> bool:
+        """Return whether an option has a value, by an override or in the configuration: "task.delay=500".
+
+        "~task.delay" asks whether no override sets the option.
+        """
+        key, _, value = option.partition("=")
+        if key.startswith("~"):
+            return key[1:] not in self.overrides
+        return self.overrides.get(key) == option or (key in self.options and str(self.options[key]) == value)
+
     @property
     def seed(self) -> str:
         return str(self.config["seed"])

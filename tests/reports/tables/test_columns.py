@@ -42,12 +42,12 @@ def test_an_unknown_column_names_those_that_there_are() -> None:
 
 
 def test_names_are_read_without_the_grammar_of_hydra() -> None:
-    assert read_names("[length=30,paper]") == ["length=30", "paper"]
-    assert read_names('mean squared error, "delay = 1, k = 2"') == ["mean squared error", "delay = 1, k = 2"]
-    assert read_names(None) == read_names("null") == []
+    assert read_names("columns", "[length=30,paper]") == ["length=30", "paper"]
+    assert read_names("columns", 'mean squared error, "delay = 1, k = 2"') == ["mean squared error", "delay = 1, k = 2"]
+    assert read_names("columns", None) == read_names("columns", "null") == []
 
 
 @pytest.mark.parametrize("columns", ["", "[]", "[a,,b]", " "])
 def test_empty_names_are_refused(columns: Any) -> None:
     with pytest.raises(OptionError, match="must be heads of columns"):
-        read_names(columns)
+        read_names("columns", columns)

@@ -24,12 +24,12 @@ def test_a_table_of_tasks_has_averages_beside_the_papers_and_counts_what_is_solv
 
     lines = [cells(line) for line in outcome.out.splitlines()]
     # 2 tasks at 95.0 % and 18 at 50.0 %, one of them trained on less
-    assert ["LSTM", "54.5°", "67.2", "2 of 20", "60,000"] in lines
-    assert ["GRU, words", "95.0*", "58.2", "1 of 1", "60,000"] in lines
+    assert ["LSTM", "54.5°", "67.2", "2 of 20", "1", "60,000"] in lines
+    assert ["GRU, words", "95.0*", "58.2", "1 of 1", "1, 2", "60,000"] in lines
     assert ["of 1 of 20"] in lines
-    index = lines.index(["GRU, attention", "52.5", "77.3", "2 of 20", "60,000"])
+    index = lines.index(["GRU, attention", "52.5", "77.3", "2 of 20", "1", "60,000"])
     assert lines[index + 1] == ["task.qa=all"]
-    assert ["RUM λ = 1", "missing", "79.0", "–", "–"] in lines
+    assert ["RUM λ = 1", "missing", "79.0", "–", "–", "–"] in lines
     assert ["1", "95.0", "5.0", "–", "50.0"] in lines
     assert ["3", "50.0°", "15.0", "–", "50.0"] in lines
     index = lines.index(["4", "50.0", "20.0", "95.0*", "50.0"])
@@ -52,13 +52,13 @@ def test_the_best_seeds_on_validation_and_the_papers_lines_are_beside_the_means(
     assert outcome.status == 0, outcome.err
     lines = [cells(line) for line in outcome.out.splitlines()]
     # 10 tasks at 80 % and 10 at 90 %; the paper has failed on 5 of 20
-    index = lines.index(["GA, MAGE (16)", "85.0 ± 7.1", "85.0", "91.3", "0 of 20", "60,000"])
+    index = lines.index(["GA, MAGE (16)", "85.0 ± 7.1", "85.0", "91.3", "0 of 20", "1, 2", "60,000"])
     assert lines[index + 1] == ["paper 15"]
     index = lines.index(["2", "85.0"])
     assert lines[index + 1 : index + 4] == [["± 7.1"], ["best 80.0"], ["paper 99.0"]]
     index = lines.index(["11", "85.0"])
     assert lines[index + 2] == ["best 90.0"]
-    assert ["GA, MAGE (16)", "90.0†", "90.0", "85.9", "0 of 1", "60,000"] in lines  # the average of the paper
+    assert ["GA, MAGE (16)", "90.0†", "90.0", "85.9", "0 of 1", "1", "60,000"] in lines  # the average of the paper
     index = lines.index(["3", "90.0†"])
     assert lines[index + 1] == ["paper 99.7"]
     assert "† on a SUBSTITUTE for the paper's data" in outcome.out

@@ -13,21 +13,28 @@ from gyral.reports.tables.sections import Section
 UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
 
 
-def read_names(columns: Any) -> list[str]:
-    """Return the names in the option `columns`, as on the command line: "[length=30,paper]", with or without brackets.
+EXAMPLES = {"columns": "heads of columns, such as [accuracy,parameters]", "only": "options, such as [task.delay=500]"}
+
+
+def read_names(option: str, names: Any) -> list[str]:
+    """Return the names in an option, as on the command line: "[length=30,paper]", with or without brackets.
 
     A name that contains a comma is in double quotes.
+
+    Args:
+        option: one of `EXAMPLES`.
+        names: its value.
 
     Raises:
         OptionError: There is no name, or an empty one.
     """
-    if columns is None or columns == "null":
+    if names is None or names == "null":
         return []
-    text = str(columns).strip()
-    names = next(csv.reader([text.removeprefix("[").removesuffix("]")], skipinitialspace=True), [])
-    if not names or not all(name.strip() for name in names):
-        raise OptionError("columns", columns, "must be heads of columns, such as [accuracy,parameters]")
-    return names
+    text = str(names).strip()
+    found = next(csv.reader([text.removeprefix("[").removesuffix("]")], skipinitialspace=True), [])
+    if not found or not all(name.strip() for name in found):
+        raise OptionError(option, names, f"must be {EXAMPLES[option]}")
+    return found
 
 
 def choose_columns(sections: Sequence[Section], names: Sequence[str]) -> list[Section]:

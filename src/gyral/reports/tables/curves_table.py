@@ -9,7 +9,7 @@ from gyral.reports.tables.cells import (
     move_common_notes,
     result_cell,
 )
-from gyral.reports.tables.labels import caption, label, shared_setting
+from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.paper_table import measured_cell
 from gyral.runs.measures import MEASURES
 
@@ -29,4 +29,4 @@ def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
         body = mark_best_of_column(body, column, higher_is_better)
     body, noted = move_common_notes(body)
     heads = ("row", "test loss\n(nats)", "loss /\nbaseline", "accuracy on\ntest in %", "finding of the paper")
-    return Table(sweep.title, caption(shared_setting(rows), noted), heads, body, prose=True, details=heads[-1:])
+    return Table(sweep.title, caption(common_overrides(rows), noted), heads, body, prose=True, details=heads[-1:])

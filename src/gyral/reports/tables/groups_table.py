@@ -18,7 +18,7 @@ from gyral.reports.tables.cells import (
     result_of,
     standard_deviation,
 )
-from gyral.reports.tables.labels import caption, common_overrides, own_label
+from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
 from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
@@ -57,7 +57,7 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
         cells = [_cell(sweep, row.records, name, own.get(int(line)) if line != "all" else None) for row, own in pairs]
         body.append((line, tuple(mark_best(cells, measure.higher_is_better))))
     body.append(("parameters", tuple(parameters_cell(row.records) for row in shown)))
-    labels = [own_label(row, rows).replace(", ", "\n") for row in shown]
+    labels = [label(row, rows).replace(", ", "\n") for row in shown]
     tables = [Table(sweep.title, caption(common_overrides(rows)), (unit, *labels), body)]
     if sweep.published:
         tables.append(_published_table(sweep, unit))

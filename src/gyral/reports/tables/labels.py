@@ -26,12 +26,6 @@ def caption(shared: Sequence[str], records: Sequence[RunRecord] = ()) -> str:
     return f"{text}{SHARED}{' '.join(shared)}" if shared else text
 
 
-def shared_setting(rows: list[Row]) -> tuple[str, ...]:
-    """Return the overrides of all rows if they are the same, else nothing."""
-    settings = {row.setting for row in rows if row.records}
-    return settings.pop() if len(settings) == 1 else ()
-
-
 def common_overrides(rows: list[Row]) -> list[str]:
     """Return each override that all rows have."""
     settings = [row.setting for row in rows if row.records]
@@ -39,12 +33,6 @@ def common_overrides(rows: list[Row]) -> list[str]:
 
 
 def label(row: Row, rows: list[Row]) -> str:
-    """Return the name of a row, with its overrides if not all rows have the same."""
-    own = () if row.setting == shared_setting(rows) else row.setting
-    return "\n".join((row.name, *own))
-
-
-def own_label(row: Row, rows: list[Row]) -> str:
     """Return the name of a row, with those of its overrides that not all rows have."""
     common = common_overrides(rows)
     return "\n".join((row.name, *(override for override in row.setting if override not in common)))

@@ -15,7 +15,7 @@ from gyral.reports.tables.cells import (
     standard_deviation,
     value_of,
 )
-from gyral.reports.tables.labels import caption, common_overrides, own_label
+from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
 from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord, select
@@ -54,19 +54,31 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
             *([_best_average(sweep, row)] if sweep.best_seed else []),
             published_cell(published, measure.digits),
             solved,
+            TableCell(_list_seeds(sweep, row)),
             parameters_cell(row.records, as_range=True),
         )
-        body.append((own_label(row, rows), cells))
+        body.append((label(row, rows), cells))
     best = ("best\nseeds",) if sweep.best_seed else ()
-    heads = ("row", "average", *best, "paper", f"solved\n(≥ {sweep.solved:g})", "parameters")
+    heads = ("row", "average", *best, "paper", f"solved\n(≥ {sweep.solved:g})", "seeds", "parameters")
     marked = mark_best_of_column(body, 0, measure.higher_is_better)
-    return Table(sweep.title, caption(common_overrides(rows)), heads, marked)
+    return Table(sweep.title, caption(common_overrides(rows)), heads, marked, details=("seeds",))
+
+
+def _list_seeds(sweep: Sweep, row: Row) -> str:
+    """Return the seeds of a row. One that lacks some of the row's lines is shown as "3 (7 of 20)"."""
+    lines = [line for line in sweep.lines if _scores(sweep, row, line)]
+    seeds = []
+    for seed in sorted({record.seed for record in row.records}, key=lambda seed: (len(seed), seed)):
+        own = replace(row, records=[record for record in row.records if record.seed == seed])
+        done = sum(bool(_scores(sweep, own, line)) for line in lines)
+        seeds.append(seed if done == len(lines) else f"{seed} ({done} of {len(lines)})")
+    return ", ".join(seeds) or "–"
 
 
 def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return the measure on each line of the rows that have runs, and the score of the most frequent answer."""
     started = [row for row in rows if row.records]
-    labels = [own_label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
+    labels = [label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
     measure = MEASURES[sweep.measure]
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for line in sweep.lines:

@@ -18,7 +18,7 @@ from gyral.reports.tables.cells import (
     runs_cell,
     value_of,
 )
-from gyral.reports.tables.labels import caption, label, shared_setting
+from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marked
 from gyral.reports.tables.references import reference_rows
 from gyral.runs.measures import MEASURES
@@ -57,7 +57,7 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
         heads, body = (heads[0], *heads[1::2]), [(name, cells[::2]) for name, cells in body]
     empty = (NOTHING,) * (len(heads) - 2)
     body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
-    return Table(sweep.title, caption(shared_setting(rows), noted), heads, body)
+    return Table(sweep.title, caption(common_overrides(rows), noted), heads, body)
 
 
 def _note_runs_once(cells: tuple[TableCell, ...]) -> tuple[TableCell, ...]:

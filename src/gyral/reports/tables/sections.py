@@ -8,7 +8,7 @@ from gyral.reports.catalogue import Plan, Row, Sweep, job_of
 from gyral.reports.tables.cells import Table
 from gyral.reports.tables.curves_table import curves_table
 from gyral.reports.tables.groups_table import groups_table
-from gyral.reports.tables.labels import label, own_label
+from gyral.reports.tables.labels import label
 from gyral.reports.tables.lines_table import averages_table, lines_table, split_joint_rows
 from gyral.reports.tables.marks import mark_footnotes
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
@@ -95,13 +95,13 @@ def make_sections(records: list[RunRecord], directory: Path | None, only: str | 
 
 
 def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> Section:
+    if sweep.layout == "tasks":
+        rows = split_joint_rows(sweep, rows)
     labels = [label(row, rows) for row in rows]
     footnotes: list[str] = []
     if sweep.layout == "table":
         tables, footnotes = [paper_table(sweep, rows)], [*mark_footnotes(rows), *reference_footnotes(sweep, rows)]
     elif sweep.layout == "tasks":
-        rows = split_joint_rows(sweep, rows)
-        labels = [own_label(row, rows) for row in rows]
         tables, footnotes = [averages_table(sweep, rows), lines_table(sweep, rows)], mark_footnotes(rows)
     elif sweep.layout == "groups":
         tables, footnotes = groups_table(sweep, rows), mark_footnotes(rows)
