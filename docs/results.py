@@ -2,8 +2,8 @@
 
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]` and
 `columns=[…]`, and the report of the records in this folder between the comment and `<!-- end -->`. The comment
-`<!-- claims -->` is followed by the table of results/claims.yaml, and `<!-- probe <name> sweep=<sweep> -->` by a table of
-a probe's results, which are beside the records of the sweep's runs.
+`<!-- claims -->` is followed by the table of results/claims.yaml, and `<!-- probe <name> sweep=<sweep> -->` by a table
+of a probe's results, which are beside the records of the sweep's runs.
 """
 
 import os
