@@ -38,8 +38,8 @@ def report(config: DictConfig) -> None:
     columns, only = read_names("columns", config.columns), read_names("only", config.only)
     if columns and config.figure is not None:
         raise OptionError("columns", config.columns, "is an option of tables, not of figures")
-    if only and config.sweep is None:
-        raise OptionError("only", config.only, "needs sweep=<name or directory>, the runs to choose from")
+    if only and (config.sweep is None or config.figure is not None):
+        raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>, and is no option of figures")
     if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
         raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
     if config.records is not None and config.sweep is None:

@@ -48,7 +48,10 @@ def test_only_the_runs_with_some_options_are_shown_if_asked_for(tmp_path: Path) 
     assert sorted(shown("task.length=30")) == [gru, lstm_30]  # by default, too
     assert shown("[~trainer.max_steps,task.length=50]") == [lstm_50]
     for option in ("task.length=51", "~seed", "nonsense=1"):
-        outcome = invoke(f"sweep={tmp_path}", f"only=[task.length=30,{option}]", entry="report")
-        assert (outcome.status, outcome.err) == (1, f"error: only={option}: is an option of no run in {tmp_path}\n")
-    outcome = invoke("only=[a=1]", entry="report")
-    assert outcome.err == "error: only=[a=1]: needs sweep=<name or directory>, the runs to choose from\n"
+        only = f"only=[task.length=30,{option}]"
+        outcome = invoke(f"sweep={tmp_path}", only, entry="report")
+        assert (outcome.status, outcome.err) == (1, f"error: {only}: matches no run in {tmp_path}\n")
+    for others in ([], ["figure=derivatives", f"sweep={tmp_path}"]):
+        outcome = invoke("only=[a=1]", *others, entry="report")
+        reason = "chooses runs of sweep=<name or directory>, and is no option of figures"
+        assert (outcome.status, outcome.err) == (1, f"error: only=[a=1]: {reason}\n")

@@ -52,10 +52,9 @@ def collect(
     if not found:
         broken = f"; {len(notes)} cannot be read, the first is {notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
-    for option in only:
-        found = [record for record in found if record.has(option)]
-        if not found:
-            raise OptionError("only", option, f"is an option of no run in {where}")
+    found = [record for record in found if all(map(record.has, only))]
+    if not found:
+        raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
     name = where if where in {sweep.name for sweep in catalogue.named()} else None
     is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
     sections = make_sections(found, None if is_archive else directory, name)

@@ -47,7 +47,9 @@ def test_names_are_read_without_the_grammar_of_hydra() -> None:
     assert read_names("columns", None) == read_names("columns", "null") == []
 
 
-@pytest.mark.parametrize("columns", ["", "[]", "[a,,b]", " "])
-def test_empty_names_are_refused(columns: Any) -> None:
-    with pytest.raises(OptionError, match="must be heads of columns"):
-        read_names("columns", columns)
+@pytest.mark.parametrize("names", ["", "[]", "[a,,b]", " "])
+def test_empty_names_are_refused(names: Any) -> None:
+    with pytest.raises(OptionError, match=r"^columns=.*: must be heads of columns"):
+        read_names("columns", names)
+    with pytest.raises(OptionError, match=r"^only=.*: must be options"):
+        read_names("only", names)
