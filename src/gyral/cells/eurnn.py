@@ -1,10 +1,13 @@
 """Efficient unitary recurrent network (EURNN)."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from gyral.cells.unitary import EUNN, EUNNFactors, UnitaryCell, apply_eunn
 from gyral.core.checks import check_boolean
+from gyral.ops import unitary
 
 
 class EURNNCell(UnitaryCell):
@@ -12,8 +15,8 @@ class EURNNCell(UnitaryCell):
 
     h_t = modReLU(W h_{t−1} + V x_t; b), W = D F_L ⋯ F_1 with L layers of N/2 plane rotations.
 
-    A step costs O(L N) on the reference backend. If N is odd or, with capacity "fft", not a power of two, some units
-    have no partner in a layer; the layer does not change them.
+    A step costs O(L N) on the reference backend, and in the kernels if L is small beside N. If N is odd or, with
+    capacity "fft", not a power of two, some units have no partner in a layer; the layer does not change them.
 
     Parameters: `eunn.theta`, `eunn.phi`, `eunn.omega`, see `gyral.cells.unitary.EUNN`; `weight_ih` and `bias`, see
     `gyral.cells.unitary.UnitaryCell`.
@@ -31,6 +34,9 @@ class EURNNCell(UnitaryCell):
     Raises:
         OptionError: An option is out of bounds or has another type.
     """
+
+    # the smallest ratio of the width of the state to L at which kernels are faster with L layers than with a dense W
+    MINIMUM_RATIO: ClassVar[float] = 32
 
     def __init__(
         self,
@@ -68,6 +74,19 @@ class EURNNCell(UnitaryCell):
 
     def apply_operator(self, operator: EUNNFactors, vectors: Tensor) -> Tensor:
         return apply_eunn(operator, vectors)
+
+    def recurrent_weight(self) -> tuple[Tensor, Tensor | None]:
+        """Return the layers if they are few, and else the matrix; see `UnitaryCell.recurrent_weight`."""
+        layers, omega = self._checked_operator()
+        count = len(layers.own)
+        if count == 0 or count * self.MINIMUM_RATIO > self.output_size:
+            return super().recurrent_weight()
+        factors = torch.stack((layers.own, layers.other))
+        if omega is None:
+            return factors, layers.partner
+        # D is part of the last layer
+        factors = torch.cat((factors[:, :-1], unitary.phase(factors[:, -1:], omega)), dim=1)
+        return torch.cat((factors.real, factors.imag), dim=-1), layers.partner
 
     def phases(self) -> list[Tensor]:
         return self.eunn.phases()

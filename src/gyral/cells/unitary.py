@@ -106,7 +106,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     The state of a complex cell holds N complex numbers as 2N real ones, real parts before imaginary parts; the output
     is the same vector. A subclass defines how W depends on its parameters and how W is applied. The reference applies W
     at each step. The fused path builds W once per sequence, since one matrix product is faster than many small
-    operations.
+    operations, unless a subclass overrides `recurrent_weight`.
 
     Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero; with
     `learned_initial_state` also `initial_state` (2N,), or (N,), uniform in ±√(3/(2N)). A subclass calls
@@ -221,6 +221,10 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         problem = partial(gated.Problem, units=self.hidden_size, chunk=1, **options)
         return SubCell(problem, self.weight_ih, None, self._real_matrix(), self.bias)
 
+    def recurrent_weight(self) -> tuple[Tensor, Tensor | None]:
+        """Return the arguments `weight_hh` and `partner` of `gyral.ops.gated.run`: here the matrix and None."""
+        return self._real_matrix(), None
+
     def _kind(self) -> str:
         return "complex_modrelu" if self.is_complex else "modrelu"
 
@@ -234,12 +238,13 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     def fused(
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:
+        weight, partner = self.recurrent_weight()
         outputs, hidden, _ = gated.run(
             self._kind(),
             inputs,
             self.weight_ih,
             None,
-            self._real_matrix(),
+            weight,
             self.bias,
             state.hidden,
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
@@ -247,5 +252,6 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
             units=self.hidden_size,
             starts=starts,
             fresh=self.initial_state,
+            partner=partner,
         )
         return outputs, HiddenState(hidden)

@@ -44,7 +44,16 @@ LSTMS = ("lstm", "normalized_lstm")
 OF_TORCH = (*LSTMS, "gru", "rnn_tanh", "rnn_relu")  # kinds whose cells may run on torch's layer
 DROPS_NOTHING = 1e-12  # of recurrent_dropout: an option that torch's layer has not, without an effect
 
-every_kind = pytest.mark.parametrize("kind", KINDS)
+# the two kinds of modReLU with a matrix of layers of rotations
+LAYERS = {"modrelu_layers": "modrelu", "complex_modrelu_layers": "complex_modrelu"}
+
+every_kind = pytest.mark.parametrize("kind", [*KINDS, *LAYERS])
+
+
+class LayersEURNNCell(EURNNCell):
+    """An EURNN whose matrix is never dense in the kernels."""
+
+    MINIMUM_RATIO = 0
 
 
 def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **options: Any) -> RecurrentCell:
@@ -66,7 +75,9 @@ def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **option
         if kind == "gru":
             return GRUCell(inputs, hidden, **(drawn | options))
         return RNNCell(inputs, hidden, nonlinearity=kind.removeprefix("rnn_"), **(drawn | options))
-    capacity = pick.choice(["fft", 1, hidden, max(1, hidden // 2)]) if hidden < 40 else 2
+    capacity = pick.choice(["fft", 1, hidden, max(1, hidden // 2)]) if hidden < 40 else 12
+    if kind in LAYERS:
+        return LayersEURNNCell(inputs, hidden, capacity=capacity, is_complex="complex" in kind, **options)
     if kind == "goru":
         return GORUCell(inputs, hidden, capacity=capacity, **options)
     if kind == "modrelu":
@@ -241,7 +252,9 @@ def problem_of(case: Case, dtype: torch.dtype) -> Problem:
 @every_kind
 def test_weights_beyond_the_cache(kind: str) -> None:
     case = large_case(kind)
-    assert problem_of(case, torch.float64).weight_hh.numel() * 8 >= 2**19
+    problem = problem_of(case, torch.float64)
+    assert (problem.partner is not None) == (kind in LAYERS)
+    assert kind in LAYERS or problem.weight_hh.numel() * 8 >= 2**19
     truth = case.results("reference", torch.float64)
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)

@@ -13,10 +13,10 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.urnn import URNNCell
 from gyral.cells.weinet import WeiNetCell
 from gyral.nn.recurrent import Recurrent
-from gyral.ops import gated
+from gyral.ops import gated, unitary
 from gyral.ops.gated import operators, reference
 from gyral.ops.gated.problem import Constants, Tensors
-from tests.ops.gated.test_gated import Case, error, every_kind
+from tests.ops.gated.test_gated import LAYERS, Case, error, every_kind
 
 FEW, MANY = 4, 300
 
@@ -121,6 +121,7 @@ def test_the_epsilon_of_layer_normalization(cell_class: Any) -> None:
 
 def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[Constants, Tensors]:
     """Draw the arguments of a sequence, with every option that the kernels have."""
+    has_layers, kind = kind in LAYERS, LAYERS.get(kind, kind)
     pick, generator = random.Random(f"{kind} {seed}"), torch.Generator().manual_seed(seed)
     draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
 
@@ -140,12 +141,17 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[Constants, Tensors
         "weinet": draw(2, units) if pick.random() < 0.5 else None,
         "normalized_lstm": draw(10 * units),
     } | dict.fromkeys(("modrelu", "complex_modrelu", "goru"), draw(units))
+    weight = draw(4 * units if kind == "weinet" else width, hidden) / hidden
+    partner = None
+    if has_layers:
+        partner = unitary.tunable_pairing(units, pick.randint(1, 4)).partner
+        weight = draw(2, len(partner), hidden)
     zoneout = (None, 0.3, mask(steps, batch, hidden))
     tensors = Tensors(
         inputs=draw(steps, batch, 2),
         weight_ih=draw(width, 2),
         bias=draw(width) if pick.random() < 0.7 else None,
-        weight_hh=draw(4 * units if kind == "weinet" else width, hidden) / hidden,
+        weight_hh=weight,
         extra=extra.get(kind),
         hidden=draw(batch, hidden),
         cell=None if cell is None else draw(batch, cell),
@@ -161,6 +167,7 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[Constants, Tensors
         drop=pick.choice((None, mask(batch, hidden))),
         starts=torch.rand(steps, batch, generator=generator) < pick.choice([0.0, 0.2, 1.0]),
         epsilon=pick.choice([1e-5, 1e-2]),
+        partner=partner,
     )
     return constants, tensors
 

@@ -15,13 +15,13 @@ LIBRARY = library.Recurrence(
     Path(__file__).with_name("gated.cpp"),
     (
         "steps", "batch", "hidden_size", "cell_size", "parts_size", "weight_rows", "kept_size", "extra_size", "units",
-        "chunk", "kind", "lag", "threads",
+        "chunk", "kind", "lag", "layers", "threads",
     ),
     ("keep_mean", "keep_cell_mean", "epsilon"),
     (
         "parts", "weight", "extra", "hidden", "cell", "keep", "keep_cell", "drop", "lengths", "starts", "fresh",
-        "fresh_cell", "outputs", "cells", "past", "past_cells", "kept", "final_hidden", "final_cell", "workspace",
-        "grad_outputs", "grad_hidden", "grad_cell", "grad_extra", "grad_fresh",
+        "fresh_cell", "partner", "outputs", "cells", "past", "past_cells", "kept", "final_hidden", "final_cell",
+        "workspace", "grad_outputs", "grad_hidden", "grad_cell", "grad_extra", "grad_fresh", "grad_weight",
     ),
 )  # fmt: skip
 
@@ -63,6 +63,7 @@ def backward(
     """Return the gradients of a problem, given those of its solution."""
     grad_extra = new_sums(problem, problem.extra)
     grad_fresh = new_sums(problem, problem.fresh)
+    grad_weight = new_sums(problem, None if problem.partner is None else problem.weight_hh)
     # the kernel overwrites these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_cell = None if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
@@ -77,9 +78,10 @@ def backward(
         grad_cell=grad_cell,
         grad_extra=grad_extra,
         grad_fresh=grad_fresh,
+        grad_weight=grad_weight,
     )
-    extra, fresh = (None if sums is None else sums.sum(0) for sums in (grad_extra, grad_fresh))
-    return Gradients(problem.parts, solution.kept, grad_hidden, grad_cell, extra, fresh)
+    extra, fresh, weight = (None if sums is None else sums.sum(0) for sums in (grad_extra, grad_fresh, grad_weight))
+    return Gradients(problem.parts, solution.kept, grad_hidden, grad_cell, extra, fresh, weight)
 
 
 def new_sums(problem: Problem, like: Tensor | None) -> Tensor | None:
@@ -112,6 +114,7 @@ def fields(
         "drop": problem.drop,
         "lengths": problem.lengths,
         "starts": problem.starts,
+        "partner": problem.partner,
     }
     if problem.starts is not None:
         hidden, cell, fresh = problem.hidden, problem.cell, problem.fresh
@@ -123,13 +126,14 @@ def fields(
         "hidden_size": problem.hidden.shape[1],
         "cell_size": 0 if problem.cell is None else problem.cell.shape[1],
         "parts_size": parts_size,
-        "weight_rows": len(problem.weight_hh),
+        "weight_rows": len(problem.weight_hh) if problem.partner is None else parts_size,
         "kept_size": 0 if kept is None else kept.shape[2],
         "extra_size": 0 if problem.extra is None else problem.extra.numel(),
         "units": problem.units,
         "chunk": problem.chunk,
         "kind": KINDS.index(problem.kind),
         "lag": lag,
+        "layers": 0 if problem.partner is None else len(problem.partner),
         "keep_mean": keep if isinstance(keep, float) else 0.0,
         "keep_cell_mean": keep_cell if isinstance(keep_cell, float) else 0.0,
         "epsilon": problem.epsilon,

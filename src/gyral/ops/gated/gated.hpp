@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "gated/rotations.hpp"
 #include "native/run.hpp"
 
 namespace gated {
@@ -13,12 +14,12 @@ namespace gated {
 // The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, hidden_size, cell_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind, lag,
-        threads;
+        layers, threads;
     double keep_mean;       // zoneout in evaluation; 0: none
     double keep_cell_mean;  // zoneout of the cell vector, only for cells whose backward does not read that vector
     double epsilon;         // of layer normalization
     void* parts;         // (T, B, G); after forward: values for backward; after backward: the gradient
-    void* weight;        // (R, H)
+    void* weight;        // (R, H); with `partner`: own and other (2, L, H) of Rotations
     void* extra;         // further parameters of the cell
     void* hidden;        // (B, H) before the first step
     void* cell;          // (B, C)
@@ -29,6 +30,7 @@ struct Arguments {
     void* starts;        // bool (T, B): whether a row begins anew before step t, with `fresh` and `fresh_cell`
     void* fresh;         // (H), given with `starts`
     void* fresh_cell;    // (C), likewise
+    void* partner;       // Index (L, N), or null for a dense weight; only if the parts are H wide
     void* outputs;       // (T, B, H)
     void* cells;         // (T, B, C)
     void* past;          // (T, B, H): h before step t is row t - lag, or `hidden`; for a single cell: outputs, lag 1
@@ -42,6 +44,7 @@ struct Arguments {
     void* grad_cell;     // (B, C), likewise
     void* grad_extra;    // (blocks, extra_size) zeros: one partial sum per block of rows
     void* grad_fresh;    // (blocks, H) zeros, likewise, or null
+    void* grad_weight;   // (blocks, 2, L, H) zeros, likewise, given with `partner`
 };
 
 namespace {
@@ -568,12 +571,15 @@ struct Scan {
     const Arguments& given;
     const Index steps, batch, hidden, cell, parts, product, kept;
     const Index products_row, carry_row;
+    const Rotations<Real> rotations;
     const Index temporaries;  // elements of workspace per thread
 
     explicit Scan(const Arguments& a)
         : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
           product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)), carry_row(padded<Real>(hidden)),
-          temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell) + 2 * parts + hidden + cell) {}
+          rotations{a.layers, a.units, hidden, at(a.weight), at(a.weight, a.layers * hidden), static_cast<Index*>(a.partner)},
+          temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell) + 2 * parts + 2 * hidden + cell +
+                      rotations.space()) {}
 
     Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
     Real* vector(void* base, Index width, Index t, Index row) const { return at(base, (t * batch + row) * width); }
@@ -595,11 +601,17 @@ struct Scan {
 
     Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
     Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
-    Index weight_bytes() const { return product * hidden * Index(sizeof(Real)); }
+    bool is_rotated() const { return given.partner; }
+    Index weight_bytes() const { return is_rotated() ? 0 : product * hidden * Index(sizeof(Real)); }
     Index rows_together() const { return rows_at_once(weight_bytes(), rows_a_thread()); }
     Index outputs_width() const { return hidden; }
     Index parts_width() const { return parts; }
-    Index packed_size() const { return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product)); }
+    Index packed_size() const {
+        if (is_rotated()) return given.layers * hidden;
+        return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product));
+    }
+    // The end of a thread's buffer: a hidden vector and the memory of `rotations`.
+    Real* rotation_buffer(Real* buffer) const { return buffer + temporaries - rotations.space() - hidden; }
 
     Row<Real> row_at(Index t, Index row) const {
         const bool fresh = begins(t, row);
@@ -629,6 +641,10 @@ struct Scan {
     }
 
     void pack_weight(bool backward, Real* packed) const {
+        if (is_rotated()) {
+            if (backward) rotations.pack(packed);
+            return;
+        }
         const Real* weight = at(given.weight);
         const Index gates = product - kept;
         if (backward) {
@@ -641,8 +657,12 @@ struct Scan {
 
     void forward_step(Index t, Index first, Index last, const Real* packed, Real* products) const {
         const Index active = end_of_active(t, first, last);
-        multiply(active - first, factors(t, first, active, products + rows_a_thread() * products_row), hidden, packed,
-                 hidden, product, products, products_row, false);
+        const Real* factor = factors(t, first, active, products + rows_a_thread() * products_row);
+        if (is_rotated())
+            for (Index row = 0; row < active - first; ++row)
+                rotations.forward(factor + row * hidden, rotation_buffer(products), products + row * products_row);
+        else
+            multiply(active - first, factor, hidden, packed, hidden, product, products, products_row, false);
         for (Index row = first; row < last; ++row) {
             Real* out = vector(given.outputs, hidden, t, row);
             Real* out_cell = vector(given.cells, cell, t, row);
@@ -700,8 +720,11 @@ struct Scan {
                 for (Index i = 0; i < cell; ++i) own_cell[i] += direct_cell[i];
         }
         Real* entering = given.drop ? dropped : carry;
-        multiply(rows, vector(given.parts, parts, t, first), parts, packed, gates, hidden, entering, carry_row,
-                 !given.drop);
+        if (is_rotated())
+            rotate_back(t, first, active, packed, buffer, entering);
+        else
+            multiply(rows, vector(given.parts, parts, t, first), parts, packed, gates, hidden, entering, carry_row,
+                     !given.drop);
         if (kept)
             multiply(rows, vector(given.kept, kept, t, first), kept, packed + gates * padded<Real>(hidden), kept,
                      hidden, entering, carry_row, true);
@@ -721,6 +744,19 @@ struct Scan {
             }
             std::fill_n(own, hidden, Real(0));
             std::fill_n(carry_cell + (row - first) * cell, cell, Real(0));
+        }
+    }
+
+    // Adds the gradients of the hidden vectors that the products of a step read to `entering`, and those of the layers.
+    void rotate_back(Index t, Index first, Index last, const Real* packed, Real* buffer, Real* entering) const {
+        Real *read = rotation_buffer(buffer), *values = read + hidden;
+        for (Index row = first; row < last; ++row) {
+            Real *own = entering + (row - first) * carry_row, *sums = at(given.grad_weight);
+            sums += row / BLOCK * 2 * given.layers * hidden;
+            if (given.drop) std::fill_n(own, hidden, Real(0));
+            if (t >= length(row)) continue;
+            rotations.backward(factors(t, row, row + 1, read), vector(given.parts, parts, t, row), packed, values, own,
+                               sums, sums + given.layers * hidden);
         }
     }
 

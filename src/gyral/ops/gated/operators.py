@@ -33,8 +33,8 @@ def _flatten(constants: Constants) -> tuple[Any, ...]:
     """Return the last arguments of the operator."""
     masks = [keep if isinstance(keep, Tensor) else None for keep in (constants.keep, constants.keep_cell)]
     means = [keep if isinstance(keep, float) else 0.0 for keep in (constants.keep, constants.keep_cell)]
-    kind, _, lengths, units, chunk, _, drop, starts, epsilon = constants
-    return *masks, drop, lengths, starts, kind, units, chunk, *means, epsilon
+    kind, _, lengths, units, chunk, _, drop, starts, epsilon, partner = constants
+    return *masks, drop, lengths, starts, partner, kind, units, chunk, *means, epsilon
 
 
 def _constants(
@@ -43,6 +43,7 @@ def _constants(
     drop: Tensor | None,
     lengths: Tensor | None,
     starts: Tensor | None,
+    partner: Tensor | None,
     kind: str,
     units: int,
     chunk: int,
@@ -52,10 +53,11 @@ def _constants(
 ) -> Constants:
     """Undo `_flatten`."""
     keeps = [mean or None if mask is None else mask for mask, mean in ((keep, keep_mean), (keep_cell, keep_cell_mean))]
-    return Constants(kind, keeps[0], lengths, units, chunk, keeps[1], drop, starts, epsilon)
+    return Constants(kind, keeps[0], lengths, units, chunk, keeps[1], drop, starts, epsilon, partner)
 
 
 COUNT = len(Tensors._fields)
+MASKS = 6  # the optional tensors after those with a gradient, from keep to partner
 
 
 @torch.library.custom_op("gyral::gated", mutates_args=())
@@ -73,6 +75,7 @@ def gated(
     drop: Tensor | None,
     lengths: Tensor | None,
     starts: Tensor | None,
+    partner: Tensor | None,
     kind: str,
     units: int,
     chunk: int,
@@ -82,7 +85,7 @@ def gated(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return outputs, final hidden and cell vectors, and parts, cells and kept part of the product for backward."""
     constants = _constants(
-        keep, keep_cell, drop, lengths, starts, kind, units, chunk, keep_mean, keep_cell_mean, epsilon
+        keep, keep_cell, drop, lengths, starts, partner, kind, units, chunk, keep_mean, keep_cell_mean, epsilon
     )
     problem = make_problem(constants, Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh))
     solution = solve(problem)
@@ -146,6 +149,7 @@ def gated_backward(
     drop: Tensor | None,
     lengths: Tensor | None,
     starts: Tensor | None,
+    partner: Tensor | None,
     kind: str,
     units: int,
     chunk: int,
@@ -155,7 +159,7 @@ def gated_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of the first arguments of `gated`, from `inputs` to `fresh`."""
     constants = _constants(
-        keep, keep_cell, drop, lengths, starts, kind, units, chunk, keep_mean, keep_cell_mean, epsilon
+        keep, keep_cell, drop, lengths, starts, partner, kind, units, chunk, keep_mean, keep_cell_mean, epsilon
     )
     tensors = Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh)
     problem: Problem = make_problem(constants, tensors, parts.clone(memory_format=torch.contiguous_format))
@@ -180,8 +184,8 @@ def _(*arguments: Any) -> tuple[Tensor, ...]:
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     outputs, _, _, *saved = output
-    ctx.save_for_backward(outputs, *saved, *inputs[: COUNT + 5])
-    ctx.options = inputs[COUNT + 5 :]
+    ctx.save_for_backward(outputs, *saved, *inputs[: COUNT + MASKS])
+    ctx.options = inputs[COUNT + MASKS :]
 
 
 def _reference_backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

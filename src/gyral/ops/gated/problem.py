@@ -35,7 +35,9 @@ class Problem(NamedTuple):
         kind: One of `KINDS`.
         parts: (T, B, G), P_t. `forward` overwrites it with values for `backward`, which overwrites it with its
             gradient.
-        weight_hh: W (R, H) with R ≤ G: the product is added to the first R columns of the parts.
+        weight_hh: W (R, H) with R ≤ G: the product is added to the first R columns of the parts. With `partner`: own
+            and other (2, L, H) of L ≥ 1 layers of plane rotations whose product is W; complex numbers have real parts
+            before imaginary parts.
         extra: Further parameters or None: the biases of modReLU (N,); gain and bias of a normalization (2, N); for
             normalized_lstm (10N,) the concatenation of gains (4N) and biases (4N) of the gates, gain (N) and bias (N)
             of c; for gru the bias (N,) of the recurrent product in the candidate.
@@ -50,6 +52,7 @@ class Problem(NamedTuple):
             whatever it was. Or None.
         fresh: (H,), or None for zeros.
         epsilon: What layer normalization adds to the variance.
+        partner: (L, N) int64, see `gyral.ops.unitary.Rotations`, for the two kinds of modReLU; None for a dense W.
     """
 
     kind: str
@@ -67,6 +70,7 @@ class Problem(NamedTuple):
     starts: Tensor | None = None
     fresh: Tensor | None = None
     epsilon: float = 1e-5
+    partner: Tensor | None = None
 
 
 class Solution(NamedTuple):
@@ -87,7 +91,10 @@ class Solution(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of P (T, B, G), the kept part of the product (T, B, N), the initial state, `extra` and `fresh`."""
+    """Gradients of P (T, B, G), the kept part of the product (T, B, N), the initial state, `extra` and `fresh`.
+
+    That of `weight_hh` is there if it consists of layers; see `weight_gradient` for a dense one.
+    """
 
     parts: Tensor
     kept: Tensor | None
@@ -95,6 +102,7 @@ class Gradients(NamedTuple):
     cell: Tensor | None
     extra: Tensor | None
     fresh: Tensor | None
+    weight_hh: Tensor | None
 
 
 class Constants(NamedTuple):
@@ -109,6 +117,7 @@ class Constants(NamedTuple):
     drop: Tensor | None
     starts: Tensor | None
     epsilon: float
+    partner: Tensor | None
 
 
 class Tensors(NamedTuple):
@@ -172,11 +181,13 @@ def differentiate(
     parts: Tensor = found.parts
     rows = parts.flatten(0, 1)
     # the gradient of the product is that of the parts, except for the part of it that was kept
-    reads = problem.hidden, solution.outputs, problem.drop, problem.starts, problem.fresh
-    added = len(problem.weight_hh) - (0 if found.kept is None else problem.units)
-    grad_weight_hh = weight_gradient(parts[..., :added], *reads)
-    if found.kept is not None:
-        grad_weight_hh = torch.cat((grad_weight_hh, weight_gradient(found.kept, *reads)))
+    grad_weight_hh = found.weight_hh
+    if grad_weight_hh is None:
+        reads = problem.hidden, solution.outputs, problem.drop, problem.starts, problem.fresh
+        added = len(problem.weight_hh) - (0 if found.kept is None else problem.units)
+        grad_weight_hh = weight_gradient(parts[..., :added], *reads)
+        if found.kept is not None:
+            grad_weight_hh = torch.cat((grad_weight_hh, weight_gradient(found.kept, *reads)))
     return [
         (rows @ tensors.weight_ih).view(tensors.inputs.shape) if needs_inputs else None,
         rows.T @ tensors.inputs.flatten(0, 1),

@@ -54,7 +54,7 @@ def step(problem: Problem, time: int, parts: Tensor, state: State) -> tuple[Tens
         starts = problem.starts[time]
         state = begin_anew(starts if active is None else starts & active, state, problem.fresh)
     hidden, cell = state
-    product = F.linear(hidden if problem.drop is None else hidden * problem.drop, problem.weight_hh)
+    product = multiply(problem, hidden if problem.drop is None else hidden * problem.drop)
     new, new_cell = EQUATIONS[problem.kind](problem, parts, product, hidden, cell)
     new = _keep(new, hidden, problem.keep, time)
     if cell is not None and new_cell is not None:
@@ -63,6 +63,18 @@ def step(problem: Problem, time: int, parts: Tensor, state: State) -> tuple[Tens
         return new, (new, new_cell)
     rows = active.unsqueeze(1)
     return torch.where(rows, new, 0.0), choose(rows, (new, new_cell), state)
+
+
+def multiply(problem: Problem, hidden: Tensor) -> Tensor:
+    """Return the products (B, R) of the recurrent matrix and hidden vectors (B, H)."""
+    if problem.partner is None:
+        return F.linear(hidden, problem.weight_hh)
+    own, other = problem.weight_hh
+    if problem.kind == "modrelu":
+        return unitary.rotate(hidden, unitary.Rotations(own, other, problem.partner))
+    own, other, hidden = (torch.complex(*values.chunk(2, dim=-1)) for values in (own, other, hidden))
+    product = unitary.rotate(hidden, unitary.Rotations(own, other, problem.partner))
+    return torch.cat((product.real, product.imag), dim=-1)
 
 
 def choose(rows: Tensor, new: State, old: State) -> State:

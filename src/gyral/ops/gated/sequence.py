@@ -37,14 +37,15 @@ def run(
     starts: Tensor | None = None,
     fresh: Tensor | None = None,
     epsilon: float = 1e-5,
+    partner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a recurrence over inputs (T, B, X) with P_t = W_ih x_t + b, under autocast in the dtype of the parameters.
 
     Args:
         inputs: (T, B, X).
         weight_ih, bias: W_ih (G, X) and b (G,) or None.
-        kind, weight_hh, extra, hidden, cell, keep, lengths, units, chunk, keep_cell, drop, starts, fresh, epsilon: See
-            `gyral.ops.gated.Problem`.
+        kind, weight_hh, extra, hidden, cell, keep, lengths, units, chunk, keep_cell, drop, starts, fresh, epsilon,
+            partner: See `gyral.ops.gated.Problem`.
 
     Returns:
         outputs (T, B, H), and hidden vector (B, H) and cell vector (B, C) after the last step of each sequence.
@@ -57,7 +58,7 @@ def run(
     if torch.is_autocast_enabled(device):
         inputs, hidden, cell = inputs.to(dtype), hidden.to(dtype), None if cell is None else cell.to(dtype)
     kernels.check_dtypes(dtype, inputs, hidden, cell)
-    constants = Constants(kind, keep, lengths, units, chunk, keep_cell, drop, starts, epsilon)
+    constants = Constants(kind, keep, lengths, units, chunk, keep_cell, drop, starts, epsilon, partner)
     tensors = Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh)
     with torch.autocast(device, enabled=False):
         if torch.compiler.is_compiling():

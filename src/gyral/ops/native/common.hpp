@@ -1,5 +1,7 @@
 // Shared by the recurrences on the CPU: functions of one number, the product with packed weights, functions of vectors.
 
+#pragma once
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
