@@ -320,6 +320,27 @@ def test_goru_initialization() -> None:
     assert cell.bias.tolist() == [2.0] * 60 + [0.0] * 60 + [2.0] * 60
 
 
+# ---------------------------------------------------------------- the matrix in the kernels
+
+
+@pytest.mark.parametrize(("capacity", "size"), [(1, 16), (2, 32), (2, 100), (3, 64), ("fft", 512)])
+def test_few_layers_of_an_eurnn_stay_layers(capacity: int | str, size: int) -> None:
+    cell = EURNNCell(X, size, capacity=capacity).double()
+    weight, partner = cell.recurrent_weight()
+    assert partner is not None
+    vectors = torch.randn(3, size, dtype=torch.complex128)
+    own, other = torch.complex(*weight.chunk(2, dim=-1))
+    product = unitary.rotate(vectors, unitary.Rotations(own, other, partner))
+    torch.testing.assert_close(product, vectors @ cell.matrix().T)
+
+
+@pytest.mark.parametrize(("capacity", "size"), [(2, 31), (3, 32), (64, 64), ("fft", 1), ("fft", 64)])
+def test_many_layers_of_an_eurnn_become_a_matrix(capacity: int | str, size: int) -> None:
+    weight, partner = EURNNCell(X, size, capacity=capacity).recurrent_weight()
+    assert partner is None
+    assert weight.shape == (2 * size, 2 * size)
+
+
 # ---------------------------------------------------------------- the phases
 
 
