@@ -577,7 +577,8 @@ struct Scan {
     explicit Scan(const Arguments& a)
         : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
           product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)), carry_row(padded<Real>(hidden)),
-          rotations{a.layers, a.units, hidden, at(a.weight), at(a.weight, a.layers * hidden), static_cast<Index*>(a.partner)},
+          rotations{a.layers, a.units, hidden, at(a.weight), at(a.weight, a.layers * hidden),
+                    static_cast<const Index*>(a.partner)},
           temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell) + 2 * parts + 2 * hidden + cell +
                       rotations.space()) {}
 
