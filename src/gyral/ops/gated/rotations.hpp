@@ -21,9 +21,13 @@ template <class Real> struct Rotations {
 
     // Writes the vectors before each layer to `values`, after the last one to `product`.
     void forward(const Real* x, Real* values, Real* product) const {
+        rotate_to_last(x, values);
+        rotate(layers - 1, values + (layers - 1) * width, product);
+    }
+
+    void rotate_to_last(const Real* x, Real* values) const {
         std::memcpy(values, x, width * sizeof(Real));
         for (Index l = 0; l + 1 < layers; ++l) rotate(l, values + l * width, values + (l + 1) * width);
-        rotate(layers - 1, values + (layers - 1) * width, product);
     }
 
     void rotate(Index layer, const Real* __restrict x, Real* __restrict y) const {
@@ -54,7 +58,7 @@ template <class Real> struct Rotations {
     // `grad_other`.
     void backward(const Real* x, const Real* grad_product, const Real* packed, Real* values, Real* grad_x,
                   Real* grad_own, Real* grad_other) const {
-        forward(x, values, values + layers * width);
+        rotate_to_last(x, values);
         Real* gradient = values + layers * width;
         std::memcpy(gradient, grad_product, width * sizeof(Real));
         for (Index l = layers - 1; l >= 0; --l) {
