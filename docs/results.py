@@ -1,9 +1,9 @@
 """Fills in the tables of docs/results/*.md from the records of finished runs: python docs/results.py
 
-A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]` and
-`columns=[…]`, and the report of the records in this folder between the comment and `<!-- end -->`. The comment
-`<!-- claims -->` is followed by the table of results/claims.yaml, and `<!-- probe <name> sweep=<sweep> -->` by a table
-of a probe's results, which are beside the records of the sweep's runs.
+A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
+`columns=[…]` and `missing=false`, and the report of the records in this folder between the comment and `<!-- end -->`.
+The comment `<!-- claims -->` is followed by the table of results/claims.yaml, and `<!-- probe <name> sweep=<sweep> -->`
+by a table of a probe's results, which are beside the records of the sweep's runs.
 """
 
 import os
@@ -25,7 +25,8 @@ from gyral.runs.records import read
 ROOT = Path(__file__).parents[1]
 PAGES = Path("docs/results")
 REPORT = re.compile(
-    r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)? -->\n).*?(<!-- end -->)",
+    re.DOTALL,
 )
 CLAIMS = re.compile(r"(<!-- claims -->\n).*?(<!-- end -->)", re.DOTALL)
 PROBE = re.compile(r"(<!-- probe (\w+) sweep=(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -35,14 +36,14 @@ RUNS = re.compile(r"### Runs\n\n((?:\|.*\n?)+)")
 
 def filled(page: str) -> str:
     """Return a page with its tables made from the records."""
-    page = REPORT.sub(lambda match: f"{match[1]}\n{report(*match.group(2, 3, 4))}\n{match[5]}", page)
+    page = REPORT.sub(lambda match: f"{match[1]}\n{report(*match.group(2, 3, 4), missing=not match[5])}\n{match[6]}", page)
     page = PROBE.sub(lambda match: f"{match[1]}\n{probe_table(match[2], match[3])}\n\n{match[4]}", page)
     return CLAIMS.sub(lambda match: f"{match[1]}\n{claims()}\n\n{match[2]}", page)
 
 
-def report(where: str, only: str | None, columns: str | None) -> str:
+def report(where: str, only: str | None, columns: str | None, missing: bool) -> str:
     """Return the report of the records in a folder as Markdown; the lists of runs can be folded."""
-    sections, notes, _ = collect(where, everything=True, only=read_names("only", only))
+    sections, notes, _ = collect(where, everything=True, only=read_names("only", only), missing=missing)
     if notes:
         raise ValueError("\n".join(notes))
     shown = choose_columns(sections, read_names("columns", columns)) if columns else sections

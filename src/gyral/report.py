@@ -24,7 +24,9 @@ PLOT_OPTIONS = ("plot", "x", "y", "log", "seeds")  # that need a file to draw
 
 def report(config: DictConfig) -> None:
     """Print the report of a sweep and write it and its figures to files, or draw a figure of one run."""
-    watch, with_runs, everything = (check_boolean(name, config[name]) for name in ("watch", "runs", "all"))
+    watch, with_runs, everything, missing = (
+        check_boolean(name, config[name]) for name in ("watch", "runs", "all", "missing")
+    )
     names = config.save if isinstance(config.save, ListConfig) else [config.save]
     saved = [Path(str(name)) for name in names if name]
     for path in saved:
@@ -66,7 +68,7 @@ def report(config: DictConfig) -> None:
             progress.watch(str(config.sweep), only)
         archive = None if config.records is None else Path(str(config.records))
         sweep_report.report_sweep(
-            str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive, only
+            str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive, only, missing
         )
 
 

@@ -88,6 +88,14 @@ class Sweep:
         """The last part of `column`: qa of task.qa. It is empty if there is a single column."""
         return (self.column or "").rpartition(".")[2]
 
+    def without_missing(self, records: list[RunRecord]) -> "Sweep":
+        """Return the sweep without the rows and columns that none of the runs belongs to. It expects no more seeds."""
+        axes = {**self.axes, "seed": []}
+        axes["experiment"] = [row for row in axes["experiment"] if any(run.experiment == row for run in records)]
+        if self.column and self.layout != "tasks":
+            axes[self.column] = [one for one in axes[self.column] if any(column_of(self, run) == one for run in records)]
+        return replace(self, axes=axes)
+
 
 @dataclass(frozen=True)
 class Row:

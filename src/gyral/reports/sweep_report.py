@@ -19,7 +19,11 @@ WANDB_PREFIX = "wandb:"
 
 
 def collect(
-    where: str, known: dict[str, RunRecord] | None = None, everything: bool = False, only: Sequence[str] = ()
+    where: str,
+    known: dict[str, RunRecord] | None = None,
+    everything: bool = False,
+    only: Sequence[str] = (),
+    missing: bool = True,
 ) -> tuple[list[Section], list[str], Path | None]:
     """Collect the runs of a sweep.
 
@@ -28,6 +32,7 @@ def collect(
         known: runs that were read before, by place.
         everything: whether to show all runs of a directory; otherwise those of the sweep that was last started in it.
         only: show the runs with these options, see `RunRecord.has`.
+        missing: whether to show rows, columns and seeds of a sweep that have no run.
 
     Returns:
         The sections of the report, a line for each run that cannot be read, and the directory of the runs, None for
@@ -57,7 +62,7 @@ def collect(
         raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
     name = where if where in {sweep.name for sweep in catalogue.named()} else None
     is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
-    sections = make_sections(found, None if is_archive else directory, name)
+    sections = make_sections(found, None if is_archive else directory, name, missing)
     if others:
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
@@ -104,6 +109,7 @@ def report_sweep(
     everything: bool = False,
     archive: Path | None = None,
     only: Sequence[str] = (),
+    missing: bool = True,
 ) -> None:
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
@@ -114,14 +120,14 @@ def report_sweep(
         options: what the saved figures show, None for the defaults.
         columns: heads of the columns that the tables have, none for all of them.
         width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
-        everything, only: see `collect`.
+        everything, only, missing: see `collect`.
         archive: a folder in which each finished run leaves a record file.
 
     Raises:
         OptionError: The place does not exist or contains no run, or not what the options ask for.
         OSError: A file cannot be written.
     """
-    sections, notes, directory = collect(where, everything=everything, only=only)
+    sections, notes, directory = collect(where, everything=everything, only=only, missing=missing)
     shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
     for section in shown:

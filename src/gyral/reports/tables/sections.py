@@ -68,20 +68,24 @@ def describe_stopped(record: RunRecord) -> str:
     return ": ".join(filter(None, (record.state, record.place, record.reason)))
 
 
-def make_sections(records: list[RunRecord], directory: Path | None, only: str | None = None) -> list[Section]:
+def make_sections(
+    records: list[RunRecord], directory: Path | None, only: str | None = None, missing: bool = True
+) -> list[Section]:
     """Return the sections of a report: one per sweep of conf/sweep, then one per task for the other runs.
 
     Args:
         records: the runs.
         directory: the directory that contains them, None for runs from Weights & Biases.
         only: the name of a sweep that is shown alone, even without runs.
+        missing: whether to show rows, columns and seeds of a sweep that have no run.
     """
     found, left = [], records
     for sweep in (catalogue.load(only),) if only else catalogue.named():
         mine = [record for record in records if record.experiment in sweep.papers]
         left = [record for record in left if record.experiment not in sweep.papers]
         if mine or only:
-            found.append(_section_of_sweep(sweep, catalogue.rows_of(sweep, mine), directory))
+            shown = sweep if missing else sweep.without_missing(mine)
+            found.append(_section_of_sweep(shown, catalogue.rows_of(shown, mine), directory))
     if only:
         return found
     plan = catalogue.planned(directory) if directory else Plan()
