@@ -36,7 +36,9 @@ RUNS = re.compile(r"### Runs\n\n((?:\|.*\n?)+)")
 
 def filled(page: str) -> str:
     """Return a page with its tables made from the records."""
-    page = REPORT.sub(lambda match: f"{match[1]}\n{report(*match.group(2, 3, 4), missing=not match[5])}\n{match[6]}", page)
+    page = REPORT.sub(
+        lambda match: f"{match[1]}\n{report(*match.group(2, 3, 4), missing=not match[5])}\n{match[6]}", page
+    )
     page = PROBE.sub(lambda match: f"{match[1]}\n{probe_table(match[2], match[3])}\n\n{match[4]}", page)
     return CLAIMS.sub(lambda match: f"{match[1]}\n{claims()}\n\n{match[2]}", page)
 

@@ -60,7 +60,7 @@ def test_only_the_runs_with_some_options_are_shown_if_asked_for(tmp_path: Path) 
 def test_rows_columns_and_seeds_without_a_run_are_left_out_if_asked_for(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", length=30, accuracy=0.25)
     whole = invoke(f"sweep={tmp_path}", entry="report").out
-    assert "seed 2 missing" in whole and "LSTM" in whole and "length=50" in whole and "Runs missing:" in whole
+    assert all(text in whole for text in ("seed 2 missing", "LSTM", "length=50", "Runs missing:"))
     part = invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
-    assert "GRU" in part and "length=30" in part and "25.0" in part
-    assert "missing" not in part and "LSTM" not in part and "length=50" not in part
+    assert all(text in part for text in ("GRU", "length=30", "25.0"))
+    assert not any(text in part for text in ("missing", "LSTM", "length=50"))

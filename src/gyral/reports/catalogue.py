@@ -90,11 +90,11 @@ class Sweep:
 
     def without_missing(self, records: list[RunRecord]) -> "Sweep":
         """Return the sweep without the rows and columns that none of the runs belongs to. It expects no more seeds."""
-        axes = {**self.axes, "seed": []}
-        axes["experiment"] = [row for row in axes["experiment"] if any(run.experiment == row for run in records)]
+        found = {"experiment": {record.experiment for record in records}, "seed": set()}
         if self.column and self.layout != "tasks":
-            axes[self.column] = [one for one in axes[self.column] if any(column_of(self, run) == one for run in records)]
-        return replace(self, axes=axes)
+            found[self.column] = {column_of(self, record) for record in records}
+        kept = {key: [value for value in self.axes[key] if value in values] for key, values in found.items()}
+        return replace(self, axes={**self.axes, **kept})
 
 
 @dataclass(frozen=True)
