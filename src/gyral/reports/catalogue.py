@@ -89,12 +89,18 @@ class Sweep:
         return (self.column or "").rpartition(".")[2]
 
     def without_missing(self, records: list[RunRecord]) -> "Sweep":
-        """Return the sweep without the rows and columns that none of the runs belongs to. It expects no more seeds."""
+        """Return the sweep without rows, columns and n-gram models that no run has. It expects no more seeds."""
         found = {"experiment": {record.experiment for record in records}, "seed": set()}
         if self.column and self.layout != "tasks":
             found[self.column] = {column_of(self, record) for record in records}
         kept = {key: [value for value in self.axes[key] if value in values] for key, values in found.items()}
-        return replace(self, axes={**self.axes, **kept})
+        results = {name for record in records for name in record.results or {}}
+        ngrams = tuple(order for order in self.ngrams if self.ngram_result(order) in results)
+        return replace(self, axes={**self.axes, **kept}, ngrams=ngrams)
+
+    def ngram_result(self, order: int) -> str:
+        """Return the name of the result of the n-gram model of this order."""
+        return f"test/ngram_{order}_{self.measure}"
 
 
 @dataclass(frozen=True)

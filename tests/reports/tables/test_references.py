@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.running import invoke
 from tests.helpers.written import report_of, write_run
 
 SCORES = {1: 1.8854, 3: 0.5046, 5: 0.4871, 7: 0.4866}
@@ -38,3 +39,4 @@ def test_a_footnote_says_how_to_log_ngrams_that_no_run_has(
     cells, printed = report_of(tmp_path)
     assert ("1-gram (Witten–Bell)" in cells) is bool(logged)
     assert f"No run has scores of n-gram models; to log them, train a row with task.ngrams=[{absent}].\n" in printed
+    assert "n-gram models" not in invoke(f"sweep={tmp_path}", "missing=false", entry="report").out

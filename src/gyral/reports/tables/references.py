@@ -14,7 +14,7 @@ def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]
     references = []
     for order in sweep.ngrams:
         for record in (record for row in rows for record in row.records):
-            value = (record.results or {}).get(_result_name(sweep, order))
+            value = (record.results or {}).get(sweep.ngram_result(order))
             if value is not None:
                 cell = TableCell(
                     f"{measure.scale * value:.{measure.digits}f}", runs=((record, measure.scale * value),)
@@ -27,12 +27,8 @@ def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]
 def reference_footnotes(sweep: Sweep, rows: list[Row]) -> list[str]:
     """Return a line about the n-gram models of the sweep that no finished run has logged."""
     results = [record.results for row in rows for record in row.records if record.results]
-    absent = [o for o in sweep.ngrams if not any(_result_name(sweep, o) in found for found in results)]
+    absent = [o for o in sweep.ngrams if not any(sweep.ngram_result(o) in found for found in results)]
     if not absent or not results:
         return []
     orders = ",".join(map(str, absent))
     return [f"No run has scores of n-gram models; to log them, train a row with task.ngrams=[{orders}]."]
-
-
-def _result_name(sweep: Sweep, order: int) -> str:
-    return f"test/ngram_{order}_{sweep.measure}"
