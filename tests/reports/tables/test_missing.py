@@ -41,6 +41,26 @@ def test_a_complete_sweep_needs_no_command(tmp_path: Path, monkeypatch: pytest.M
     assert "gyral.train" not in printed
 
 
+def test_only_rows_with_other_seeds_than_most_say_which(tmp_path: Path) -> None:
+    for cell, seeds in {"gru": (1, 2), "lstm": (1, 2), "goru": (1,)}.items():
+        for seed in seeds:
+            write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
+    cells, printed = report_of(tmp_path)
+    assert [cells[name][0] for name in ("GRU", "LSTM")] == ["50.0 ± 0.0"] * 2
+    assert cells["GORU"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
+    assert "over seeds (seeds 1, 2 and 100,000 steps unless a row says otherwise), at the" in " ".join(printed.split())
+
+
+def test_without_a_majority_every_row_says_its_seeds(tmp_path: Path) -> None:
+    for cell, seeds in {"gru": (1, 2), "lstm": (1,)}.items():
+        for seed in seeds:
+            write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "50.0 ± 0.0 seeds 1, 2 100,000 steps"
+    assert cells["LSTM"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
+    assert "over seeds, at the" in " ".join(printed.split())
+
+
 def test_what_is_missing_in_a_sweep_is_all_that_its_command_runs(tmp_path: Path) -> None:
     sweep = catalogue.load("rum_paper_table1")
     for experiment, length, seed in itertools.product(*sweep.axes.values()):

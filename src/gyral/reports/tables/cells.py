@@ -9,6 +9,7 @@ from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
 
 MAX_LISTED_SEEDS = 5
+OVER_SEEDS = "mean ± standard deviation over seeds"  # the start of a caption
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,26 @@ def mark_best_of_column(
 
 def move_common_notes(
     rows: Sequence[tuple[str, tuple[TableCell, ...]]],
-) -> tuple[list[tuple[str, tuple[TableCell, ...]]], list[RunRecord]]:
-    """Return the rows of a table without seeds and steps, and the runs of one of its numbers, for the caption.
+) -> tuple[list[tuple[str, tuple[TableCell, ...]]], str]:
+    """Return the rows of a table without the seeds and steps that most of them share, and the start of the caption.
 
-    If not all numbers have the same seeds and steps, the rows are returned as they are, with an empty list.
+    A row keeps its notes if one of its numbers has other seeds or steps. If no seeds and steps are those of more than
+    half of the rows, all rows keep their notes.
     """
-    noted = [cell for _, cells in rows for cell in cells if cell.notes]
-    if len({cell.notes for cell in noted}) != 1:
-        return list(rows), []
-    without = [(name, tuple(replace(cell, notes=()) for cell in cells)) for name, cells in rows]
-    return without, [record for record, _ in noted[0].runs if record.results]
+    notes = [{cell.notes for cell in cells if cell.notes} for _, cells in rows]
+    noted = [found for found in notes if found]
+    common = next((found for found in noted if len(found) == 1 and 2 * noted.count(found) > len(noted)), None)
+    if common is None:
+        return list(rows), OVER_SEEDS
+    without = [
+        (name, tuple(replace(cell, notes=()) for cell in cells) if found == common else cells)
+        for (name, cells), found in zip(rows, notes, strict=True)
+    ]
+    seeds, steps = next(iter(common))
+    if noted.count(common) < len(noted):
+        return without, f"{OVER_SEEDS} ({seeds} and {steps} unless a row says otherwise)"
+    is_single = seeds.startswith("seed ")
+    return without, f"{seeds}, {steps}" if is_single else f"{OVER_SEEDS.removesuffix('seeds')}{seeds}, {steps} each"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,6 @@ def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), cells))
     for column, higher_is_better in enumerate((False, False, MEASURES[sweep.measure].higher_is_better)):
         body = mark_best_of_column(body, column, higher_is_better)
-    body, noted = move_common_notes(body)
+    body, runs = move_common_notes(body)
     heads = ("row", "test loss\n(nats)", "loss /\nbaseline", "accuracy on\ntest in %", "finding of the paper")
-    return Table(sweep.title, caption(common_overrides(rows), noted), heads, body, prose=True, details=heads[-1:])
+    return Table(sweep.title, caption(common_overrides(rows), runs), heads, body, prose=True, details=heads[-1:])

@@ -3,26 +3,20 @@
 from collections.abc import Sequence
 
 from gyral.reports.catalogue import Row
-from gyral.reports.tables.cells import describe_seeds, describe_steps
-from gyral.runs.run_record import RunRecord
+from gyral.reports.tables.cells import OVER_SEEDS
 
 CHECKPOINTS = "at the checkpoints with the best validation score"
 SHARED = "; all with "  # before the overrides of all rows in a caption
 
 
-def caption(shared: Sequence[str], records: Sequence[RunRecord] = ()) -> str:
+def caption(shared: Sequence[str], runs: str = OVER_SEEDS) -> str:
     """Return the caption of a table.
 
     Args:
         shared: overrides that all of its runs share.
-        records: the runs of one of its numbers, if all numbers have the same seeds and steps.
+        runs: its start, which says what a number is a mean of, see `move_common_notes`.
     """
-    seeds = describe_seeds([record.seed for record in records]) if records else "seeds"
-    steps = f", {describe_steps(records)}" if records else ""
-    if len(records) == 1:
-        text = f"{seeds}{steps}, {CHECKPOINTS}"
-    else:
-        text = f"mean ± standard deviation over {seeds}{steps}{' each' if steps else ''}, {CHECKPOINTS}"
+    text = f"{runs}, {CHECKPOINTS}"
     return f"{text}{SHARED}{' '.join(shared)}" if shared else text
 
 

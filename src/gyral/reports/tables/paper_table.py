@@ -52,12 +52,12 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
     for index, (measure, _) in enumerate(itertools.product(measures, columns)):
         body = mark_best_of_column(body, 2 * index, MEASURES[measure].higher_is_better)
-    body, noted = move_common_notes([(name, _note_runs_once(cells)) for name, cells in body])
+    body, runs = move_common_notes([(name, _note_runs_once(cells)) for name, cells in body])
     if not any({*measures, "parameters"} & set(paper) for paper in sweep.papers.values()):  # nothing is published
         heads, body = (heads[0], *heads[1::2]), [(name, cells[::2]) for name, cells in body]
     empty = (NOTHING,) * (len(heads) - 2)
     body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
-    return Table(sweep.title, caption(common_overrides(rows), noted), heads, body)
+    return Table(sweep.title, caption(common_overrides(rows), runs), heads, body)
 
 
 def _note_runs_once(cells: tuple[TableCell, ...]) -> tuple[TableCell, ...]:

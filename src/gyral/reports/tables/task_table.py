@@ -76,8 +76,8 @@ def _table_of_measures(title: str, rows: list[Row], conditions: list[str]) -> Ta
         for column, (_, higher_is_better) in enumerate(columns):
             body = mark_best_of_column(body, column, higher_is_better, compared)
     details = (*(head for head, _ in columns[len(measured) :] if measured), "seeds")
-    body, noted = move_common_notes(body)
-    return Table(title, caption(_shared_overrides(rows), noted), heads, body, details=details)
+    body, runs = move_common_notes(body)
+    return Table(title, caption(_shared_overrides(rows), runs), heads, body, details=details)
 
 
 def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> Table:
@@ -98,8 +98,8 @@ def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> 
     for column in range(len(columns)):
         body = mark_best_of_column(body, column, main.higher_is_better)
     heads = ("row", *(f"{main.title.replace(' in ', chr(10) + 'in ')}\n{text}" for text in columns), "parameters")
-    body, noted = move_common_notes(body)
-    return Table(title, caption(_shared_overrides(rows), noted), heads, body)
+    body, runs = move_common_notes(body)
+    return Table(title, caption(_shared_overrides(rows), runs), heads, body)
 
 
 def _measured(row: Row, measure: Measure) -> TableCell:
