@@ -9,7 +9,7 @@ from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
 
 MAX_LISTED_SEEDS = 5
-OVER_SEEDS = "mean ± standard deviation over seeds"  # the start of a caption
+MEAN_OVER = "mean ± standard deviation over"  # the start of a caption
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ def move_common_notes(
     noted = [found for found in notes if found]
     common = next((found for found in noted if len(found) == 1 and 2 * noted.count(found) > len(noted)), None)
     if common is None:
-        return list(rows), OVER_SEEDS
+        return list(rows), f"{MEAN_OVER} seeds"
     without = [
         (name, tuple(replace(cell, notes=()) for cell in cells) if found == common else cells)
         for (name, cells), found in zip(rows, notes, strict=True)
     ]
     seeds, steps = next(iter(common))
     if noted.count(common) < len(noted):
-        return without, f"{OVER_SEEDS} ({seeds} and {steps} unless a row says otherwise)"
+        return without, f"{MEAN_OVER} seeds ({seeds} and {steps} unless a row says otherwise)"
     is_single = seeds.startswith("seed ")
-    return without, f"{seeds}, {steps}" if is_single else f"{OVER_SEEDS.removesuffix('seeds')}{seeds}, {steps} each"
+    return without, f"{seeds}, {steps}" if is_single else f"{MEAN_OVER} {seeds}, {steps} each"
 
 
 @dataclass(frozen=True)

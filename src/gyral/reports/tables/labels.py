@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from gyral.reports.catalogue import Row
-from gyral.reports.tables.cells import OVER_SEEDS
+from gyral.reports.tables.cells import MEAN_OVER
 
 CHECKPOINTS = "at the checkpoints with the best validation score"
 SHARED = "; all with "  # before the overrides of all rows in a caption
 
 
-def caption(shared: Sequence[str], runs: str = OVER_SEEDS) -> str:
+def caption(shared: Sequence[str], runs: str = f"{MEAN_OVER} seeds") -> str:
     """Return the caption of a table.
 
     Args:
