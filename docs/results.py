@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from gyral.probes import published
+from gyral.applications.probes import published
 from gyral.reports.catalogue import load, rows_of
 from gyral.reports.claims import claims_table, read_claims
 from gyral.reports.render import markdown

@@ -11,10 +11,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.applications.probes.report import ProbeReport, output_file
 from gyral.config import command_line
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.probes.report import ProbeReport, output_file
 from gyral.runs.directory import Run, load_run
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
@@ -54,7 +54,7 @@ def _probe(config: DictConfig, run: Run) -> dict[str, float]:
     if config.dynamic.rule is not None:
         raise OptionError("dynamic.rule", config.dynamic.rule, "must be null with parse= and pairs=")
 
-    from gyral.probes import command
+    from gyral.applications.probes import command
     from gyral.training import build
 
     probe = command.prepare(config.parse, config.pairs, config.save, run.config.paths.data_dir)

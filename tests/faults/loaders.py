@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from gyral.applications.babi.generation import read_lines
+from gyral.applications.summarization.data.files import Output, read_articles
 from gyral.data import download
 from gyral.data.babi import release
 from gyral.data.catalogue import PublishedCorpus, PublishedFile
 from gyral.data.records import Report
-from gyral.data.summaries.files import Output, read_articles
 from gyral.data.text import ngrams
 from gyral.data.text.corpora import TEXT_CORPORA, load_file
 from gyral.data.text.synthetic import synthetic_text
 from gyral.data.vocabulary import Vocabulary
-from gyral.generation.answers import read_lines
 from gyral.generation.surprisal import read_text
 from gyral.training import build
 from tests.data.babi.conftest import RELEASE, packed, put, written
@@ -252,7 +252,7 @@ def cached_ngrams(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> In
 
 def cached_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """The cache of a corpus of articles, or a part of it that an interrupted preparation has left."""
-    from gyral.data.summaries import corpus, preparation
+    from gyral.applications.summarization.data import corpus, preparation
 
     patch.setenv("GYRAL_CACHE", str(folder / "user"))
     path = write_lines(folder / "articles.jsonl", [article(number) for number in range(20)])

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from gyral.applications.reading.data.encoded import EncodedQuestions
+from gyral.applications.reading.data.questions import Question, ReadingBatch
 from gyral.core.edges import Edge
-from gyral.data.reading.encoded import EncodedQuestions
-from gyral.data.reading.questions import Question, ReadingBatch
 from gyral.data.vocabulary import PADDING, Vocabulary
 
 

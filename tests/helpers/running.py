@@ -26,15 +26,15 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from gyral import dashboard, evaluate, generate, report, train
+from gyral.applications.boxes.model import ConceptModel
+from gyral.applications.reading.models.reader import Reader
+from gyral.applications.scenes.models.concept_learner import SceneModel
+from gyral.applications.summarization.data.corpus import SummaryCorpus
+from gyral.applications.summarization.models.summarizer import Summarizer
 from gyral.config.groups import choices as choices
 from gyral.core.errors import UserError
-from gyral.data.summaries.corpus import SummaryCorpus
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text
-from gyral.models.boxes import ConceptModel
-from gyral.models.concept_learner import SceneModel
-from gyral.models.reader import Reader
-from gyral.models.summarizer import Summarizer
 from gyral.tasks.base import Task
 from gyral.training import build
 

@@ -24,22 +24,22 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
+from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
+from gyral.applications.logic.task import LogicalInferenceTask
+from gyral.applications.reading.tasks.base import ReadingTask
+from gyral.applications.reading.tasks.lambada import LambadaTask
+from gyral.applications.scenes.task import ScenesTask
+from gyral.applications.summarization.models.summarizer import Predictions
+from gyral.applications.summarization.task import SummaryTask
 from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.splits import SPLITS
-from gyral.models.summarizer import Predictions
 from gyral.runs.directory import flatten
 from gyral.tasks.base import SequenceTask, Task
-from gyral.tasks.concept_pairs import MARGIN, Probability
 from gyral.tasks.data_module import GeneratedData
-from gyral.tasks.lambada import LambadaTask
-from gyral.tasks.logical_inference import LogicalInferenceTask
 from gyral.tasks.objective import Bits, Regression
 from gyral.tasks.programs import ProgramsTask
-from gyral.tasks.reading import ReadingTask
-from gyral.tasks.scenes import ScenesTask
-from gyral.tasks.summarization import SummaryTask
 from gyral.tasks.text import TextTask
 from gyral.training.callbacks import Checkpoints
 from tests.helpers.running import (

@@ -5,13 +5,13 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
+from gyral.applications.babi.generation import answer_story
+from gyral.applications.logic.generation import relate_formulas
+from gyral.applications.reading.generation import answer_questions
+from gyral.applications.scenes.generation import answer_scene
+from gyral.applications.summarization.generation import summarize
 from gyral.core.errors import OptionError, UserError
-from gyral.generation.answers import answer_story
-from gyral.generation.reading import answer_questions
-from gyral.generation.relations import relate_formulas
-from gyral.generation.scenes import answer_scene
 from gyral.generation.sequences import answer_sequence
-from gyral.generation.summaries import summarize
 from gyral.generation.surprisal import show_surprisal
 from gyral.generation.text import continue_text
 from gyral.tasks.base import Task

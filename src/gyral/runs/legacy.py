@@ -17,7 +17,7 @@ TARGETS = {
     "src.loggers.": "gyral.training.loggers.",
     "src.schedules.": "gyral.training.schedules.",
     "src.data.corpora.": "gyral.data.text.corpora.",
-    "src.data.summaries.": "gyral.data.summaries.corpus.",
+    "src.data.summaries.": "gyral.applications.summarization.data.corpus.",
     "src.models.recurrent.": "gyral.nn.recurrent.",
     "src.": "gyral.",
     "hydra_plugins.gyre.": "hydra_plugins.gyral.",

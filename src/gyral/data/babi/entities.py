@@ -7,9 +7,9 @@ from gyral.core.checks import check_choice
 from gyral.core.edges import Edge
 from gyral.data.babi import synthetic
 from gyral.data.babi.stories import Question, Sentence
-from gyral.data.reading.edges import Chain, Mention, chain_edges, entity_chains
+from gyral.data.mentions import Chain, Mention, chain_edges, entity_chains
 
-# Each entity of the release with that of another world which replaces it in bAbI-Mix, see `gyral.data.babi.mix`.
+# Each entity of the release with that of another world which replaces it in bAbI-Mix, see `gyral.applications.reading.data.babi_mix`.
 PEOPLE = {  # tasks 1–14, 15, 16 and 20
     **{"mary": "maria", "john": "jonas", "daniel": "david", "sandra": "susan", "bill": "bob", "fred": "frank"},
     **{"jeff": "jack", "julie": "judith", "gertrude": "greta", "winona": "wilma", "emily": "emma"},
@@ -57,7 +57,7 @@ class EntityMentions:
     """The mentions of entities in stories. Pronouns are no mentions.
 
     Args:
-        entities: the entities, as `gyral.data.reading.edges.entity_chains` expects them.
+        entities: the entities, as `gyral.data.mentions.entity_chains` expects them.
     """
 
     def __init__(self, entities: Iterable[str]) -> None:

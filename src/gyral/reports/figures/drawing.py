@@ -6,11 +6,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from gyral.applications.babi.figures.answers import answers
+from gyral.applications.babi.figures.attention import attention
+from gyral.applications.boxes.figure import animate_boxes, boxes
+from gyral.applications.probes.figure import parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.reports.figures.answers import answers
-from gyral.reports.figures.attention import attention
-from gyral.reports.figures.boxes import animate_boxes, boxes
 from gyral.reports.figures.common import describe_run
 from gyral.reports.figures.cosines import cosines
 from gyral.reports.figures.derivatives import derivatives
@@ -18,7 +19,6 @@ from gyral.reports.figures.gates import gates
 from gyral.reports.figures.keys import animate_keys, keys
 from gyral.reports.figures.landscape import loss_line, loss_plane
 from gyral.reports.figures.norms import norms
-from gyral.reports.figures.parse import parse
 from gyral.reports.figures.strips import strips
 from gyral.reports.figures.style import save, save_animation, style
 from gyral.reports.figures.target_kernel import target_kernel

@@ -1,7 +1,7 @@
 """Callbacks of a training run. Every class is the `_target_` of a node in conf/callbacks."""
 
+from gyral.applications.boxes.callback import Boxes
 from gyral.training.callbacks.averaging import Averaging
-from gyral.training.callbacks.boxes import Boxes
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.cosines import Cosines
 from gyral.training.callbacks.early_stopping import EarlyStopping

@@ -1,0 +1,1 @@
+"""Questions of bAbI stories: data, task, answers and figures."""

@@ -1,0 +1,323 @@
+"""bAbI question answering (Weston et al. 2015, arXiv:1502.05698): read a story, then a question; answer in one word.
+
+A question of task 2 with its story. A step is a sentence, and the last step is the question:
+
+    input       john got the milk there . | mary moved to the attic . | john went to the hallway . | where is the milk ?
+    target      hallway
+
+With `level=word`, each word is a step. With `level=sentence`, the input of a step is the mean or the sum of the
+embeddings of its words.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import MeanMetric
+
+from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
+from gyral.applications.reading.data.babi_questions import EDGES
+from gyral.core.checks import check_boolean, check_choice, check_integer
+from gyral.core.errors import OptionError
+from gyral.data.babi import corpus as babi
+from gyral.data.babi.corpus import Babi
+from gyral.data.babi.entities import EntityMentions
+from gyral.data.babi.release import NoReleaseError
+from gyral.data.babi.stories import Question, questions
+from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.splits import SPLITS
+from gyral.data.vocabulary import PADDING_ID
+from gyral.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.metrics import AccuracyMetrics
+
+log = logging.getLogger(__name__)
+READOUTS: dict[bool | str, ReadoutFactory] = {False: LastStep, True: Attention, "rotational": RotationalAttention}
+LINE_WIDTH = 108  # columns of a rendered story
+
+
+class BabiData(SplitData):
+    """Questions with their stories: training batches of similar lengths, one pass over the other splits.
+
+    Args:
+        babi: the questions.
+        level: unit of a step: "word" or "sentence".
+        batch_size, eval_batch_size: questions per batch, in training and in evaluation.
+        data_seed: seed of the order of the training batches.
+        edges: "entities": edges between consecutive mentions of an entity; "none".
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self, babi: Babi, *, level: str, batch_size: int, eval_batch_size: int, data_seed: int, edges: str = "none"
+    ) -> None:
+        super().__init__()
+        self.babi = babi
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+        self.level = level
+        self._mentions = EntityMentions.of("all") if check_choice("edges", edges, EDGES) == "entities" else None
+        self._encoded = {"train": self.encode(babi.splits["train"])}
+
+    def encode(self, stories: Sequence[Sequence[Question]]) -> EncodedQuestions:
+        """Return the encoded questions of stories."""
+        lists = [list(story) for story in stories]
+        return EncodedQuestions(lists, self.babi.vocabulary, self.babi.classes, self.level, self._mentions)
+
+    def encoded(self, split: str) -> EncodedQuestions:
+        """Return the encoded questions of a split; the first call encodes them."""
+        if split not in self._encoded:
+            self._encoded[split] = self.encode(self.babi.splits[split])
+        return self._encoded[split]
+
+    def loader(self, split: str) -> SortedBatches:
+        """Return the questions of a split, sorted by length, for evaluation."""
+        return SortedBatches(self.encoded(check_choice("split", split, SPLITS)), self.eval_batch_size)
+
+    def stream(self) -> BucketedBatches:
+        """Return the training stream, which reads the questions in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
+
+
+class QuestionMetrics(AccuracyMetrics):
+    """Loss over the questions whose answer is a class, and accuracy over all questions.
+
+    `majority` is the accuracy of a predictor that always returns the most frequent answer of the task in training. If
+    there are several tasks, `accuracy_qa1` and so on are the accuracies on each task.
+
+    Args:
+        babi: the questions.
+    """
+
+    names: tuple[str, ...] = (*AccuracyMetrics.names, "majority")
+
+    def __init__(self, babi: Babi) -> None:
+        super().__init__(len(babi.classes))
+        self.accuracy = MeanMetric()
+        self.majority = MeanMetric()
+        most = {task: min(counts, key=lambda a: (-counts[a], a)) for task, counts in answer_counts(babi).items()}
+        self._most = {task: babi.classes.index(answer) for task, answer in most.items()}
+        self._tasks = sorted(most) if len(most) > 1 else []
+        for task in self._tasks:
+            self.add_module(f"accuracy_qa{task}", MeanMetric())
+        self.names = (*QuestionMetrics.names, *(f"accuracy_qa{task}" for task in self._tasks))
+
+    def update(self, logits: Tensor, batch: QuestionBatch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, classes) and its mean loss."""
+        self.loss.update(loss, weight=(batch.answers != IGNORED).sum())
+        correct = (logits.argmax(dim=-1) == batch.answers).float()
+        self.accuracy.update(correct)
+        most = torch.tensor([self._most[task] for task in batch.tasks.tolist()], device=correct.device)
+        self.majority.update((most == batch.answers).float())
+        for task in self._tasks:
+            getattr(self, f"accuracy_qa{task}").update(correct, weight=(batch.tasks == task).float())
+
+
+class BabiTask(SequenceTask[BabiData]):
+    """bAbI with the protocol of Dangovski et al. (TACL 2019, section 4.3).
+
+    The model predicts one class per question, at the last step: one of the answers of the training split. An answer of
+    several words, such as "football,milk", is one class. The baseline is the loss on the test split of a predictor that
+    knows the frequency of each answer of the task in training. If there is no release, the task generates stories and
+    logs the constant `generated` = 1 with all metrics. The constant `stand_ins` is the number of tasks that are trained
+    on fewer questions than `size`.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout that `attention` selects.
+        qa: number of the task, 1 to 20, or "all": one model for all tasks.
+        size: training questions per task, including those for validation: "1k" or "10k".
+        level: unit of a step: "sentence", with the embeddings of its words pooled by the model, or "word".
+        attention: attention over the states of the story: False, True (`gyral.models.attention.Attention`), or
+            "rotational".
+        edges: "entities": edges between consecutive mentions of an entity or, at the level of sentences, between the
+            sentences that have them, for cells that read edges; "none".
+        validation, stand_in, path, data_dir: see `gyral.data.babi.corpus.load`.
+        generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
+            `data_dir` has no release.
+        batch_size, eval_batch_size, data_seed: see `BabiData`; `data_seed` is also the seed of generated stories.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds; the data is missing, or is not the published data.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        qa: int | str,
+        data_dir: str | Path,
+        size: str = "10k",
+        level: str = "sentence",
+        attention: bool | str = False,
+        edges: str = "none",
+        validation: str = "cut",
+        stand_in: bool = False,
+        generated: bool = False,
+        path: str | Path | None = None,
+        batch_size: int = 32,
+        eval_batch_size: int = 256,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        if attention not in READOUTS or not isinstance(attention, bool | str):
+            raise OptionError("attention", attention, "must be true, false or rotational")
+        found = load_stories(
+            qa,
+            size,
+            data_dir,
+            path=path,
+            validation=validation,
+            stand_in=stand_in,
+            generated=generated,
+            seed=data_seed,
+        )
+        data = BabiData(
+            found,
+            level=level,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            data_seed=data_seed,
+            edges=edges,
+        )
+        log.info(
+            "%s: %s; one pass over the training split takes %d steps",
+            found.name,
+            ", ".join(f"{sum(map(len, stories)):,} {split} questions" for split, stories in found.splits.items()),
+            -(-len(data.encoded("train")) // batch_size),
+        )
+        super().__init__(
+            model,
+            data,
+            readout=READOUTS[attention],
+            vocabulary_size=len(found.vocabulary),
+            output_size=len(found.classes),
+            baseline=frequency_loss(found),
+            metrics=QuestionMetrics(found),
+            max_writes=max(int(data.encoded(split).lengths.max(initial=1)) for split in SPLITS),
+            **options,
+        )
+
+    def constants(self) -> dict[str, float]:
+        found = self.data.babi
+        return {
+            **super().constants(),
+            "generated": float(found.name == babi.GENERATED),
+            "stand_ins": float(len(found.stand_ins)),
+        }
+
+    def targets(self, batch: QuestionBatch) -> Tensor:
+        return batch.answers
+
+    def loss(self, logits: Tensor, batch: QuestionBatch) -> Tensor:
+        """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 if there is none."""
+        total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
+        return total / (batch.answers != IGNORED).sum().clamp(min=1)
+
+    def render(self, batch: QuestionBatch, predicted: Tensor, row: int = 0) -> str:
+        """Draw the end of a story with its question, the answer and the prediction (`predicted`, (B,))."""
+        steps = batch.inputs[row, : batch.lengths[row]].tolist()
+        symbols, classes = self.data.babi.vocabulary.symbols, self.data.babi.classes
+        if self.data.level == "word":
+            story = " ".join(symbols[word] for word in steps)
+        else:
+            story = " | ".join(" ".join(symbols[word] for word in step if word != PADDING_ID) for step in steps)
+        if len(story) > LINE_WIDTH:
+            story = f"… {story[2 - LINE_WIDTH :].partition(' ')[2]}"
+        answer = batch.answers[row].item()
+        target = "(not in the training data)" if answer == IGNORED else classes[int(answer)]
+        return f"input       {story}\ntarget      {target}\nprediction  {classes[int(predicted[row])]}"
+
+    def batch_of(self, asked: Sequence[Question]) -> QuestionBatch:
+        """Return questions of any stories as one batch, on the device of the task."""
+        encoded = self.data.encode([[question] for question in asked])
+        return self.transfer_batch_to_device(encoded.batch(np.arange(len(encoded))), self.device, 0)
+
+    def probabilities(self, asked: Sequence[Question]) -> Tensor:
+        """Return the probabilities (n, classes) of the answers to n questions of any stories."""
+        with self._evaluating():
+            return self(self.batch_of(asked)).softmax(dim=-1)
+
+    def attention(self, asked: Sequence[Question]) -> Tensor:
+        """Return the attention of n questions to the steps before them, (T, n); each column has sum 1.
+
+        Raises:
+            OptionError: the task has no attention.
+        """
+        readout = self.model.readout
+        if not isinstance(readout, Attention):
+            raise OptionError("task.attention", False, "must be true or rotational")
+        with self._evaluating():
+            batch = self.batch_of(asked)
+            return readout.weights(self.model.run(batch.inputs, lengths=batch.lengths)[0], batch.lengths)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Turn off dropout and gradients within the context."""
+        training = self.training
+        try:
+            with torch.no_grad():
+                yield None if not training else self.eval()
+        finally:
+            self.train(training)
+
+
+def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: bool, seed: int, **options: Any) -> Babi:
+    """Return the published questions or, if there is no release, generated ones.
+
+    Args:
+        qa, size, data_dir, **options: see `gyral.data.babi.corpus.load`.
+        generated: whether to return generated stories even if there is a release.
+        seed: seed of generated stories.
+
+    Raises:
+        UserError: an option is out of bounds; the data is not the published data; stories of this task cannot be
+            generated, and the message also says which files are missing.
+    """
+    if check_boolean("generated", generated):
+        return babi.load_generated(qa, size, seed)
+    try:
+        return babi.load(qa, size, data_dir, **options)
+    except NoReleaseError as error:
+        try:
+            found = babi.load_generated(qa, size, seed)
+        except OptionError as refused:
+            raise OptionError(refused.option, refused.value, f"{refused.reason}; {error}") from None
+        log.warning("%s; using GENERATED stories, whose results are not results on bAbI", error)
+        return found
+
+
+def answer_counts(babi: Babi) -> dict[int, Counter[str]]:
+    """Return the counts of the answers in the training split, for each task."""
+    counts: dict[int, Counter[str]] = {}
+    for question in questions(babi.splits["train"]):
+        counts.setdefault(question.task, Counter())[question.answer] += 1
+    return counts
+
+
+def frequency_loss(babi: Babi) -> float:
+    """Return the cross-entropy, in nats, of the answers of the test split under the frequencies in the training split.
+
+    Frequencies are those of each task. Counts start at 1 (add-one smoothing), so that no class has probability 0.
+    Answers that are not a class are ignored.
+    """
+    counts, classes = answer_counts(babi), set(babi.classes)
+    losses = [
+        -math.log((counts[question.task][question.answer] + 1) / (counts[question.task].total() + len(classes)))
+        for question in questions(babi.splits["test"])
+        if question.answer in classes
+    ]
+    return sum(losses) / len(losses)

@@ -1,0 +1,1 @@
+"""Box and order embeddings of concepts."""

@@ -1,0 +1,119 @@
+"""The boxes of some concepts in the plane, and how they move during training."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from gyral.applications.boxes.callback import CORNERS, Boxes, box_row
+from gyral.core.errors import OptionError, UserError
+from gyral.reports.figures.common import add_title, read_numbers
+from gyral.reports.figures.layout import finish
+from gyral.reports.figures.options import WIDTHS
+from gyral.reports.figures.style import COLORS, DASHES, add_legend
+from gyral.runs.directory import Run
+from gyral.training import build
+
+MAX_FRAMES = 120  # of an animation, about 1 MB
+HEIGHT = 4.2  # inches
+MARGIN = 0.05  # of the plane, around the boxes
+
+
+def boxes(run: Run) -> Figure:
+    """Draw the boxes of up to 12 concepts, those with the most hyponyms, with their hard edges.
+
+    Raises:
+        OptionError: The model of the run has no boxes in the plane.
+    """
+    task, step = build.load_trained(run, "best")
+    try:
+        Boxes().check_task(task)
+    except UserError:
+        reason = "the figure needs boxes in the plane: model=smoothed_box with model.dimension=2"
+        raise OptionError("run", run.directory, reason) from None
+    row = box_row(task)
+    names, corners = _concepts(list(row)), np.array(list(row.values())).reshape(-1, len(CORNERS))
+    figure, axes = _make_figure()
+    _draw(axes, names, corners)
+    _set_limits(axes, corners)
+    _finish(figure, axes, run, step)
+    return figure
+
+
+def animate_boxes(run: Run) -> Iterator[Figure] | None:
+    """Return the frames of the animation: the boxes after each validation, as recorded by the callback `Boxes`.
+
+    There are at most `MAX_FRAMES` frames, at equal distances. All frames show the same part of the plane.
+
+    Returns:
+        The figure, once for each frame; None if the run has not recorded its boxes.
+    """
+    if not (run.directory / Boxes.FILE).is_file():
+        return None
+    return _frames(run, *read_boxes(run))
+
+
+def read_boxes(run: Run) -> tuple[list[int], list[str], np.ndarray]:
+    """Read boxes.csv of a run.
+
+    Returns:
+        The number of optimizer steps at each of V validations, the names of the concepts, and the sides of their boxes
+        (V, concepts, 4).
+
+    Raises:
+        OptionError: The file does not exist or holds no validation.
+    """
+    header, values = read_numbers(run.directory, Boxes.FILE, "boxes")
+    names = _concepts(header[1:])
+    return [int(step) + 1 for step in values[:, 0]], names, values[:, 1:].reshape(-1, len(names), len(CORNERS))
+
+
+def _concepts(columns: Sequence[str]) -> list[str]:
+    return [column.rpartition("/")[0] for column in columns[:: len(CORNERS)]]
+
+
+def _frames(run: Run, steps: list[int], names: list[str], recorded: np.ndarray) -> Iterator[Figure]:
+    figure, axes = _make_figure()
+    for place in np.unique(np.linspace(0, len(steps) - 1, MAX_FRAMES).round().astype(int)):
+        axes.clear()
+        _draw(axes, names, recorded[place])
+        _set_limits(axes, recorded)
+        if not figure.legends:
+            _finish(figure, axes, run, steps[place])
+            figure.set_layout_engine("none")  # keeps the layout, which takes most of the time of a frame
+        add_title(figure, run, _subject(steps[place]))
+        yield figure
+
+
+def _make_figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTHS["column"], HEIGHT), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _draw(axes: Axes, names: Sequence[str], corners: np.ndarray) -> None:
+    axes.grid()
+    axes.set(xlabel="first coordinate", ylabel="second coordinate")
+    for place, (name, (left, bottom, right, top)) in enumerate(zip(names, corners, strict=True)):
+        look = {"edgecolor": COLORS[place % len(COLORS)], "linestyle": DASHES[place % len(DASHES)], "linewidth": 1.1}
+        label = name.partition(".")[0].replace("_", " ")
+        axes.add_patch(Rectangle((left, bottom), right - left, top - bottom, fill=False, label=label, **look))
+
+
+def _set_limits(axes: Axes, corners: np.ndarray) -> None:
+    """Show the rectangle around all boxes (…, 4) with a margin."""
+    low, high = corners[..., :2].min(axis=tuple(range(corners.ndim - 1))), corners[..., 2:].reshape(-1, 2).max(axis=0)
+    pad = MARGIN * (high - low)
+    axes.set(xlim=(low[0] - pad[0], high[0] + pad[0]), ylim=(low[1] - pad[1], high[1] + pad[1]))
+
+
+def _finish(figure: Figure, axes: Axes, run: Run, step: int) -> None:
+    """Add title, legend and ticks to a figure whose limits are final."""
+    add_title(figure, run, _subject(step))
+    add_legend(figure, *axes.get_legend_handles_labels())
+    finish([axes], integer_x=False)
+
+
+def _subject(step: int) -> str:
+    return f"boxes of concepts at step {step:,}"

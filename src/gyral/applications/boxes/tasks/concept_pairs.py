@@ -1,0 +1,105 @@
+"""What tasks on pairs of concepts share: the model predicts the probability of a concept, given another."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from gyral.applications.boxes.data.pairs import ConceptBatch
+from gyral.applications.boxes.model import ConceptModel
+from gyral.tasks.base import Data, Task
+from gyral.tasks.metrics import Metrics
+from gyral.tasks.objective import Objective
+
+MARGIN = 1e-4  # predicted probabilities are at most 1 - MARGIN, so that the loss of a false pair is finite
+
+
+class Probability(Objective):
+    """One probability per prediction; the loss is the cross-entropy of the target probability in nats.
+
+    Outputs are the logarithms of probabilities, (B,). Targets are probabilities (B,), NaN where there is none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def has_target(self, targets: Tensor) -> Tensor:
+        return ~targets.isnan()
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        present = self.has_target(targets)
+        log_true = outputs[present].clamp(max=0) + math.log1p(-MARGIN)
+        log_false = (-log_true.expm1()).log()
+        found = targets[present].to(outputs.dtype)
+        return -(found * log_true + (1 - found) * log_false).mean()
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        return outputs.exp()
+
+    def metrics(self, per_step: bool) -> Metrics:
+        return ProbabilityMetrics()
+
+
+class ProbabilityMetrics(Metrics):
+    """The loss of probabilities."""
+
+    def update(self, outputs: Tensor, batch: ConceptBatch, loss: Tensor) -> None:
+        """Add one batch: its logarithms of probabilities (B,) and its mean loss."""
+        self.loss.update(loss, weight=len(batch.targets))
+
+
+class LabelledScores(Metric):
+    """Collects the outputs and the targets of all pairs."""
+
+    scores: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("targets", [], dist_reduce_fx="cat")
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add outputs and targets, both (B,)."""
+        self.scores.append(scores.double())
+        self.targets.append(targets)
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        return dim_zero_cat(self.scores), dim_zero_cat(self.targets)
+
+
+class ConceptTask(Task[Data]):
+    """A task whose examples are pairs of concepts (a, b) with a target for P(a | b).
+
+    Attributes:
+        names: names of the concepts; set by subclasses.
+    """
+
+    model_type = ConceptModel
+    names: Sequence[str]
+
+    def forward(self, batch: ConceptBatch) -> Tensor:
+        """Return log P(a | b) of each pair, (B,)."""
+        log_probabilities: Tensor = self.model(batch.inputs)
+        return log_probabilities
+
+    def shown_concepts(self, count: int) -> list[int]:
+        """Return the numbers of up to `count` concepts that pictures show; in this base class, the first ones."""
+        return list(range(min(count, len(self.names))))
+
+    def name_pair(self, batch: ConceptBatch, row: int) -> tuple[str, str]:
+        """Return the names of a and b."""
+        first, second = batch.inputs[row].tolist()
+        return self.names[first], self.names[second]
+
+
+def mean_probability_loss(train: np.ndarray, test: np.ndarray) -> float:
+    """Return the cross-entropy, in nats, of probabilities if all are predicted to be the mean of the training ones."""
+    mean = float(np.mean(train, dtype=np.float64))
+    objective = Probability()
+    targets = torch.from_numpy(test.astype(np.float64))
+    return objective.loss(torch.full_like(targets, math.log(mean)), targets).item()

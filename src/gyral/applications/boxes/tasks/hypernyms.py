@@ -1,0 +1,283 @@
+"""Hypernyms: is every gazelle an even-toed ungulate? Trained on direct hypernyms, tested on those that they imply.
+
+An example:
+
+    input       gazelle.n.01 is a kind of even-toed_ungulate.n.01
+    target      yes
+    prediction  yes
+"""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics.functional.classification import binary_average_precision
+
+from gyral.applications.boxes.data.hierarchy import load_hierarchy
+from gyral.applications.boxes.data.pairs import ConceptBatch, PairBatches, published_mammals
+from gyral.applications.boxes.data.splits import HypernymSplits, held_out_splits, published_wordnet
+from gyral.applications.boxes.tasks.concept_pairs import ConceptTask, LabelledScores, Probability, ProbabilityMetrics
+from gyral.core.checks import check_choice, check_integer
+from gyral.data.batching import RepeatedBatches, mix_seed
+from gyral.data.drawn import DrawnBatches
+from gyral.data.splits import SPLITS
+from gyral.tasks.data_module import SplitData
+
+log = logging.getLogger(__name__)
+TESTS = ("drawn", "published")
+
+
+class HypernymData(SplitData):
+    """True pairs of concepts, each with a number of false ones, which are drawn anew for each training batch.
+
+    Args:
+        splits: the pairs.
+        negatives: false pairs for each true one in training.
+        batch_size: true pairs per training batch.
+        eval_batch_size: pairs per batch in evaluation.
+        data_seed: seed of the training batches.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self, splits: HypernymSplits, *, negatives: int, batch_size: int, eval_batch_size: int, data_seed: int
+    ) -> None:
+        super().__init__()
+        self.splits = splits
+        self.negatives = check_integer("negatives", negatives)
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+
+    def loader(self, split: str) -> PairBatches:
+        """Return the pairs of a split, the true ones first; in training those are all, with one draw of false ones."""
+        if check_choice("split", split, SPLITS) == "train":
+            generator = np.random.default_rng(mix_seed(self.data_seed, "evaluated"))
+            return self.splits.false.label(self.splits.train, self.negatives, generator).batches(self.eval_batch_size)
+        return (self.splits.val if split == "val" else self.splits.test).batches(self.eval_batch_size)
+
+    def stream(self) -> RepeatedBatches[ConceptBatch]:
+        """Return the training stream: random true pairs with newly drawn false ones."""
+
+        def draw(generator: np.random.Generator, index: int) -> ConceptBatch:
+            rows = generator.integers(len(self.splits.train), size=self.batch_size)
+            drawn = self.splits.false.label(self.splits.train[rows], self.negatives, generator)
+            return drawn.batch(slice(None))
+
+        batches = DrawnBatches(draw, seed=self.data_seed, name="train", length=self.steps())
+        return RepeatedBatches(batches, self.steps())
+
+
+class HypernymMetrics(ProbabilityMetrics):
+    """Loss, F1 and accuracy at a threshold, and the average precision, which needs none.
+
+    Args:
+        criterion: "f1" or "accuracy", which `choose_threshold` maximizes.
+
+    Attributes:
+        threshold: pairs whose log P is at least this are predicted to be true. Checkpoints contain it.
+    """
+
+    names = (*ProbabilityMetrics.names, "f1", "accuracy", "average_precision")
+    threshold: Tensor
+
+    def __init__(self, criterion: str = "f1") -> None:
+        super().__init__()
+        self.criterion = criterion
+        self.pairs = LabelledScores()
+        self.register_buffer("threshold", torch.tensor(math.log(0.5), dtype=torch.float64))
+
+    def update(self, outputs: Tensor, batch: ConceptBatch, loss: Tensor) -> None:
+        super().update(outputs, batch, loss)
+        self.pairs.update(outputs, batch.targets)
+
+    def choose_threshold(self) -> None:
+        """Set the threshold to the one that is the best for the pairs since the last `compute`."""
+        scores, targets = self.pairs.compute()
+        self.threshold.copy_(best_threshold(scores, targets > 0, self.criterion))
+
+    def compute(self) -> dict[str, Tensor]:
+        values: dict[str, Any] = super().compute()
+        scores, targets = values.pop("pairs")
+        labels = targets > 0
+        predicted = scores >= self.threshold
+        hits = (predicted & labels).sum()
+        values["f1"] = 2 * hits / (predicted.sum() + labels.sum())
+        values["accuracy"] = (predicted == labels).float().mean()
+        ranks = scores.unique(return_inverse=True)[1] / len(scores)  # of the same order, and in [0, 1) as expected
+        values["average_precision"] = binary_average_precision(ranks, labels.long())
+        return {name: values[name] for name in self.names}
+
+
+def best_threshold(scores: Tensor, labels: Tensor, criterion: str) -> Tensor:
+    """Return the threshold with the highest F1 or accuracy, in the middle between two scores.
+
+    Args:
+        scores: (n,).
+        labels: (n,) bool.
+        criterion: "f1" or "accuracy".
+    """
+    ordered, order = scores.sort(descending=True)
+    hits, count = labels[order].cumsum(0), torch.arange(1, len(scores) + 1, device=scores.device)
+    if criterion == "f1":
+        values = 2 * hits / (count + labels.sum())
+    else:
+        values = (hits + (~labels).sum() - (count - hits)) / len(scores)
+    lower = torch.cat((ordered[1:], ordered[-1:] - 1))
+    best = values.masked_fill(ordered == lower, -1).argmax()  # equal scores are on one side
+    return (ordered[best] + lower[best]) / 2
+
+
+class HypernymTask(ConceptTask[HypernymData]):
+    """Prediction of whether a concept is a kind of another one; base class.
+
+    The model gives P(general | specific), which is 1 for a true and 0 for a false pair. A pair is predicted to be true
+    if its probability is above a threshold, which each validation chooses: for the accuracy, if that is monitored, else
+    for F1. A test uses the threshold of the checkpoint. The baseline is the loss of the frequency of true pairs in
+    training.
+
+    Args:
+        model: makes the model from the number of concepts.
+        splits: the pairs.
+        negatives, batch_size, eval_batch_size, data_seed: see `HypernymData`.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+    """
+
+    metrics: HypernymMetrics
+
+    def __init__(
+        self,
+        model: Any,
+        splits: HypernymSplits,
+        *,
+        negatives: int,
+        batch_size: int,
+        eval_batch_size: int,
+        data_seed: int,
+        monitor: str = "val/f1",
+        **options: Any,
+    ) -> None:
+        data = HypernymData(
+            splits, negatives=negatives, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed
+        )
+        share = 1 / (1 + negatives)
+        super().__init__(
+            model,
+            data,
+            sizes={"concepts": len(splits.names)},
+            objective=Probability(),
+            baseline=-share * math.log(share) - (1 - share) * math.log1p(-share),
+            metrics=HypernymMetrics("accuracy" if monitor == "val/accuracy" else "f1"),
+            monitor=monitor,
+            **options,
+        )
+        self.names = splits.names
+
+    def on_validation_epoch_end(self) -> None:
+        self.metrics.choose_threshold()
+        super().on_validation_epoch_end()
+
+    def predict(self, batch: ConceptBatch) -> Tensor:
+        """Return 1 for pairs that are predicted to be true and 0 for the others, (B,)."""
+        return (self(batch).double() >= self.metrics.threshold).float()
+
+    def shown_concepts(self, count: int) -> list[int]:
+        """Return the numbers of the concepts with the most direct hyponyms, and of others if these are too few."""
+        hyponyms = np.bincount(self.data.splits.train[:, 0], minlength=len(self.names))
+        return np.argsort(-hyponyms, kind="stable")[:count].tolist()
+
+    def render(self, batch: ConceptBatch, predicted: Tensor, row: int = 0) -> str:
+        general, specific = self.name_pair(batch, row)
+        target, prediction = ("yes" if values[row] else "no" for values in (batch.targets, predicted))
+        return f"input       {specific} is a kind of {general}\ntarget      {target}\nprediction  {prediction}"
+
+
+class HypernymsTask(HypernymTask):
+    """Hypernyms of a hierarchy, by default the mammals of WordNet 3.0, after Li et al. (ICLR 2019, section 4.2).
+
+    The training split is the transitive reduction, 1,176 pairs of mammals. Validation and test have other pairs of the
+    transitive closure, 209 each, and false pairs in the same ratio.
+
+    Args:
+        model: makes the model from the number of concepts.
+        hierarchy, root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
+        negatives: false pairs for each true one, in all splits.
+        val_size, test_size: true pairs of validation and test.
+        test: "drawn" or "published": the 209 pairs of the paper, of which it does not tell whether they are also its
+            validation split. Here the validation split has others.
+        data_dir: folder of the corpora, for published pairs.
+        batch_size, eval_batch_size, data_seed: see `HypernymData`; `data_seed` is also the seed of the splits.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or not in the format.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        data_dir: str | Path,
+        hierarchy: str | Path | None = None,
+        root: str | None = None,
+        negatives: int = 10,
+        val_size: int = 209,
+        test_size: int = 209,
+        test: str = "drawn",
+        batch_size: int = 128,
+        eval_batch_size: int = 1024,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        check_integer("data_seed", data_seed, minimum=0)
+        check_integer("negatives", negatives)
+        concepts = load_hierarchy(hierarchy, root)
+        is_published = check_choice("test", test, TESTS) == "published"
+        splits = held_out_splits(
+            concepts,
+            negatives=negatives,
+            val_size=val_size,
+            test_size=test_size,
+            seed=data_seed,
+            published=published_mammals(data_dir, concepts, negatives) if is_published else None,
+        )
+        log.info("hypernyms: %d concepts, %d pairs for training", len(concepts), len(splits.train))
+        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
+        super().__init__(model, splits, negatives=negatives, data_seed=data_seed, **sizes, **options)
+
+
+class WordnetTask(HypernymTask):
+    """Hypernyms of all nouns of WordNet 3.0, with the published splits of the closure (Li et al., ICLR 2019).
+
+    Args:
+        model: makes the model from the number of concepts.
+        data_dir: folder of the corpora, with the published files in wordnet/.
+        negatives: false pairs for each true one in training. Validation and test have published ones, one for each.
+        batch_size, eval_batch_size, data_seed: see `HypernymData`.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or not in the format.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        data_dir: str | Path,
+        negatives: int = 1,
+        batch_size: int = 1024,
+        eval_batch_size: int = 8192,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        check_integer("negatives", negatives)
+        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
+        splits = published_wordnet(data_dir)
+        super().__init__(model, splits, negatives=negatives, data_seed=data_seed, **sizes, **options)

@@ -1,0 +1,1 @@
+"""Logical inference between pairs of formulas."""

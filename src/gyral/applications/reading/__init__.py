@@ -1,0 +1,1 @@
+"""Reading comprehension with readers that attend and follow edges."""

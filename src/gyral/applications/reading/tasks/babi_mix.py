@@ -1,0 +1,55 @@
+"""bAbI-Mix (Dhingra et al. 2017, arXiv:1703.02620): two stories of different worlds in one document.
+
+A mix of two stories of task 1. All entities of the second one are renamed, its sentences are mixed with those of the
+first one, and the question is about one of them:
+
+    first       daniel went to the office . sandra moved to the garden . where is daniel ? office
+    second      john moved to the kitchen . daniel ran to the hallway . where is daniel ? hallway
+    renamed     jonas moved to the pantry . david ran to the lobby . where is david ? lobby
+
+    input       jonas moved to the pantry . daniel went to the office . sandra moved to the garden . david ran to the
+                lobby . | where is david ?
+    target      lobby
+"""
+
+import logging
+from typing import Any
+
+from gyral.applications.reading.data.babi_mix import mix
+from gyral.applications.reading.tasks.babi_reading import BabiReadingTask
+from gyral.core.checks import check_integer
+from gyral.data.babi.corpus import Babi
+from gyral.data.babi.stories import questions
+from gyral.tasks.base import ModelFactory
+
+log = logging.getLogger(__name__)
+
+
+class BabiMixTask(BabiReadingTask):
+    """bAbI-Mix, with as many questions in each split as bAbI, made by the recipe of `gyral.applications.reading.data.babi_mix.mix`.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout.
+        mix_seed: seed of the pairs of stories and of the order of their sentences. The data of runs with different
+            seeds is the same.
+        **options: see `gyral.applications.reading.tasks.babi_reading.BabiReadingTask`.
+
+    Raises:
+        UserError: as in `gyral.applications.reading.tasks.babi_reading.BabiReadingTask`.
+    """
+
+    def __init__(self, model: ModelFactory, *, mix_seed: int = 0, **options: Any) -> None:
+        self.mix_seed = check_integer("mix_seed", mix_seed, minimum=0)
+        super().__init__(model, **options)
+
+    def stories(self, babi: Babi) -> Babi:
+        mixed = mix(babi, self.mix_seed)
+        sentences = [len(question.story) for split in mixed.splits.values() for question in questions(split)]
+        log.info(
+            "%s: %.0f sentences a mix on average, at most %d; %.0f %% of the mixes have more than 50",
+            mixed.name,
+            sum(sentences) / len(sentences),
+            max(sentences),
+            100 * sum(number > 50 for number in sentences) / len(sentences),
+        )
+        return mixed

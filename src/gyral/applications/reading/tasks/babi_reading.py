@@ -1,0 +1,100 @@
+"""bAbI as reading comprehension (Dhingra et al. 2017, arXiv:1703.02620): word by word, with edges between mentions.
+
+A question of task 2. Each word is a step; the question follows the story. The candidates are the answers of the
+training split, and edges join consecutive mentions of the same person, object or place:
+
+    input       mary got the milk . mary went to the garden . john moved to the office . | where is the milk ?
+    edges       mary → mary, milk → milk
+    candidates  bathroom, bedroom, garden, hallway, kitchen, office
+    target      garden
+"""
+
+from pathlib import Path
+from typing import Any
+
+from gyral.applications.babi.task import frequency_loss, load_stories
+from gyral.applications.reading.data.babi_questions import answers_in_stories, read_questions
+from gyral.applications.reading.data.encoded import EncodedQuestions
+from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
+from gyral.core.checks import check_boolean
+from gyral.data.babi import corpus
+from gyral.data.babi.corpus import Babi
+from gyral.tasks.base import ModelFactory
+
+
+class BabiReadingTask(ReadingTask):
+    """bAbI with a reader: which candidate is the answer?
+
+    If the answers of all training questions are words of their stories, as in tasks 1–5, 11–14 and 16, the reader
+    attends to the mentions of the candidates; otherwise, the answers of the training split are classes. The baseline is
+    that of `gyral.applications.babi.task.BabiTask`. If there is no release, the task generates stories, and logs the constant
+    `substitute` = 1 with all metrics.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout.
+        qa: number of the task, 1 to 20, or "all": one model for all tasks.
+        size: training questions per task, including those for validation: "1k" or "10k".
+        edges: "entities": edges between consecutive mentions of an entity, in the story and the question; "none".
+        entities: which words are entities, also for the chains that a reader may have as inputs: "all" or "names"; see
+            `gyral.data.babi.entities.ENTITIES`.
+        plurals: whether the plural of a candidate is a mention of it, too. The answers of task 15, such as "wolf", are
+            then words of its stories, such as "wolves".
+        data_dir, validation, stand_in, path, generated: see `gyral.applications.babi.task.BabiTask`.
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is also the seed of
+            generated stories.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds; the data is missing, or is not the published data.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        *,
+        qa: int | str,
+        data_dir: str | Path,
+        size: str = "1k",
+        edges: str = "entities",
+        entities: str = "all",
+        plurals: bool = False,
+        validation: str = "cut",
+        stand_in: bool = False,
+        generated: bool = False,
+        path: str | Path | None = None,
+        batch_size: int = 32,
+        eval_batch_size: int = 256,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        release = {"path": path, "validation": validation, "stand_in": stand_in}
+        loaded = load_stories(qa, size, data_dir, generated=generated, seed=data_seed, **release)
+        found = self.babi = self.stories(loaded)
+        form: dict[str, Any] = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}
+        data = ReadingData(
+            {split: EncodedQuestions(read_questions(found, split, **form), found.vocabulary) for split in found.splits},
+            found.vocabulary,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            data_seed=data_seed,
+        )
+        is_generated = loaded.name == corpus.GENERATED
+        super().__init__(
+            model,
+            data,
+            name=found.name,
+            baseline=frequency_loss(found),
+            output_size=len(found.classes),
+            in_document=answers_in_stories(found, plurals),
+            classes=found.classes,
+            tasks=sorted({story[0].task for story in found.splits["train"]}),
+            substitute="GENERATED stories, whose results are not results on bAbI" if is_generated else "",
+            **options,
+        )
+
+    def stories(self, babi: Babi) -> Babi:
+        """Return the questions of the task, which are made from those of bAbI."""
+        return babi
+
+    def constants(self) -> dict[str, float]:
+        return {**super().constants(), "stand_ins": float(len(self.babi.stand_ins))}

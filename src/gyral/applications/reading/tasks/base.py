@@ -1,0 +1,257 @@
+"""Reading comprehension: the base class of tasks that answer questions about documents."""
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import MeanMetric
+
+from gyral.applications.reading.data.questions import ReadingBatch
+from gyral.applications.reading.models.reader import Reader
+from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
+from gyral.cells.graph import GraphCell
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED, BucketedBatches, Examples, SortedBatches, mix_seed
+from gyral.data.splits import SPLITS
+from gyral.data.vocabulary import Vocabulary
+from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.metrics import Metrics
+
+log = logging.getLogger(__name__)
+LINE_WIDTH = 108  # columns of a rendered question
+ABSENT = "(none of the candidates)"  # instead of an answer that no prediction can be
+
+
+class ReadingData(SplitData):
+    """Questions about documents: training batches of similar lengths, one pass over the other splits.
+
+    Args:
+        splits: the encoded questions of each split, of "train", "val" and "test".
+        vocabulary: the words that their indices stand for.
+        batch_size, eval_batch_size: questions per batch, in training and in evaluation.
+        data_seed: seed of the order of the training batches.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Examples[ReadingBatch]],
+        vocabulary: Vocabulary,
+        *,
+        batch_size: int,
+        eval_batch_size: int,
+        data_seed: int,
+    ) -> None:
+        super().__init__()
+        self.splits = splits
+        self.vocabulary = vocabulary
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+
+    def loader(self, split: str) -> SortedBatches[ReadingBatch]:
+        """Return the questions of a split, sorted by length, for evaluation."""
+        return SortedBatches(self.splits[check_choice("split", split, SPLITS)], self.eval_batch_size)
+
+    def stream(self) -> BucketedBatches[ReadingBatch]:
+        """Return the training stream, which reads the questions in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return BucketedBatches(self.splits["train"], self.batch_size, seed=seed, length=self.steps())
+
+
+class ReadingMetrics(Metrics):
+    """Loss over the questions whose answer is a candidate, and accuracy over all questions.
+
+    Args:
+        tasks: numbers of the tasks within the data. If there are several, `accuracy_qa1` and so on are the accuracies
+            on each task.
+    """
+
+    names: tuple[str, ...] = (*Metrics.names, "accuracy")
+
+    def __init__(self, tasks: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.accuracy = MeanMetric()
+        self._tasks = sorted(tasks) if len(tasks) > 1 else []
+        for task in self._tasks:
+            self.add_module(f"accuracy_qa{task}", MeanMetric())
+        self.names = (*type(self).names, *(f"accuracy_qa{task}" for task in self._tasks))
+
+    def update(self, logits: Tensor, batch: ReadingBatch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, C) and its mean loss."""
+        self.loss.update(loss, weight=(batch.targets != IGNORED).sum())
+        correct = (logits.argmax(dim=-1) == batch.targets).float()
+        self.accuracy.update(correct)
+        for task in self._tasks:
+            getattr(self, f"accuracy_qa{task}").update(correct, weight=(batch.tasks == task).float())
+
+
+class ReadingTask(SequenceTask[ReadingData]):
+    """Base class of tasks that answer questions about documents with a `gyral.applications.reading.models.reader.Reader`.
+
+    The answer is one of the candidates that the document mentions, or one of several classes. A question whose answer
+    is none of them has no loss and counts as wrong. If `substitute` is given, the data only takes the place of the
+    data of that name: the task logs it, and the constant `substitute` = 1 with all metrics.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout.
+        data: the questions.
+        name: name of the data, for the log.
+        baseline: loss of a predictor that reads neither document nor question, in nats.
+        output_size: the most candidates of a question, or the number of classes.
+        in_document: whether the answer is a candidate that the document mentions; False: it is a class.
+        classes: names of the candidates if all questions have the same; None: of each question its own, which
+            have the names of their mentions.
+        edge_types: E, number of types of edges.
+        tasks: numbers of the tasks within the data; see `ReadingMetrics`.
+        substitute: what is missing and what takes its place; empty if this is the data that the task is named after.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, metrics.
+
+    Raises:
+        OptionError: a cell of the model reads another number of types of edges.
+    """
+
+    model_type = Reader
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        data: ReadingData,
+        *,
+        name: str,
+        baseline: float,
+        output_size: int,
+        in_document: bool,
+        classes: Sequence[str] | None = None,
+        edge_types: int = 1,
+        tasks: Sequence[int] = (),
+        substitute: str = "",
+        **options: Any,
+    ) -> None:
+        self.classes = None if classes is None else tuple(classes)
+        self.in_document = in_document
+        self.edge_types = edge_types
+        self.substitute = substitute
+        if substitute:
+            log.warning("%s", substitute)
+        log.info(
+            "%s: %s; one pass over the training split takes %d steps",
+            name,
+            ", ".join(f"{len(data.splits[split]):,} {split} questions" for split in SPLITS),
+            -(-len(data.splits["train"]) // data.batch_size),
+        )
+        super().__init__(
+            model,
+            data,
+            baseline=baseline,
+            vocabulary_size=len(data.vocabulary),
+            output_size=output_size,
+            readout=AttentionSum if in_document else AttentionClassifier,
+            max_writes=max(int(data.splits[split].lengths.max(initial=1)) for split in SPLITS),
+            **{"metrics": ReadingMetrics(tasks), **options},
+        )
+        for cell in self.model.modules():
+            if isinstance(cell, GraphCell) and cell.edge_types != edge_types:
+                reason = f"must be {edge_types}, the types of edges of this task"
+                raise OptionError("edge_types", cell.edge_types, reason)
+
+    def constants(self) -> dict[str, float]:
+        return {**super().constants(), "substitute": float(bool(self.substitute))}
+
+    def forward(self, batch: ReadingBatch) -> Tensor:
+        """Return the logits (B, C) of the candidates or classes."""
+        logits: Tensor = self.model(batch)
+        return logits
+
+    def loss(self, logits: Tensor, batch: ReadingBatch) -> Tensor:
+        """Return the mean cross-entropy of the questions whose answer is a candidate, in nats; 0 if there is none."""
+        total = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="sum")
+        return total / (batch.targets != IGNORED).sum().clamp(min=1)
+
+    def render(self, batch: ReadingBatch, predicted: Tensor, row: int = 0) -> str:
+        """Draw the end of a document with its question, the answer and the prediction (`predicted`, (B,))."""
+        words = self.words(batch, row)
+        split = int(batch.document_lengths[row])
+        text = " ".join((*words[:split], "|", *words[split:]))
+        if len(text) > LINE_WIDTH:
+            text = f"… {text[2 - LINE_WIDTH :].partition(' ')[2]}"
+        target = self.candidate(batch, row, int(batch.targets[row]))
+        prediction = self.candidate(batch, row, int(predicted[row]))
+        return f"input       {text}\ntarget      {target}\nprediction  {prediction}"
+
+    def words(self, batch: ReadingBatch, row: int) -> list[str]:
+        """Return the words of a document and then of its question."""
+        steps = batch.inputs[row, : batch.lengths[row]].tolist()
+        return [self.data.vocabulary.symbols[step] for step in steps]
+
+    def candidate(self, batch: ReadingBatch, row: int, index: int) -> str:
+        """Return the name of a candidate of a question: that of its class, or the words of its first mention."""
+        if index == IGNORED:
+            return ABSENT
+        if self.classes is not None:
+            return self.classes[index]
+        mentions = batch.mentions[row].tolist()
+        if index + 1 not in mentions:
+            return "(not in the document)"
+        first = mentions.index(index + 1)
+        end = first + 1
+        while end < len(mentions) and mentions[end] == index + 1:
+            end += 1
+        return " ".join(self.words(batch, row)[first:end])
+
+    def batch_of(self, split: str, rows: Sequence[int]) -> ReadingBatch:
+        """Return questions of a split by their indices as one batch, on the device of the task."""
+        batch = self.data.splits[split].batch(np.array(rows))
+        moved: ReadingBatch = self.transfer_batch_to_device(batch, self.device, 0)
+        return moved
+
+    def probabilities(self, batch: ReadingBatch) -> Tensor:
+        """Return the probabilities (B, C) of the candidates or classes."""
+        with self.evaluating():
+            return self(batch).softmax(dim=-1)
+
+    def attention(self, batch: ReadingBatch) -> Tensor:
+        """Return the attention (B, T) of the questions to the words of their documents; rows have sum 1."""
+        with self.evaluating():
+            reading: Any = self.model.read(batch)
+            weights = reading.attention.t()
+            return F.pad(weights, (0, batch.inputs.shape[1] - weights.shape[1]))
+
+    def probabilities_after(self, batch: ReadingBatch, steps: list[int]) -> Tensor:
+        """Return the probabilities (n, B, C) after n steps of the documents; see `Reader.answers_after`."""
+        with self.evaluating():
+            answers: Tensor = self.model.answers_after(batch, steps)
+            return answers.softmax(dim=-1)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Turn off dropout and gradients within the context."""
+        training = self.training
+        try:
+            with torch.no_grad():
+                yield None if not training else self.eval()
+        finally:
+            self.train(training)
+
+
+def uniform_loss(batches: Iterable[ReadingBatch]) -> float:
+    """Return the cross-entropy, in nats, of a predictor to which all mentioned candidates are equally likely.
+
+    Questions whose answer is none of the candidates are left out; without any other, the loss is 0.
+    """
+    losses = []
+    for batch in batches:
+        for mentions, target in zip(batch.mentions.numpy(), batch.targets.tolist(), strict=True):
+            if target != IGNORED:
+                losses.append(math.log(max(len(np.unique(mentions[mentions > 0])), 1)))
+    return sum(losses) / len(losses) if losses else 0.0

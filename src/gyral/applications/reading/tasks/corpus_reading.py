@@ -1,0 +1,96 @@
+"""Base class of reading tasks whose questions come from files of a corpus, prepared once."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import MeanMetric
+
+from gyral.applications.reading.data.prepared import ReadingCorpus
+from gyral.applications.reading.data.questions import ReadingBatch
+from gyral.applications.reading.tasks.base import ReadingData, ReadingMetrics, ReadingTask
+from gyral.data.batching import IGNORED
+from gyral.tasks.base import ModelFactory
+
+
+class MentionMetrics(ReadingMetrics):
+    """Metrics of questions whose answers are mentioned in their documents.
+
+    `answerable` is the share of questions whose answer is one of the candidates, the highest possible accuracy.
+    `most_mentioned` is the accuracy of a predictor that returns the candidate with the most mentions, the first one of
+    several.
+
+    Args:
+        candidates: the most candidates of a question.
+        ignored: indices of words whose mentions do not count for `most_mentioned`, such as articles.
+    """
+
+    names = (*ReadingMetrics.names, "answerable", "most_mentioned")
+
+    def __init__(self, candidates: int, ignored: Collection[int] = ()) -> None:
+        super().__init__()
+        self.answerable = MeanMetric()
+        self.most_mentioned = MeanMetric()
+        self._candidates = candidates
+        self._ignored = torch.tensor(sorted(ignored))
+
+    def update(self, logits: Tensor, batch: ReadingBatch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, C) and its mean loss."""
+        super().update(logits, batch, loss)
+        self.answerable.update((batch.targets != IGNORED).float())
+        counted = ~torch.isin(batch.inputs, self._ignored.to(batch.inputs.device))
+        counts = torch.zeros(len(counted), self._candidates + 1, device=counted.device)
+        counts.scatter_add_(1, batch.mentions, counted.float())
+        self.most_mentioned.update((counts[:, 1:].argmax(dim=1) == batch.targets).float())
+
+
+class CorpusReadingTask(ReadingTask):
+    """Questions about documents that mention the candidates, from a corpus that is prepared once.
+
+    A question whose answer is no candidate is left out in training, and counts as wrong in evaluation. The baseline is
+    the loss on the test split of a predictor to which all candidates of a question are equally likely. The constant
+    `substitute` is 1 if the questions are not those that the task is named after.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout.
+        corpus: the questions.
+        ignored: words whose mentions do not count for `most_mentioned`; see `MentionMetrics`.
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+    """
+
+    def __init__(
+        self,
+        model: ModelFactory,
+        corpus: ReadingCorpus,
+        *,
+        batch_size: int,
+        eval_batch_size: int,
+        data_seed: int,
+        ignored: Collection[str] = (),
+        **options: Any,
+    ) -> None:
+        self.corpus = corpus
+        index = corpus.vocabulary.index
+        candidates = max(int(questions.candidates.max(initial=1)) for questions in corpus.splits.values())
+        test = corpus.splits["test"]
+        counts = test.candidates[test.answers != IGNORED]
+        super().__init__(
+            model,
+            ReadingData(
+                corpus.splits,
+                corpus.vocabulary,
+                batch_size=batch_size,
+                eval_batch_size=eval_batch_size,
+                data_seed=data_seed,
+            ),
+            name=corpus.name,
+            baseline=float(np.log(counts).mean()) if len(counts) else 0.0,
+            output_size=candidates,
+            in_document=True,
+            substitute=corpus.substitute,
+            metrics=MentionMetrics(candidates, [index[word] for word in ignored if word in index]),
+            **options,
+        )

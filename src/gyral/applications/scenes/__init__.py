@@ -1,0 +1,1 @@
+"""Questions about generated scenes: a learner of concepts and programs."""

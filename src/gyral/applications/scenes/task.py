@@ -1,0 +1,349 @@
+"""Questions about scenes of objects in the manner of CLEVR, for models that learn concepts from answers.
+
+An example:
+
+    input       how many cubes left of the red sphere are there (5 objects)
+    program     count(filter(cube, relate(left, filter(red, filter(sphere, scene)))))
+    target      2
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gyral.applications.scenes.data.clevr import load_clevr
+from gyral.applications.scenes.data.collection import SceneBatch, SceneCollection, generate_collection
+from gyral.applications.scenes.data.curriculum import Lessons
+from gyral.applications.scenes.data.language import (
+    ANSWERS,
+    MAX_OBJECTS,
+    TYPES,
+    QuestionVocabulary,
+    decode_program,
+    nested,
+)
+from gyral.applications.scenes.data.questions import all_words
+from gyral.applications.scenes.models.concept_learner import Answers, SceneModel
+from gyral.core.checks import check_choice, check_integer, check_integers
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED, Stream, mix_seed
+from gyral.data.splits import SPLITS
+from gyral.tasks.base import Task
+from gyral.tasks.baselines import frequency_loss
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.metrics import GroupedMetrics, GroupShares
+from gyral.tasks.objective import Classification
+
+log = logging.getLogger(__name__)
+MORE_OBJECTS = "more_objects"  # the group of the test with more objects than in training
+MAX_STEPS = 30  # of a program
+
+
+class SceneStream(Stream[SceneBatch]):
+    """Training batches of scenes and questions within the bounds of the current lesson.
+
+    Batch i depends on the seed, i and the lesson alone.
+
+    Args:
+        scenes: the scenes.
+        lessons: the curriculum.
+        batch_size: scenes per batch.
+        questions: questions of each scene.
+        seed: seed of all draws.
+        length: number of batches in the stream.
+    """
+
+    def __init__(
+        self, scenes: SceneCollection, lessons: Lessons, *, batch_size: int, questions: int, seed: int, length: int
+    ) -> None:
+        super().__init__(length)
+        self.scenes = scenes
+        self.lessons = lessons
+        self.batch_size = batch_size
+        self.questions = questions
+        self.seed = seed
+        self._allowed: dict[int, dict[int, np.ndarray]] = {}  # by lesson, the questions of each scene
+
+    def __iter__(self) -> Iterator[SceneBatch]:
+        while self.position < self.length:
+            self.position += 1
+            yield self._draw(self.position - 1)
+
+    def _draw(self, index: int) -> SceneBatch:
+        generator = np.random.default_rng(mix_seed(self.seed, f"train {index}"))
+        allowed = self._allowed_questions()
+        scenes = generator.choice(list(allowed), self.batch_size, replace=len(allowed) < self.batch_size)
+        chosen = [
+            generator.choice(own, self.questions, replace=len(own) < self.questions)
+            for own in (allowed[scene] for scene in scenes.tolist())
+        ]
+        return self.scenes.batch(scenes, chosen)
+
+    def _allowed_questions(self) -> dict[int, np.ndarray]:
+        level = self.lessons.level
+        if level not in self._allowed:
+            objects, steps = self.lessons.bounds or (MAX_OBJECTS, np.inf)
+            found = {}
+            for scene in np.flatnonzero(self.scenes.objects <= objects).tolist():
+                own = self.scenes.questions_of(scene)
+                own = own[self.scenes.program_lengths[own] <= steps]
+                if len(own):
+                    found[scene] = own
+            if not found:
+                raise OptionError("lessons", self.lessons.lessons, f"lesson {level + 1} has no question")
+            self._allowed = {level: found}
+        return self._allowed[level]
+
+
+class OrderedScenes:
+    """One pass over the scenes of one or several collections, with all of their questions.
+
+    Args:
+        collections: the collections, each with the groups to which its scenes belong.
+        batch_size: scenes per batch.
+    """
+
+    def __init__(self, collections: Sequence[tuple[SceneCollection, Sequence[bool]]], batch_size: int) -> None:
+        self.parts = [
+            (scenes, groups, np.arange(start, min(start + batch_size, len(scenes))))
+            for scenes, groups in collections
+            for start in range(0, len(scenes), batch_size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[SceneBatch]:
+        for scenes, groups, rows in self.parts:
+            yield scenes.batch(rows, [scenes.questions_of(row) for row in rows.tolist()], groups)
+
+
+class SceneData(SplitData):
+    """Scenes with questions. A test may also have scenes with more objects, as a second group.
+
+    Args:
+        splits: the scenes of train, val and test, and of `MORE_OBJECTS` if there are any.
+        lessons: the curriculum.
+        batch_size, eval_batch_size: scenes per batch, in training and in evaluation.
+        questions: questions of each scene in a training batch.
+        data_seed: seed of the training batches.
+
+    Raises:
+        OptionError: a number is out of bounds.
+    """
+
+    def __init__(
+        self,
+        splits: dict[str, SceneCollection],
+        lessons: Lessons,
+        *,
+        batch_size: int,
+        eval_batch_size: int,
+        questions: int,
+        data_seed: int,
+    ) -> None:
+        super().__init__()
+        self.splits = splits
+        self.curriculum = lessons
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.questions = check_integer("batch_questions", questions)
+        self.data_seed = data_seed
+
+    def loader(self, split: str) -> OrderedScenes:
+        """Return the scenes of a split in order, for evaluation; those with more objects last."""
+        own = self.splits[check_choice("split", split, SPLITS)]
+        more = self.splits.get(MORE_OBJECTS) if split == "test" else None
+        further = [] if more is None else [(more, (False, True))]
+        return OrderedScenes([(own, (True, False)), *further], self.eval_batch_size)
+
+    def stream(self) -> SceneStream:
+        """Return the training stream."""
+        sizes = {"batch_size": self.batch_size, "questions": self.questions}
+        return SceneStream(self.splits["train"], self.curriculum, seed=self.data_seed, length=self.steps(), **sizes)
+
+
+class SceneMetrics(GroupedMetrics):
+    """Loss, accuracy, and accuracy on the current lesson; a test adds accuracies by type and with more objects."""
+
+    names = (*GroupedMetrics.names, "accuracy", "lesson_accuracy")
+
+    def __init__(self, lessons: Lessons) -> None:
+        more = [f"{MORE_OBJECTS}_{type_}" for type_ in TYPES]
+        super().__init__([*TYPES, MORE_OBJECTS, *more])
+        self.accuracy = GroupShares(len(self.groups))
+        self.lesson_accuracy = GroupShares(len(self.groups))
+        self._lessons = lessons
+
+    def update(self, outputs: Tensor, batch: SceneBatch, loss: Tensor) -> None:
+        """Add one batch: the scores (S, K, answers) and the mean loss."""
+        is_asked = batch.targets != IGNORED
+        targets, types = batch.targets[is_asked], batch.types[is_asked]
+        right = outputs[is_asked].argmax(dim=1) == targets
+        ones = torch.ones_like(right)
+        of_type = types.unsqueeze(1) == torch.arange(len(TYPES), device=types.device)
+        own, more = batch.groups[is_asked.nonzero()[:, 0], :2].unsqueeze(2).unbind(1)
+        groups = torch.cat((own, own & of_type, more, more & of_type), dim=1)
+        self.update_loss(loss, is_asked.sum(), groups)
+        self.accuracy.update(right, ones, groups)
+        objects, steps = self._lessons.bounds or (MAX_OBJECTS, batch.operators.shape[-1])
+        lengths = (batch.operators[is_asked] > 0).sum(dim=1)
+        in_lesson = (lengths <= steps) & (batch.objects[is_asked.nonzero()[:, 0]] <= objects)
+        in_lesson = in_lesson.unsqueeze(1) & own
+        # of the first group alone
+        self.lesson_accuracy.update(right, ones, torch.nn.functional.pad(in_lesson, (0, groups.shape[1] - 1)))
+
+
+class ScenesTask(Task[SceneData]):
+    """Questions about scenes, trained on answers alone or with programs, as the model says.
+
+    The accuracy is reported over all questions and, in a test, by type, and on scenes with more objects than in
+    training. The baseline is the loss on the test split of a predictor that knows the frequency of each answer in
+    training.
+
+    Args:
+        model: makes the model from the vocabulary and the most steps of a program.
+        objects: smallest and largest number of objects of a scene.
+        more_objects: the same for the second group of the test; None: no such group.
+        train_scenes, val_scenes, test_scenes: scenes in each split; `test_scenes` also of the second group.
+        questions: questions of each scene.
+        max_length: the most steps of a program.
+        lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
+        clevr: folder of CLEVR, with images/, questions/ and scenes/; see `gyral.applications.scenes.data.clevr.load_clevr`. The
+            sizes are then those of its excerpts, and `objects`, `more_objects` and `questions` have no effect. None:
+            generated scenes.
+        batch_size, eval_batch_size, batch_questions: see `SceneData`.
+        data_seed: seed of the scenes and of the training batches.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or not in the format.
+    """
+
+    metrics: SceneMetrics
+    model_type = SceneModel
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        objects: Sequence[int] = (3, 6),
+        more_objects: Sequence[int] | None = (7, 10),
+        train_scenes: int = 2000,
+        val_scenes: int = 100,
+        test_scenes: int = 200,
+        questions: int = 10,
+        max_length: int = 12,
+        lessons: Sequence[Sequence[int]] = ((4, 4), (5, 6), (6, 9)),
+        threshold: float = 0.9,
+        clevr: str | Path | None = None,
+        batch_size: int = 32,
+        eval_batch_size: int = 50,
+        batch_questions: int = 8,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        check_integer("data_seed", data_seed, minimum=0)
+        check_integer("questions", questions)
+        check_integer("max_length", max_length, minimum=3, maximum=MAX_STEPS)
+        sizes = {"train": train_scenes, "val": val_scenes, "test": test_scenes}
+        for split, size in sizes.items():
+            check_integer(f"{split}_scenes", size)
+        own_objects = check_objects("objects", objects)
+        ranges = dict.fromkeys(SPLITS, own_objects)
+        if more_objects is not None:
+            ranges[MORE_OBJECTS] = check_objects("more_objects", more_objects)
+            sizes[MORE_OBJECTS] = test_scenes
+        curriculum = Lessons(lessons, threshold)
+        if clevr is None:
+            vocabulary = QuestionVocabulary(all_words())
+            splits = {
+                split: generate_collection(
+                    sizes[split], questions, each, max_length, vocabulary, mix_seed(data_seed, split)
+                )
+                for split, each in ranges.items()
+            }
+        else:
+            splits, vocabulary = load_clevr(clevr, {split: sizes[split] for split in SPLITS}, max_length)
+        log.info("scenes: %s", ", ".join(f"{len(own):,} in {split}" for split, own in splits.items()))
+        data = SceneData(
+            splits,
+            curriculum,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            questions=batch_questions,
+            data_seed=data_seed,
+        )
+        super().__init__(
+            model,
+            data,
+            sizes={"vocabulary": vocabulary, "max_length": max_length},
+            objective=Classification(len(ANSWERS)),
+            baseline=frequency_loss(splits["train"].answers, splits["test"].answers, len(ANSWERS)),
+            metrics=SceneMetrics(curriculum),
+            **options,
+        )
+        self.vocabulary = vocabulary
+
+    def constants(self) -> dict[str, float]:
+        """Return the constants of all tasks and the number of the lesson, from 1."""
+        return {**super().constants(), "lesson": 1.0 + self.data.curriculum.level}
+
+    def forward(self, batch: SceneBatch) -> Tensor | Answers:
+        """Return the scores of the answers (S, K, answers), in training with the loss of the parser."""
+        found: Tensor | Answers = self.model(batch)
+        return found
+
+    def loss(self, outputs: Tensor | Answers, batch: SceneBatch) -> Tensor:
+        """Return the mean cross-entropy of the answers in nats, in training plus the loss of the parser."""
+        if isinstance(outputs, Answers):
+            return super().loss(outputs.scores, batch) + outputs.parser_loss
+        return super().loss(outputs, batch)
+
+    def predict(self, batch: SceneBatch) -> Tensor:
+        """Return the most likely answers (S, K), without random draws."""
+        training = self.training
+        try:
+            return super(ScenesTask, self.eval()).predict(batch)
+        finally:
+            self.train(training)
+
+    def render(self, batch: SceneBatch, predicted: Tensor, row: int = 0) -> str:
+        words = self.vocabulary.decode(batch.questions[row, 0].tolist())
+        program = decode_program(batch.operators[row, 0].tolist(), batch.arguments[row, 0].tolist())
+        lines = {
+            "input": f"{' '.join(words)} ({int(batch.objects[row])} objects)",
+            "program": nested(program),
+            "target": ANSWERS[batch.targets[row, 0]],
+            "prediction": ANSWERS[predicted[row, 0]],
+        }
+        return "\n".join(f"{name:<12}{line}" for name, line in lines.items())
+
+    def step_validation(self, monitored: Tensor) -> None:
+        super().step_validation(monitored)
+        self.data.curriculum.update(self._lesson_accuracy)
+
+    def on_validation_epoch_end(self) -> None:
+        self._lesson_accuracy = self.metrics.lesson_accuracy.compute()[0].item()  # before the base class resets it
+        super().on_validation_epoch_end()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["curriculum"] = self.data.curriculum.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self.data.curriculum.load_state_dict(checkpoint["curriculum"])
+
+
+def check_objects(option: str, value: Any) -> list[int]:
+    """Return the smallest and the largest number of objects, or raise `OptionError`."""
+    found = check_integers(option, value, count=2)
+    if found[1] > MAX_OBJECTS:
+        raise OptionError(option, value, f"must be at most {MAX_OBJECTS}")
+    return found

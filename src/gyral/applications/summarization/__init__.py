@@ -1,0 +1,1 @@
+"""Summaries of articles: pointer-generator networks, convolutional summarizers, ROUGE."""

@@ -1,0 +1,201 @@
+"""Corpora of articles with summaries: prepared once, cached as integers, and memory-mapped.
+
+Every word of a corpus has a number; the most frequent word of the training split has the lowest. A model's vocabulary
+is the start of that list. Words outside the vocabulary keep their numbers, so that a network can copy them from the
+article.
+"""
+
+import hashlib
+import itertools
+import json
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gyral.applications.summarization.data import preparation
+from gyral.applications.summarization.data.parsing import SPECIAL
+from gyral.applications.summarization.data.sources import ArticleSource
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError, UserError
+from gyral.data.preparation import load_or_prepare, read_corpus
+from gyral.data.records import Report, restore_report
+from gyral.data.splits import SPLITS
+from gyral.data.vocabulary import Vocabulary
+
+log = logging.getLogger(__name__)
+
+FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
+SIZE = 50_000  # vocabulary size
+
+# File names and folders of the CNN / Daily Mail corpus in the versions that are in use, relative to its data folder.
+NAMES = ("{}.jsonl", "{}.csv", "{}.bin", "{}_*.bin", "all_{}.txt")
+FOLDERS = (".", "chunked", "finished_files", "finished_files/chunked", "url_lists")
+# The start of the validation split and of the test split. Results on this excerpt are not comparable to published ones.
+EXCERPT = ("validation_first1000.jsonl[:900]", "validation_first1000.jsonl[900:]", "test_first500.jsonl")
+
+
+class OtherVocabularyError(UserError):
+    """A checkpoint was trained with another vocabulary."""
+
+
+@dataclass(frozen=True)
+class SummaryCorpus:
+    """Articles with summaries in three splits.
+
+    Attributes:
+        name: name of the corpus.
+        folder: folder of the cached files.
+        vocabulary: the model's vocabulary: `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3; then come the words of the
+            training split, in articles and summaries, sorted by descending frequency and then by code points.
+        tokens: (n,) word numbers, memory-mapped and read-only: for each pair the article and then the summary, with
+            `</s>` after each sentence. A number beyond the vocabulary stands for a word outside it.
+        bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
+            the last one.
+        reports: for each split the counts of kept and skipped records.
+    """
+
+    name: str
+    folder: Path
+    vocabulary: Vocabulary
+    tokens: np.ndarray
+    bounds: dict[str, np.ndarray]
+    reports: dict[str, Report]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """All words of the corpus by their numbers, including those outside the vocabulary."""
+        return (self.folder / "words.txt").read_bytes().decode().split("\n")
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the vocabulary, which depends only on its words and their order."""
+        return hashlib.sha256("\n".join(self.vocabulary.symbols).encode()).hexdigest()[:16]
+
+    def check_digest(self, digest: str) -> None:
+        """Check that a checkpoint was trained with this vocabulary.
+
+        Raises:
+            OtherVocabularyError: the checkpoint has another vocabulary.
+        """
+        if digest != self.digest:
+            raise OtherVocabularyError(
+                f"the checkpoint has another vocabulary ({digest}) than {self.name} ({self.digest}, "
+                f"{len(self.vocabulary):,} words): evaluate it with the training split and the vocabulary size that it "
+                "was trained with"
+            )
+
+
+def load_cnn_dailymail(
+    part: str, data_dir: str | Path, *, size: int = SIZE, processes: int | None = None
+) -> SummaryCorpus:
+    """Return the CNN / Daily Mail corpus (Hermann et al. 2015; See et al. 2017), or an excerpt of it.
+
+    Args:
+        part: "full": 287,113 (287,227 without 114 empty articles, which are skipped), 13,368 and 11,490 pairs, read
+            from the folder `cnn_dailymail` of the data folder: `train`, `val` or `validation`, and `test` as `.jsonl`
+            or `.csv`, as `.bin` files or chunks of See et al., or as lists `all_train.txt` next to folders of stories.
+            "excerpt": trains on the first 900 pairs of the validation split, validates on the following 100, and tests
+            on the first 500 of the test split. Almost all of these articles are from CNN.
+        data_dir: data folder.
+        size: vocabulary size, including the four special symbols.
+        processes: number of worker processes; None: one for each available core.
+
+    Raises:
+        OptionError: `part` is not one of these; the files do not exist; as `load`.
+    """
+    folder = Path(data_dir) / "cnn_dailymail"
+    if check_choice("part", part, ("full", "excerpt")) == "excerpt":
+        train, val, test = (str(folder / name) for name in EXCERPT)
+        name = "cnn_dailymail_excerpt"
+    else:
+        train, val, test = (_find(folder, *names) for names in (("train",), ("val", "validation"), ("test",)))
+        name = "cnn_dailymail"
+    try:
+        return load(data_dir, train=train, val=val, test=test, size=size, name=name, processes=processes)
+    except OptionError as error:
+        if error.option not in SPLITS:
+            raise
+        raise OptionError("data_dir", data_dir, f"{error.value}: {error.reason}") from None  # the option of this task
+
+
+def _find(folder: Path, *splits: str) -> str:
+    for place, name, split in itertools.product(FOLDERS, NAMES, splits):
+        if any(folder.glob(f"{place}/{name.format(split)}")):
+            return str(folder / place / name.format(split))
+    raise OptionError(
+        "data_dir",
+        folder.parent,
+        f"{folder} has no {splits[0]} split: put {splits[0]}.jsonl or {splits[0]}.csv (article, highlights), See et "
+        f"al.'s chunks {splits[0]}_*.bin, or all_{splits[0]}.txt and the folders of stories there; or set part=excerpt",
+    )
+
+
+def load(
+    data_dir: str | Path,
+    *,
+    train: str | Path | None,
+    val: str | Path | None,
+    test: str | Path | None,
+    mode: str = "s2s",
+    size: int = SIZE,
+    name: str = "articles",
+    processes: int | None = None,
+) -> SummaryCorpus:
+    """Return articles with summaries from any files, prepared once and cached.
+
+    The preparation of 287,000 articles takes minutes on all cores. It shows a progress bar on a terminal, its memory
+    use does not grow with the number of articles, and it resumes after an interruption. The cache is identified by the
+    names, sizes and modification times of the files.
+
+    Args:
+        data_dir: data folder, which contains the cache if it is writable.
+        train, val, test: see `gyral.applications.summarization.data.sources.ArticleSource`. The splits may be from different corpora, to
+            train a model on one and test it on another.
+        mode: input and output of the model, see `gyral.applications.summarization.data.sources.ArticleSource`.
+        size: maximum vocabulary size, including the four special symbols.
+        name: name of the corpus.
+        processes: number of worker processes; None: one for each available core.
+
+    Raises:
+        OptionError: as `ArticleSource`; a split without a path or without pairs; a size below 5; no cache directory is
+            writable.
+    """
+    check_integer("size", size, len(SPECIAL) + 1)
+    paths = dict(zip(SPLITS, (train, val, test), strict=True))
+    sources = {split: _source(split, path, mode) for split, path in paths.items()}
+    key = [FORMAT, preparation.BLOCK, [source.fingerprint() for source in sources.values()]]
+    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
+    return load_or_prepare(
+        name,
+        stem,
+        data_dir,
+        lambda folder: _read(folder, name, size),
+        lambda folder: preparation.prepare(name, sources, folder, processes),
+    )
+
+
+def _source(split: str, path: str | Path | None, mode: str) -> ArticleSource:
+    if path is None:
+        raise OptionError(split, path, "must be a file of articles with summaries, such as articles.jsonl")
+    return ArticleSource(path, mode=mode, option=split)
+
+
+def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
+    """Return a corpus from the cache, or None if it is missing or damaged."""
+
+    def build(description: dict[str, Any]) -> SummaryCorpus:
+        tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
+        bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
+        end = min(size, description["trained"])
+        symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
+        reports = {split: restore_report(report) for split, report in description["reports"].items()}
+        return SummaryCorpus(name, folder, Vocabulary("word", symbols), tokens, bounds, reports)
+
+    corpus = read_corpus(folder, build)
+    for split, report in corpus.reports.items() if corpus else ():
+        log.info("%s, %s: %s", name, split, report)
+    return corpus

@@ -1,0 +1,23 @@
+"""The story that figures show."""
+
+from pathlib import Path
+
+import pytest
+
+from gyral.applications.babi.figures import stories
+from gyral.applications.babi.figures.answers import answers
+from gyral.core.errors import OptionError
+from gyral.reports.figures.drawing import draw
+from gyral.runs.directory import Run
+
+
+@pytest.mark.parametrize("name", ["attention", "answers"])
+def test_figures_of_questions_need_a_run_that_has_them(name: str, lstm: Path) -> None:
+    with pytest.raises(OptionError, match=rf"^run={lstm}: must be a run of task=babi; its task is RecallTask$"):
+        draw(name, lstm)
+
+
+def test_stories_that_are_too_long_are_told(answering: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "MAX_SENTENCES", 2)
+    with pytest.raises(OptionError, match=r"every story has more than 2 sentences, which do not fit into a figure$"):
+        answers(answering)

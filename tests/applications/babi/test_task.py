@@ -1,0 +1,271 @@
+"""bAbI as a task: levels, readouts, scores, one model for all tasks, a run from start to end."""
+
+import json
+import logging
+import math
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gyral.applications.babi.batches import LEVELS, QuestionBatch
+from gyral.data.babi.stories import Question, questions
+from gyral.data.batching import IGNORED
+from gyral.models.attention import Attention, LastStep, RotationalAttention
+from tests.helpers.running import SMALL_BABI, build_task, invoke
+from tests.helpers.stories import oracle
+
+
+def made(*overrides: str, **options: Any) -> Any:
+    """Build the task on generated stories, with a tiny network in double precision."""
+    known = {"generated": True, "size": "1k", "qa": 2, **options}
+    model = ("model=gru", "model.cell.hidden_size=4", "model.embedding_size=3", *overrides)
+    return build_task("task=babi", *model, **known).double().eval()
+
+
+def asked(task: Any, split: str = "test") -> list[Question]:
+    return list(questions(task.data.babi.splits[split]))
+
+
+def scores(task: Any, split: str, answer: Any) -> dict[str, float]:
+    """Return the metrics of one who predicts, of a batch, the logits that `answer` gives."""
+    for batch in task.data.loader(split):
+        logits = answer(batch)
+        task.metrics.update(logits, batch, task.loss(logits, batch))
+    return {name: value.item() for name, value in task.metrics.compute().items()}
+
+
+def sure_of(task: Any, classes: Tensor) -> Tensor:
+    return 50.0 * torch.nn.functional.one_hot(classes, len(task.data.babi.classes))
+
+
+# --- model
+
+
+@pytest.mark.parametrize(
+    ("attention", "readout"), [(False, LastStep), (True, Attention), ("rotational", RotationalAttention)]
+)
+@pytest.mark.parametrize("level", LEVELS)
+def test_padding_leaves_each_answer_as_it_is(level: str, attention: Any, readout: type) -> None:
+    for cell in (("model=gru",), ("model=lstm",), ("model=rum", "model.cell.lambd=1.0")):
+        task = made(*cell, level=level, attention=attention)
+        assert type(task.model.readout) is readout
+        chosen = asked(task)[:40:3]
+        together = task.probabilities(chosen)
+        assert together.shape == (len(chosen), len(task.data.babi.classes))
+        alone = torch.cat([task.probabilities([question]) for question in chosen])
+        torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-12)
+        assert len(set(map(tuple, together.tolist()))) > 1
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_cells_that_read_edges_have_those_of_the_entities(level: str) -> None:
+    linked, plain = (made("model=mage_gru", level=level, edges=edges) for edges in ("entities", "none"))
+    plain.load_state_dict(linked.state_dict())
+    chosen = asked(linked)[:5]
+    assert plain.batch_of(chosen).edges is None
+    assert not torch.equal(linked.probabilities(chosen), plain.probabilities(chosen))
+
+
+@pytest.mark.parametrize("attention", ["false", "maybe", 1, 0])
+def test_another_attention_is_refused(attention: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^task\.attention={attention}: must be true, false or rotational$"):
+        made(attention=attention)
+
+
+def test_evaluation_does_not_depend_on_the_batches() -> None:
+    task, other = made(), made(eval_batch_size=7)
+    other.load_state_dict(task.state_dict())
+    assert scores(other, "val", other) == pytest.approx(scores(task, "val", task), rel=1e-6)
+
+
+def test_attention_is_told_of_each_question() -> None:
+    task = made(attention=True)
+    chosen = asked(task)[3:9]
+    weights = task.attention(chosen)
+    assert weights.shape == (max(len(question.story) for question in chosen) + 1, len(chosen))
+    torch.testing.assert_close(weights.sum(dim=0), torch.ones(len(chosen)).double())
+    assert [int((column > 0).sum()) for column in weights.T] == [len(question.story) for question in chosen]
+    with pytest.raises(ValueError, match=r"^task\.attention=False: must be true or rotational$"):
+        made().attention(chosen)
+
+
+# --- scores
+
+
+@pytest.mark.parametrize("qa", [1, 2, "all"])
+def test_an_oracle_that_reads_the_facts_is_always_right(qa: Any) -> None:
+    task = made(qa=qa)
+    answers = [oracle(question) for question in asked(task)]
+    assert answers == [question.answer for question in asked(task)]
+    order = iter(task.data.loader("test").order)
+
+    def answer(batch: QuestionBatch) -> Tensor:
+        known = [task.data.babi.classes.index(answers[next(order)]) for _ in range(len(batch.answers))]
+        return sure_of(task, torch.tensor(known))
+
+    found = scores(task, "test", answer)
+    assert found["loss"] == pytest.approx(0, abs=1e-6)
+    assert {value for name, value in found.items() if name.startswith("accuracy")} == {1.0}
+
+
+def test_the_majority_stands_beside_each_result() -> None:
+    task = made(qa="all")
+    for split in ("val", "test"):
+        shares = task.data.babi.majority(split)
+        counts = Counter(question.task for question in asked(task, split))
+        expected = sum(shares[number] * count for number, count in counts.items()) / counts.total()
+        assert scores(task, split, task)["majority"] == pytest.approx(expected)
+
+
+def test_one_model_for_all_tasks_is_scored_on_each() -> None:
+    task = made(qa="all")
+    assert task.metrics.names == ("loss", "accuracy", "majority", "accuracy_qa1", "accuracy_qa2")
+
+    def good_at_the_first(batch: QuestionBatch) -> Tensor:
+        return sure_of(task, torch.where(batch.tasks == 1, batch.answers, (batch.answers + 1) % 6))
+
+    found = scores(task, "test", good_at_the_first)
+    assert (found["accuracy_qa1"], found["accuracy_qa2"], found["accuracy"]) == (1, 0, 0.5)
+    assert made(qa="all", monitor="val/accuracy_qa2").monitor == "val/accuracy_qa2"
+
+
+def test_an_answer_that_training_lacks_is_wrong_and_takes_no_loss() -> None:
+    task = made()
+    batch = next(iter(task.data.loader("test")))
+    batch = QuestionBatch(*(part[:4] for part in batch[:4]))
+    batch = batch._replace(answers=torch.tensor([0, IGNORED, 1, IGNORED]))
+    logits = torch.randn(4, 6).double()
+    known = torch.tensor([0, 2])
+    expected = -logits.log_softmax(dim=1)[known, batch.answers[known]].mean()
+    torch.testing.assert_close(task.loss(logits, batch), expected)
+    task.metrics.update(sure_of(task, batch.answers.clamp(min=0)), batch, task.loss(logits, batch))
+    # and a batch of nothing else spoils no mean
+    lost = QuestionBatch(*(part[1:2] for part in batch[:4]))
+    assert task.loss(logits[1:2], lost) == 0
+    task.metrics.update(logits[1:2], lost, task.loss(logits[1:2], lost))
+    found = task.metrics.compute()
+    assert found["accuracy"] == pytest.approx(2 / 5)
+    assert found["loss"] == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("qa", [1, "all"])
+def test_the_baseline_knows_how_frequent_answers_are(qa: Any) -> None:
+    task = made(qa=qa)
+    classes = task.data.babi.classes
+    logits = {}
+    for number in {question.task for question in asked(task)}:
+        counts = Counter(question.answer for question in asked(task, "train") if question.task == number)
+        total = counts.total() + len(classes)
+        logits[number] = torch.tensor([math.log((counts[name] + 1) / total) for name in classes])
+    found = scores(task, "test", lambda batch: torch.stack([logits[number] for number in batch.tasks.tolist()]))
+    assert task.baseline == pytest.approx(found["loss"], rel=1e-5)
+    assert task.baseline == pytest.approx(math.log(6), rel=0.02)
+
+
+# --- where the questions come from
+
+
+def test_without_a_release_stories_are_generated_and_said_to_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        task = made(generated=False, data_dir=str(tmp_path), qa=1)
+    assert "using GENERATED stories" in caplog.text
+    assert (task.constants()["generated"], task.data.babi.name) == (1, "generated")
+    with pytest.raises(ValueError, match=r"^task\.qa=3: must be an integer from 1 to 2, or all; .* has neither"):
+        made(generated=False, data_dir=str(tmp_path), qa=3)
+    # a place that was asked for is no place to replace
+    with pytest.raises(ValueError, match=rf"^task\.path={tmp_path}/nothing: has neither"):
+        made(generated=False, path=str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 Ann ran.\n2 Where is Ann?\n", "line 2: a question without an answer: 'Where is Ann?'"),
+        ("1 Ann ran.\n2 Where is An", "line 2: does not end: the file is truncated"),
+    ],
+)
+def test_a_broken_file_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    for part in ("train", "test"):
+        (tmp_path / f"qa1_any_{part}.txt").write_text(text)
+    arguments = ("task=babi", "task.size=1k", f"task.path={tmp_path}", "logger=none", f"hydra.run.dir={tmp_path}/run")
+    assert invoke(*arguments).error == f"task.path={tmp_path}: {tmp_path}/qa1_any_train.txt, {message}"
+
+
+def test_order_and_generated_stories_follow_the_seed() -> None:
+    def stream(seed: int, data_seed: int | None = None) -> list[list[int]]:
+        options = {} if data_seed is None else {"data_seed": data_seed}
+        task = made(f"seed={seed}", **options)
+        task.data.trainer = SimpleNamespace(max_steps=3, accumulate_grad_batches=1)
+        return [batch.inputs.flatten().tolist() for batch in task.data.train_dataloader()]
+
+    assert stream(1) == stream(1) == stream(2, data_seed=1)
+    assert stream(1) != stream(2)
+
+
+# --- drawing and answering
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_example_ends_with_the_question(level: str) -> None:
+    task = made(level=level)
+    batch = task.batch_of(asked(task)[:9])
+    for row, question in enumerate(asked(task)[:9]):
+        told, target, prediction = task.render(batch, batch.answers, row).splitlines()
+        assert told.startswith("input       ")
+        assert told.endswith(" ".join(question.words).lower())
+        assert len(told) <= 120
+        assert (target.split(), prediction.split()) == (["target", question.answer], ["prediction", question.answer])
+    unknown = batch._replace(answers=torch.full((9,), IGNORED))
+    assert "(not in the training data)" in task.render(unknown, batch.answers)
+
+
+# --- runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    outcome = invoke(*SMALL_BABI, "model=gru", "task.attention=true", f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    assert "GENERATED stories" in outcome.out
+    return directory
+
+
+def test_results_have_the_majority_and_where_the_questions_come_from(run: Path) -> None:
+    results = json.loads((run / "DONE").read_text())
+    task = made(qa=1)
+    assert results["test/majority"] == pytest.approx(task.data.babi.majority("test")[1])
+    assert (results["test/generated"], results["test/stand_ins"]) == (1, 0)
+    assert results["test/baseline"] == pytest.approx(task.baseline, rel=0.05)
+    assert (run / "examples.txt").read_text().count("prediction") == 3
+
+
+def test_evaluation_gives_the_results_again(run: Path) -> None:
+    printed = invoke(f"run={run}", entry="evaluate").out
+    results = json.loads((run / "DONE").read_text())
+    for name in ("test/accuracy", "test/loss", "test/majority"):
+        assert float(printed.split(name)[1].split()[1]) == pytest.approx(results[name], rel=1e-6)
+
+
+def test_a_network_learns_where_somebody_is() -> None:
+    torch.manual_seed(1)
+    task = made("model.cell.hidden_size=32", "model.embedding_size=16", qa=1, attention=True)
+    task = task.float().train()
+    optimizer = torch.optim.Adam(task.parameters(), lr=0.01)
+    encoded = task.data.encoded("train")
+    order = np.random.default_rng(0)
+    for _ in range(250):
+        batch = encoded.batch(order.choice(len(encoded), 32))
+        optimizer.zero_grad()
+        task.loss(task(batch), batch).backward()
+        optimizer.step()
+    found = scores(task.eval(), "test", task)
+    assert found["accuracy"] > 0.7 > 0.3 > found["majority"]

@@ -1,0 +1,84 @@
+"""The figure of boxes in the plane, and its animation."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gyral.applications.boxes.figure import animate_boxes, boxes, read_boxes
+from gyral.core.errors import OptionError
+from gyral.reports.figures.drawing import draw
+from gyral.reports.figures.style import style
+from gyral.runs.directory import Run, load_run
+from gyral.training import build
+from tests.helpers.running import SMALL, build_task, invoke
+from tests.reports.figures.checks import check_figure
+
+FELINES = (
+    *(item for item in SMALL if not item.startswith(("model.", "task"))),
+    *("task=hypernyms", "task.root=feline.n.01", "task.val_size=5", "task.test_size=5", "task.negatives=2"),
+    *("model=smoothed_box", "optimizer=adam", "optimizer.lr=0.01"),
+)
+
+
+@pytest.fixture(scope="module")
+def felines(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    directory = tmp_path_factory.mktemp("runs") / "felines"
+    outcome = invoke(*FELINES, "model.dimension=2", "callbacks=boxes", f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    assert "test F1" in outcome.out
+    return load_run(directory)
+
+
+def test_the_figure_shows_the_boxes_of_the_model(felines: Run) -> None:
+    with style():
+        figure = boxes(felines)
+        check_figure(figure)
+    task, _ = build.load_trained(felines, "best")
+    patches = figure.axes[0].patches
+    assert len(patches) == 12
+    assert {"cat", "big cat", "domestic cat"} <= {patch.get_label() for patch in patches}
+    for patch in patches:
+        name = next(name for name in task.names if name.partition(".")[0].replace("_", " ") == patch.get_label())
+        number = task.names.index(name)
+        assert np.allclose(patch.get_xy(), task.model.minimum[number].detach())
+        sides = task.model.log_side[number].detach().exp()
+        assert np.allclose((patch.get_width(), patch.get_height()), sides)
+
+
+def test_the_animation_has_a_frame_for_each_validation(felines: Run, tmp_path: Path) -> None:
+    steps, names, recorded = read_boxes(felines)
+    assert steps == [8, 16, 24]
+    assert recorded.shape == (3, len(names), 4)
+    frames = animate_boxes(felines)
+    assert frames is not None
+    with style():
+        limits = set()
+        for frame, step, corners in zip(frames, steps, recorded, strict=True):
+            assert f"step {step}" in frame.get_suptitle()
+            assert np.allclose([patch.get_xy() for patch in frame.axes[0].patches], corners[:, :2])
+            limits.add((*frame.axes[0].get_xlim(), *frame.axes[0].get_ylim()))
+    assert len(limits) == 1
+    (tmp_path / "config.yaml").write_text((felines.directory / "config.yaml").read_text())
+    assert animate_boxes(load_run(tmp_path)) is None
+
+
+@pytest.mark.slow
+def test_the_figure_and_its_animation_are_saved(felines: Run) -> None:
+    path = draw("boxes", felines.directory)
+    assert path.with_suffix(".pdf").is_file()
+    assert path.with_suffix(".gif").is_file()
+
+
+def test_a_callback_without_boxes_in_the_plane_is_refused(tmp_path: Path) -> None:
+    three = invoke(*FELINES, "model.dimension=3", "callbacks=boxes", f"hydra.run.dir={tmp_path / 'three'}")
+    assert three.error == "model.dimension=3: must be 2 with callbacks=boxes"
+    order = invoke(*FELINES, "model=order", "callbacks=boxes", f"hydra.run.dir={tmp_path / 'order'}")
+    assert order.error == "callbacks.boxes: OrderEmbeddings has no boxes; use it with model=smoothed_box"
+
+
+def test_a_figure_without_boxes_in_the_plane_is_refused(felines: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = build_task("task=hypernyms", "model=order")
+    monkeypatch.setattr(build, "load_trained", lambda *_: (order, 0))
+    with pytest.raises(OptionError, match="needs boxes in the plane"):
+        boxes(felines)

@@ -1,0 +1,94 @@
+"""`gyral evaluate` with parse= and pairs=: tables, files, pages, errors."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gyral.applications.probes.command import prepare
+from gyral.core.errors import OptionError
+from tests.applications.probes.data.test_pairs import write_blimp
+from tests.helpers.running import SMALL_COPY, SMALL_TEXT, build_task, invoke
+
+BRACKETS = "(S (NP (DT the) (NN author)) (VP (VB laughs) (ADVP (RB very) (RB often))))\n(S (UH no))\n"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "text.txt").write_text("who laughs often\nthe author laughs\n<unk> writers n't\n" * 60)
+    (folder / "trees.mrg").write_text(BRACKETS)
+    write_blimp(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    """A finished run of a model of words."""
+    directory = data / "run"
+    options = ("task.corpus.level=word", f"task.corpus.path={data / 'text.txt'}", f"paths.data_dir={data}")
+    model = ("model=on_lstm", "model.cell.chunk_size=2", "model.num_layers=2", "trainer.max_steps=3")
+    outcome = invoke(*SMALL_TEXT, *options, *model, "trainer.val_check_interval=3", f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return directory
+
+
+def test_parsing_is_printed_and_saved(run: Path, data: Path) -> None:
+    outcome = invoke(f"run={run}", f"parse={data / 'trees.mrg'}", f"save={data / 'a.md'}", entry="evaluate")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.endswith(f"{data / 'a.md'}\n")
+    printed = {line.split("│")[1].strip(): line for line in outcome.out.splitlines() if line.startswith("│")}
+    assert {"layer 1", "layer 2", "right branching", "ON-LSTM, layer 2, published"} <= set(printed)
+    table = (data / "a.md").read_text()
+    right_branching = re.escape("| right branching | 83.3 | 83.3 |")  # of the first sentence 2/3
+    assert re.search(right_branching, table)
+    assert re.search(r"^## Parsing without supervision: ONLSTM\S*.*step 3 on \S+trees.mrg$", table, re.MULTILINE)
+
+
+def test_a_page_has_a_picture_for_the_treebank_and_each_layer(run: Path, data: Path) -> None:
+    outcome = invoke(f"run={run}", f"parse={data / 'trees.mrg'}", f"save={data / 'a.html'}", entry="evaluate")
+    assert outcome.status == 0, outcome.err
+    page = (data / "a.html").read_text()
+    assert page.count("<svg") == page.count("</svg>") == 3
+    assert page.count("<rect") == 2 * 5
+    assert "<figcaption>treebank</figcaption>" in page
+    assert not re.search(r"(?:src|href)=", page)  # self-contained
+
+
+def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
+    outcome = invoke(f"run={run}", "pairs=blimp", f"save={data / 'a.json'}", entry="evaluate")
+    assert outcome.status == 0, outcome.err
+    saved = json.loads((data / "a.json").read_text())
+    assert saved["title"].startswith("BLiMP: ONLSTM")
+    assert saved["numbers"]["overall/pairs"] == 1
+    assert saved["numbers"]["overall/known"] == 0  # laugh is not in the text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("a", "blimp", None), "pairs=blimp: must be null with parse=; evaluate them one after the other"),
+        ((None, "blimp", "a.html"), "save=a.html: must end in one of .md, .json"),
+        (("a", None, "a.tex"), "save=a.tex: must end in one of .md, .json, .html"),
+        (("nowhere", None, None), "parse=nowhere: cannot be read (No such file or directory)"),
+    ],
+)
+def test_bad_options_are_told(options: tuple[str | None, ...], told: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError) as error:
+        prepare(*options, tmp_path)  # type: ignore[call-arg]
+    assert str(error.value) == told
+
+
+def test_dynamic_evaluation_is_not_of_a_probe(run: Path) -> None:
+    outcome = invoke(f"run={run}", "pairs=blimp", "dynamic.rule=sgd", entry="evaluate")
+    assert outcome.err == "error: dynamic.rule=sgd: must be null with parse= and pairs=\n"
+
+
+def test_another_task_is_told(data: Path) -> None:
+    task = build_task(*SMALL_COPY)
+    for options in ((str(data / "trees.mrg"), None, None), (None, "blimp", None)):
+        with pytest.raises(
+            OptionError, match=r"^(parse|pairs)=\S+: needs a language model; this is a run of CopyTask$"
+        ):
+            prepare(*options, data)(task, "model")

@@ -1,0 +1,152 @@
+"""Prepared corpora of questions: equal to questions in memory, the cache, resuming, what is left out."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils._pytree import tree_leaves
+
+from gyral.applications.reading.data import prepared
+from gyral.applications.reading.data.cloze_forms import parse_line
+from gyral.applications.reading.data.encoded import EncodedQuestions
+from gyral.applications.reading.data.prepared import ReadingCorpus, load, parse_records
+from gyral.applications.reading.data.questions import Question
+from gyral.applications.reading.data.sources import QuestionSource
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED
+from gyral.data.records import Report, line_records
+
+PARSE = functools.partial(parse_line, edges="entities")
+SIZES = {"train": 9, "val": 3, "test": 4}
+
+
+@pytest.fixture(autouse=True)
+def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the tests out of the user's cache, and make the parts small."""
+    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "user"))
+    monkeypatch.setattr(prepared, "BLOCK", 4)
+    return tmp_path / "user"
+
+
+def line(number: int, split: str) -> dict[str, Any]:
+    """Return a question; every third one has an answer that the document does not mention."""
+    return {
+        "document": f"Ada Bell met {split}{number} . Boris met Ada Bell and Ada Bell left .",
+        "question": "who met Boris ? XXX" if number % 2 else "XXX met Ada Bell",
+        "candidates": ["Ada Bell", "Boris", "Carla"],
+        "answer": "Carla" if number % 3 == 2 else number % 2,
+    }
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Three splits of different questions."""
+    (tmp_path / "data").mkdir()
+    for split, size in SIZES.items():
+        lines = [json.dumps(line(number, split)) for number in range(size)]
+        (tmp_path / "data" / f"{split}.jsonl").write_text("\n".join(lines))
+    return {split: tmp_path / "data" / f"{split}.jsonl" for split in SIZES}
+
+
+def loaded(files: dict[str, Path], **options: Any) -> ReadingCorpus:
+    sources = {
+        split: QuestionSource([file], PARSE, option="path", path=file.parent, by_line=True)
+        for split, file in files.items()
+    }
+    return load("cloze", sources, files["train"].parent, processes=1, **options)
+
+
+def in_memory(file: Path) -> list[Question]:
+    return list(parse_records(list(line_records(file)), PARSE, Report()))
+
+
+@pytest.mark.parametrize("vocabulary_size", [1000, 8])
+def test_batches_are_those_of_questions_in_memory(files: dict[str, Path], vocabulary_size: int) -> None:
+    corpus = loaded(files, vocabulary_size=vocabulary_size)
+    assert len(corpus.vocabulary) == min(vocabulary_size, 30)
+    for split, file in files.items():
+        questions = in_memory(file)
+        if split == "train":
+            questions = [question for question in questions if question.answer != IGNORED]
+        expected, stored = EncodedQuestions(questions, corpus.vocabulary), corpus.splits[split]
+        assert len(stored) == len(expected) == len(questions)
+        assert np.array_equal(stored.lengths, expected.lengths)
+        assert stored.chains == expected.chains
+        for rows in (np.array([2, 0, 2]), np.arange(len(questions))):
+            pairs = zip(tree_leaves(stored.batch(rows)), tree_leaves(expected.batch(rows)), strict=True)
+            assert all(one.dtype == other.dtype and one.equal(other) for one, other in pairs)
+        found = [stored.question(row, corpus.words) for row in range(len(stored))]
+        assert found == [question._replace(name=f"{split} {row + 1}") for row, question in enumerate(questions)]
+
+
+def test_the_vocabulary_begins_with_the_words_of_training_by_frequency(files: dict[str, Path]) -> None:
+    corpus = loaded(files)
+    assert corpus.vocabulary.symbols[:4] == ("<pad>", "<unk>", "Ada", "Bell")
+    assert corpus.vocabulary.symbols[-7:] == ("test0", "test1", "test2", "test3", "val0", "val1", "val2")
+    assert corpus.words == [*corpus.vocabulary.symbols, "Ada Bell"]
+    assert len(set(corpus.words)) == len(corpus.words)
+
+
+def test_it_is_prepared_once(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = loaded(files)
+    with monkeypatch.context() as patched:
+        patched.delattr(prepared, "prepare")
+        assert loaded(files).folder == first.folder
+    files["val"].write_text(json.dumps(line(5, "other")))
+    assert loaded(files).folder != first.folder
+    assert len(loaded(files).splits["val"]) == 1
+
+
+def test_a_stopped_preparation_continues(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    write_part = prepared.write_part
+
+    def write(path: Path, *arguments: Any, stop: int) -> None:
+        if len(written) == stop:
+            raise KeyboardInterrupt
+        write_part(path, *arguments)
+        written.append(path.name)
+
+    monkeypatch.setattr(prepared, "write_part", functools.partial(write, stop=2))
+    with pytest.raises(KeyboardInterrupt):
+        loaded(files)
+    monkeypatch.setattr(prepared, "write_part", functools.partial(write, stop=100))
+    corpus = loaded(files)
+    assert written == [
+        *("train-000000.npz", "train-000001.npz", "train-000002.npz", "val-000000.npz", "test-000000.npz")
+    ]
+    assert corpus.folder is not None
+    assert [path.name for path in corpus.folder.parent.iterdir() if path.is_dir()] == [corpus.folder.name]
+
+
+@pytest.mark.parametrize("name", ["train-words.bin", "val.npy", "words.txt", "corpus.json"])
+def test_a_damaged_cache_is_prepared_again(files: dict[str, Path], name: str, caplog: pytest.LogCaptureFixture) -> None:
+    corpus = loaded(files)
+    assert corpus.folder is not None
+    expected = corpus.splits["val"].batch(np.arange(3)).inputs.clone()
+    path = corpus.folder / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert loaded(files).splits["val"].batch(np.arange(3)).inputs.equal(expected)
+    assert "is damaged" in caplog.text
+
+
+def test_what_is_left_out_is_counted_and_named(files: dict[str, Path]) -> None:
+    lines = ["no JSON", json.dumps({**line(1, "val"), "question": "who ?"}), json.dumps(line(2, "val"))]
+    files["val"].write_text("\n".join(lines))
+    report = loaded(files).reports["val"]
+    assert report.kept == 1
+    assert report.left_out == {
+        "line that is not JSON": (1, "val.jsonl:1"),
+        "whose question has no @placeholder or XXX": (1, "val.jsonl:2"),
+    }
+    assert report.noted == {"whose answer is none of the candidates, which counts as wrong": (1, "val.jsonl:3")}
+    files["val"].write_text(lines[0])
+    with pytest.raises(
+        OptionError, match=r"^val=.*: contains no question \(0 questions; left out: 1 line that is not JSON"
+    ):
+        loaded(files)

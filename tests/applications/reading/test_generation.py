@@ -1,0 +1,102 @@
+"""Answers to questions about documents, and the page that shows the documents."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gyral import generation
+from gyral.applications.reading.data.encoded import EncodedQuestions
+from gyral.applications.reading.generation import answer_questions, explain, links_of
+from gyral.applications.reading.models.reader import Reader
+from gyral.applications.reading.page import Arc, Candidate, Shown, draw, write_page
+from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
+from gyral.cells.mage_gru import MAGEGRUCell
+from gyral.core.errors import OptionError
+from tests.helpers.questions import QUESTIONS, VOCABULARY
+
+SHOWN = Shown(
+    place="question 1 of 2",
+    document=["ann", "<b>", "left", ".", "then", "ann", "sat", "."],
+    question=["who", "sat", "?", "ann"],
+    attention=np.array([0.05, 0, 0.05, 0, 0, 0.9, 0, 0]),
+    arcs=[Arc(0, 5, 1), Arc(0, 2, 2), Arc(5, 11, 1)],
+    is_read=True,
+    candidates=[Candidate("ann", 0.75, True), Candidate("<b>", 0.25, False)],
+    right="ann",
+)
+
+
+def build(edges: bool = True) -> ReadingTask:
+    kept = QUESTIONS if edges else [question._replace(edges=()) for question in QUESTIONS]
+    data = ReadingData(
+        dict.fromkeys(("train", "val", "test"), EncodedQuestions(kept, VOCABULARY)),
+        VOCABULARY,
+        batch_size=2,
+        eval_batch_size=2,
+        data_seed=0,
+    )
+    model = partial(Reader, partial(MAGEGRUCell, hidden_size=4, edge_size=2), embedding_size=3)
+    return ReadingTask(model, data, name="questions", baseline=1.0, output_size=3, in_document=True)
+
+
+def test_questions_of_the_test_split_are_answered_one_line_each(tmp_path: Path) -> None:
+    task = build()
+    assert generation.needs_no_options(task)
+    generate = generation.choose(generation.generators_of(task), {"questions": 2}, "task")
+    lines = list(generate(questions=2))
+    assert re.fullmatch(r"where is john \? (home|john) \(\d+%, (right|wrong; right: home)\)\n", lines[0])
+    assert lines[1].startswith("@placeholder is mary . ")
+    page = tmp_path / "page.html"
+    assert list(answer_questions(task, questions=9, html=str(page)))[-1] == f"{page}\n"
+    assert page.read_text().count("<section>") == 3
+    with pytest.raises(OptionError, match="questions=0"):
+        list(answer_questions(task, questions=0))
+
+
+def test_a_page_shows_edges_or_else_chains() -> None:
+    task = build()
+    shown = explain(task, task.batch_of("test", [0]), "a")
+    assert shown.is_read
+    assert shown.arcs == [Arc(0, 4, 1), Arc(4, 9, 1)]
+    assert [candidate.name for candidate in shown.candidates if candidate.is_right] == ["home"]
+    assert shown.attention.sum() == pytest.approx(1)
+    without = build(edges=False)
+    shown = explain(without, without.batch_of("test", [0]), "a")
+    assert not shown.is_read
+    assert shown.arcs == [Arc(0, 4, 1), Arc(4, 9, 1)]
+    assert "dashed" in draw(shown)
+
+
+def test_words_of_a_mention_have_no_link_between_them() -> None:
+    assert links_of(torch.tensor([1, 1, 0, 2, 1, 0, 1, 1])) == [Arc(1, 4, 1), Arc(4, 6, 1)]
+
+
+def test_a_document_is_drawn_with_a_line_for_each_sentence(tmp_path: Path) -> None:
+    picture = draw(SHOWN)
+    words = re.findall(
+        r'<text(?: class="(\w+)")? x="([\d.]+)" y="(\d+)"[^>]*>(.*?)(?:<title>.*?</title>)?</text>', picture
+    )
+    assert [word for *_, word in words] == ["ann", "&lt;b&gt;", *SHOWN.document[2:], *SHOWN.question]
+    heights = [int(y) for _, _, y, _ in words]
+    assert len(set(heights)) == 3
+    assert heights[:4] == [heights[0]] * 4
+    assert heights[4] == heights[7] > heights[3]
+    assert heights[8] > heights[7]
+    assert [chain for chain, *_ in words if chain] == ["chain2", "chain2", "chain1", "chain1"]
+    assert len(re.findall(r'<path class="chain\d"', picture)) == 3
+    assert picture.count("<rect") == 1  # words with less than the share of uniform attention have no color
+    write_page(tmp_path / "page.html", [SHOWN], "Questions & answers")
+    page = (tmp_path / "page.html").read_text()
+    assert "<title>Questions &amp; answers</title>" in page
+    assert "<td>&lt;b&gt;</td><td>25%</td>" in page
+    assert "(which is right)" in page
+
+
+def test_lines_that_are_full_go_on_below() -> None:
+    long = SHOWN._replace(document=["word"] * 60, attention=np.full(60, 1 / 60), arcs=[Arc(0, 59, 1)])
+    rows = set(re.findall(r'<text[^>]* y="(\d+)"', draw(long)))
+    assert len(rows) == 5  # 18 words a line, and the question

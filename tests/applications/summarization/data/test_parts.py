@@ -1,0 +1,37 @@
+"""Encoded parts of a corpus."""
+
+from pathlib import Path
+
+import pytest
+
+from gyral.applications.summarization.data.parts import read_part, write_part
+from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
+from gyral.data.records import DamagedPartError, Report
+from tests.helpers.examples import article, write_lines
+
+
+def test_a_part_gives_back_what_was_written(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [article(1), {"article": ""}, article(2)])
+    write_part(tmp_path / "part.npz", list(ArticleSource(path).records()), "jsonl", "s2s")
+    part = read_part(tmp_path / "part.npz")
+    words = [part.words[number] for number in part.tokens]
+    start = 0
+    for pair, (middle, end) in zip(read_pairs(path), part.bounds.reshape(-1, 2), strict=True):
+        assert words[start:middle] == pair.article
+        assert words[middle:end] == [word for sentence in pair.sentences for word in (*sentence, "</s>")]
+        start = end
+    assert part.counts.sum() == len(words)
+    assert dict(zip(part.words, part.counts.tolist(), strict=True))["met"] == 4
+    assert part.report == Report(2, {"with an empty article": (1, "a.jsonl:2")})
+
+
+def test_a_damaged_part_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [article(1)])
+    part = tmp_path / "part.npz"
+    write_part(part, list(ArticleSource(path).records()), "jsonl", "s2s")
+    whole = part.read_bytes()
+    place = whole.index(b"name1")  # in the words
+    for content in (b"", whole[:-30], whole[:place] + b"game1" + whole[place + 5 :]):
+        part.write_bytes(content)
+        with pytest.raises(DamagedPartError, match=rf"^{part}: is damaged \(.+\): remove it and run"):
+            read_part(part)

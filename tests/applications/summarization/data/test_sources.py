@@ -1,0 +1,193 @@
+"""Sources of articles and summaries: every format, slices, errors, progress."""
+
+import csv
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gyral.applications.summarization.data.parsing import Pair
+from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
+from gyral.core.errors import OptionError
+from gyral.data.records import Report
+from tests.faults.damages import OTHERS
+from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
+
+CAT = Pair(["the", "cat", "sat", "."], (["it", "sat", "."], ["a", "cat", "!"]), [])
+
+
+def reported(path: str | Path, **options: Any) -> tuple[list[Pair], Report]:
+    report = Report()
+    return list(read_pairs(path, report=report, **options)), report
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    lines = [
+        {"article": "The cat sat.", "highlights": "It sat.\nA cat!", "id": 3},
+        {"article": "The cat sat.", "highlights": ["It sat.", "A cat!"]},
+        {"story": "The cat sat.", "summary": "It sat. A cat!", "title": "Cat, sitting"},
+    ]
+    pairs, report = reported(write_lines(tmp_path / "a.jsonl", lines))
+    assert pairs == [CAT, CAT, CAT._replace(title=["cat", ",", "sitting"])]
+    assert report == Report(kept=3)
+
+
+def test_comma_separated_values(tmp_path: Path) -> None:
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        rows = csv.writer(file)
+        rows.writerows(
+            [["id", "article", "highlights"], [1, "The cat sat.", "It sat.\nA cat!"], [2], [3, "x" * 200_000]]
+        )
+    pairs, report = reported(tmp_path / "a.csv")
+    assert pairs == [CAT]
+    assert report.left_out == {
+        "with an empty article": (1, "a.csv:row 2"),
+        "without a summary": (1, "a.csv:row 3"),
+    }
+    (tmp_path / "b.csv").write_text("text,highlights\n1,2\n")
+    with pytest.raises(OptionError, match=r"b\.csv: has columns text, highlights, and none named article or story$"):
+        list(read_pairs(tmp_path / "b.csv"))
+
+
+def test_a_row_without_a_closing_quotation_mark_is_left_out_with_what_it_takes_in(tmp_path: Path) -> None:
+    rows = ['"The cat sat.","It sat.\nA cat!"\n' for _ in range(4)]
+    rows[1] = rows[1].replace('cat!"', "cat!")
+    (tmp_path / "a.csv").write_text("article,highlights\n" + "".join(rows[:2]) + "The cat sat.,It sat.\n" * 3)
+    pairs, report = reported(tmp_path / "a.csv")
+    assert pairs == [CAT]
+    reason = "row with a quotation mark without end, which takes in the rest of the file (5 lines)"
+    assert report.left_out == {reason: (1, "a.csv:row 2")}
+    (tmp_path / "b.csv").write_text('article,"highlights\nThe cat sat.,It sat.\n')
+    with pytest.raises(OptionError, match=r"b\.csv: its header has a quotation mark without end$"):
+        list(read_pairs(tmp_path / "b.csv"))
+    (tmp_path / "c.csv").touch()
+    with pytest.raises(OptionError, match=r"c\.csv: is empty$"):
+        list(read_pairs(tmp_path / "c.csv"))
+
+
+def test_byte_order_marks_are_no_content(tmp_path: Path) -> None:
+    line = write_lines(tmp_path / "a.jsonl", [{"article": "The cat sat.", "highlights": "It sat.\nA cat!"}])
+    line.write_bytes(b"\xef\xbb\xbf" + line.read_bytes())
+    assert reported(line) == ([CAT], Report(kept=1))
+    story = write_story(tmp_path / "stories", "http://a", "\ufeff" + STORY)
+    assert reported(story)[1] == Report(kept=1)
+    (tmp_path / "all.txt").write_text("\ufeffhttp://a\n")
+    assert reported(tmp_path / "all.txt")[1] == Report(kept=1)
+
+
+def test_bad_stories_are_counted_and_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "stories"
+    write_story(folder, "http://a", STORY)
+    (folder / "b.story").symlink_to("nothing")
+    os.mkfifo(folder / "c.story")
+    pairs, report = reported(folder)
+    assert len(pairs) == 1
+    assert report.left_out == {
+        "story that is a link to no file": (1, "b.story"),
+        "story that is no file": (1, "c.story"),
+    }
+    assert ArticleSource(folder).fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "an endless device", "a dangling link", "a directory"])
+def test_other_files_must_be_files(kind: str, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a_0.jsonl", [article(0)])
+    OTHERS[kind](tmp_path / "a_1.jsonl")
+    with pytest.raises(OptionError, match=rf"^train={tmp_path}/a_\*\.jsonl: {tmp_path}/a_1\.jsonl: ") as caught:
+        ArticleSource(tmp_path / "a_*.jsonl", option="train")
+    assert caught.value.option == "train"
+
+
+STORY = "The cat sat\n\nIt was (nearly) gone.\n\n@highlight\n\nIt sat\n\n@highlight\n\nA cat!\n"
+TOLD = ["the", "cat", "sat", ".", "it", "was", "-lrb-", "nearly", "-rrb-", "gone", "."]
+
+
+def test_stories_of_a_folder_and_of_a_list(tmp_path: Path) -> None:
+    first = write_story(tmp_path / "cnn" / "stories", "http://a", STORY)
+    write_story(tmp_path / "dailymail" / "stories", "http://b", "No highlights.")
+    expected = Pair(TOLD, CAT.sentences, [])  # periods are added where a line has none
+    assert list(read_pairs(tmp_path / "cnn" / "stories")) == [expected]
+    assert list(read_pairs(first)) == [expected]
+    addresses = tmp_path / "lists" / "all_train.txt"
+    addresses.parent.mkdir()
+    addresses.write_text("http://b\nhttp://a\n\nhttp://c\n")
+    pairs, report = reported(addresses)
+    assert pairs == [expected]
+    assert {reason: count for reason, (count, _) in report.left_out.items()} == {
+        "without a summary": 1,
+        "story that is not there": 1,
+    }
+    assert str(report).startswith("1 pairs; left out: 1 without a summary (first ")
+
+
+def test_a_list_without_stories_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "all_train.txt").write_text("http://a\n")
+    with pytest.raises(
+        OptionError, match=r"all_train\.txt: no folder \*stories\* in its folder or in the parent folder$"
+    ):
+        list(read_pairs(tmp_path / "lists" / "all_train.txt"))
+
+
+def test_chunks(tmp_path: Path) -> None:
+    text = {"article": "the cat sat .", "abstract": "<s> it sat . </s> <s> a cat ! </s>"}
+    long = {"article": "-lrb- word " * 100, "abstract": "<s> one </s>"}
+    write_chunk(tmp_path / "train_000.bin", [example(**text), example(**long)])
+    write_chunk(tmp_path / "train_001.bin", [example(article="the cat sat .", abstract="it sat . a cat !")])
+    expected = [CAT, Pair(["-lrb-", "word"] * 100, (["one"],), []), CAT]
+    assert list(read_pairs(tmp_path)) == list(read_pairs(tmp_path / "train_*.bin")) == expected
+    assert list(read_pairs(tmp_path / "train_001.bin")) == [CAT]
+
+
+def test_a_path_may_name_some_of_the_records(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [article(number) for number in range(10)])
+    whole = list(read_pairs(path))
+    assert list(read_pairs(f"{path}[:3]")) + list(read_pairs(f"{path}[3:]")) == whole
+    assert list(read_pairs(f"{path}[4:6]")) == whole[4:6]
+
+
+def test_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load_dataset(name: str, configuration: str, split: str) -> list[dict[str, str]]:
+        asked.append((name, configuration, split))
+        if split == "none":
+            raise ConnectionError("no network\nat all")
+        return [{"article": "The cat sat.", "highlights": "It sat.\nA cat!", "id": "x"}]
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    assert list(read_pairs("huggingface:abisee/cnn_dailymail:3.0.0:train")) == [CAT]
+    assert asked == [("abisee/cnn_dailymail", "3.0.0", "train")]
+    with pytest.raises(OptionError, match=r"Hugging Face's datasets cannot load it \(no network\)$"):
+        list(read_pairs("huggingface:a:b:none"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        OptionError, match=r"^path=huggingface:a:b:c: needs Hugging Face's library: pip install datasets$"
+    ):
+        list(read_pairs("huggingface:a:b:c"))
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "none_*.bin", "."])
+def test_nothing_there(name: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no such file or folder, or the folder is empty"):
+        ArticleSource(tmp_path / name)
+
+
+def test_unknown_forms(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").touch()
+    with pytest.raises(OptionError, match=r"a\.xml: must be a \.jsonl, \.csv or \.bin file"):
+        ArticleSource(tmp_path / "a.xml")
+    with pytest.raises(OptionError, match=r"^form=xml: must be one of jsonl, csv, story, bin, huggingface$"):
+        ArticleSource(tmp_path / "a.xml", "xml")
+
+
+def test_progress_grows_to_one(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        write_lines(tmp_path / name, [article(number) for number in range(50)])
+    progress = [record.progress for record in ArticleSource(tmp_path / "*.jsonl").records()]
+    assert progress == sorted(progress)
+    assert progress[0] < 0.02
+    assert progress[-1] == 1

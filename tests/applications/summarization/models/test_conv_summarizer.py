@@ -1,0 +1,143 @@
+"""The summarizer of convolutions: with any cell, rows alone and in batches, steps and whole sequences."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from gyral.applications.summarization.data.batches import START_ID, STOP_ID, UNKNOWN_ID
+from gyral.applications.summarization.models.beam import BeamSearch
+from gyral.applications.summarization.models.conv_summarizer import ConvSummarizer
+from gyral.applications.summarization.models.multi_head import MultiHeadAttention, sinusoids
+from gyral.cells.dynamic_conv import DynamicConvCell
+from gyral.cells.gru import GRUCell
+from gyral.cells.light_conv import LightConvCell
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED
+from tests.applications.summarization.models.test_beam import plain
+from tests.applications.summarization.models.test_pointer_generator import SUMMARIES, WHOLE, V, batch_of
+
+D = 8
+light = partial(LightConvCell, hidden_size=D, kernel_size=3, heads=2)
+dynamic = partial(DynamicConvCell, hidden_size=D, kernel_size=3, heads=2)
+gru = partial(GRUCell, hidden_size=6)
+NETWORKS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "light": (light, light, {}),
+    "dynamic without a pointer": (dynamic, dynamic, {"pointer": False}),
+    "kernels by layer": (dynamic, light, {"encoder_kernels": [3, 5], "decoder_kernels": [2, 3, 4]}),
+    "gru": (gru, gru, {"centered": False}),
+}
+every_network = pytest.mark.parametrize("name", NETWORKS)
+
+
+def made(name: str, **options: Any) -> ConvSummarizer:
+    torch.manual_seed(0)
+    encoder, decoder, own = NETWORKS[name]
+    return ConvSummarizer(encoder, decoder, V, **{"embedding_size": D, **own, **options}).double().eval()
+
+
+@every_network
+def test_every_parameter_is_trained(name: str) -> None:
+    network = made(name).train()
+    network(WHOLE).log_probabilities.sum().backward()
+    for parameter_name, parameter in network.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+    assert network.state_size() > 0
+
+
+@every_network
+@torch.no_grad()
+def test_rows_do_not_meet(name: str) -> None:
+    network = made(name)
+    whole = network(WHOLE)
+    assert whole.repetition.eq(0).all()
+    for row, summary in enumerate(SUMMARIES):
+        alone = network(batch_of([row])).log_probabilities[0]
+        torch.testing.assert_close(alone, whole.log_probabilities[row, : len(summary)])
+
+
+@every_network
+@torch.no_grad()
+def test_steps_of_decoding_equal_the_whole_sequence(name: str) -> None:
+    network = made(name)
+    expected = network(WHOLE).log_probabilities
+    encoded, state = network.encode(WHOLE), network.begin(4)
+    for step in range(WHOLE.targets.shape[1]):
+        found, state = network.decode_step(encoded, state, WHOLE.inputs[:, step])
+        assert found.exp().sum(dim=1).allclose(torch.ones(4).double())
+        target = WHOLE.targets[:, step]
+        if not NETWORKS[name][2].get("pointer", True):
+            assert found[:, V:].isneginf().all()
+            target = target.where(target < V, UNKNOWN_ID)
+        present = target != IGNORED
+        chosen = found[present].gather(1, target[present].unsqueeze(1)).squeeze(1)
+        torch.testing.assert_close(chosen, expected[present, step])
+
+
+@every_network
+def test_a_batch_is_decoded_as_one_by_one(name: str) -> None:
+    network = made(name)
+    search = BeamSearch(3, min_length=2, max_length=8)
+    found = network.summarize(WHOLE, search)
+    for row in range(4):
+        encoded = network.encode(batch_of([row]))
+        expected = plain(search, partial(network.decode_step, encoded), network.begin(1), START_ID, STOP_ID)
+        for place, (score, tokens) in enumerate(expected):
+            assert found.tokens[row, place, : len(tokens)].tolist() == tokens
+            assert found.scores[row, place].item() == pytest.approx(score, abs=1e-9)
+
+
+@every_network
+@torch.no_grad()
+def test_the_trace_is_a_share_of_the_probability(name: str) -> None:
+    found = made(name).trace(WHOLE)
+    torch.testing.assert_close(found.attention.sum(dim=-1), torch.ones(4, 4).double())
+    present = WHOLE.targets != IGNORED
+    assert ((found.copied[present] >= 0) & (found.copied[present] <= 1 + 1e-9)).all()
+    is_own = present & (WHOLE.targets >= V)
+    if NETWORKS[name][2].get("pointer", True):
+        torch.testing.assert_close(found.copied[is_own], torch.ones(int(is_own.sum())).double())
+    else:
+        assert found.copied.eq(0).all()
+
+
+def test_attention_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 6, 2).double()
+    memory, queries = torch.randn(5, 2, 6).double(), torch.randn(2, 3, 8).double()
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    found, scores = layer(queries, layer.project(memory), mask)
+    keys, values = (
+        part.transpose(0, 1).unflatten(2, (2, 4)).transpose(1, 2) for part in layer.memory(memory).chunk(2, 2)
+    )
+    query = layer.query(queries).unflatten(2, (2, 4)).transpose(1, 2)
+    expected = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask[:, None, None])
+    torch.testing.assert_close(found, layer.output(expected.transpose(1, 2).flatten(2)))
+    assert scores.shape == (2, 2, 3, 5)
+    with pytest.raises(OptionError, match="attention_heads=3: must divide embedding_size, 8"):
+        MultiHeadAttention(8, 6, 3)
+
+
+def test_positions_have_vectors_of_their_own() -> None:
+    vectors = sinusoids(torch.arange(500), 7)
+    assert vectors.shape == (500, 7)
+    assert torch.cdist(vectors, vectors).fill_diagonal_(1.0).min() > 1e-3
+    assert vectors[0].tolist() == [0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "message"),
+    [
+        (gru, {}, "centered=True: must be false for GRUCell, which reads in two directions instead"),
+        (gru, {"centered": False, "encoder_kernels": [3]}, "encoder_kernels=.*must be null, because the cell has no"),
+        (light, {"encoder_kernels": [4]}, "kernel_size=4: must be odd for a centered window"),
+        (light, {"encoder_kernels": []}, "encoder_kernels=.*must have a kernel size for each layer"),
+        (light, {"attention_heads": 3}, "attention_heads=3: must divide embedding_size, 8"),
+    ],
+)
+def test_what_does_not_fit(encoder: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        ConvSummarizer(encoder, light, V, **{"embedding_size": D, **options})

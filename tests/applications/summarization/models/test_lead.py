@@ -1,0 +1,48 @@
+"""LEAD-3: the first three sentences of each article, with their ROUGE, without training."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from gyral.applications.summarization import rouge
+from gyral.applications.summarization.models.lead import Lead
+from gyral.core.errors import OptionError
+from gyral.data.text.penn import tokenize
+from tests.helpers.running import SUMMARIES, invoke
+
+PAIRS = Path(__file__).parents[1] / "tasks" / "pairs.jsonl"
+REPLACED = ("model", "task.decoded", "task.article_length")
+OPTIONS = [option for option in SUMMARIES if not option.startswith(REPLACED)]
+
+
+@pytest.mark.parametrize("sentences", [3, 1])
+def test_a_run_has_the_rouge_of_the_first_sentences(sentences: int, tmp_path: Path) -> None:
+    options = ("model=lead3", f"model.sentences={sentences}", "task.article_length=400")
+    outcome = invoke(*OPTIONS, *options, f"hydra.run.dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    pairs = [json.loads(line) for line in PAIRS.read_text().splitlines()[50:]]
+    # A line of a story is a sentence.
+    candidates = [[" ".join(tokenize(line)) for line in pair["story"].split("\n")[:sentences]] for pair in pairs]
+    references = [[" ".join(tokenize(line)) for line in pair["summary"].split("\n")] for pair in pairs]
+    saved = [json.loads(line) for line in (tmp_path / "summaries_test.jsonl").read_text().splitlines()]
+    assert [line["summary"] for line in saved] == candidates
+    results = json.loads((tmp_path / "DONE").read_text())
+    for name, score in rouge.score(references, candidates).items():
+        assert results[f"test/{name}"] == pytest.approx(score.f1, rel=1e-5)
+        assert f"{score.f1:.2f}" in outcome.out
+    assert results["test/loss"] == torch.inf
+    assert (results["parameters"], results["steps"], results["state_size"]) == (0, 0, 0)
+    if sentences == 3:
+        printed = invoke(f"run={tmp_path}", entry="evaluate").out
+        assert float(printed.split("test/rouge1 ")[1].split()[1]) == pytest.approx(results["test/rouge1"], rel=1e-6)
+        page = tmp_path / "page.html"
+        written = invoke(f"run={tmp_path}", f"input={PAIRS}[50:]", f"html={page}", entry="generate")
+        assert written.out.splitlines() == [" ".join(summary) for summary in candidates], written.err
+        assert page.read_text().count("<section") == 10
+
+
+def test_sentences_must_be_positive() -> None:
+    with pytest.raises(OptionError, match=r"^sentences=0: must be an integer ≥ 1$"):
+        Lead(9, sentences=0)

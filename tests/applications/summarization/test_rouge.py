@@ -1,0 +1,124 @@
+"""ROUGE against closed forms and published scores, its interval, repetition and new n-grams."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gyral.applications.summarization import rouge
+from gyral.applications.summarization.rouge import novel_ngrams, repetition, score
+from gyral.core.errors import OptionError
+from gyral.data.text.penn import split_sentences
+
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[2] / "data")) / "cnn_dailymail"
+
+
+def test_shares_of_ngrams_and_of_the_longest_common_subsequence() -> None:
+    found = score([["police killed the gunman", "it ended"]], [["police kill the gunman", "ended it"]], samples=10)
+    assert found["rouge1"][:3] == pytest.approx((100, 100, 100))  # words are stemmed
+    assert found["rouge2"][:3] == pytest.approx((60, 60, 60))  # of police-killed-the-gunman-it-ended three of five
+    assert found["rougeL"][:3] == pytest.approx((100 * 5 / 6,) * 3)  # sentence by sentence
+    found = score([["one two three four"]], [["one two"]], samples=10)
+    assert found["rouge1"][:3] == pytest.approx((100, 50, 200 / 3))
+    assert found["rouge2"][:3] == pytest.approx((100, 100 / 3, 50))
+
+
+def test_irregular_words_have_the_stems_of_wordnet() -> None:
+    assert score([["children were found"]], [["child be find"]], samples=10)["rouge1"].f1 == pytest.approx(100)
+
+
+def test_sentences_count_for_rouge_l_alone() -> None:
+    whole, split = score([["a1 b1 c1 d1"]], [["c1 d1 a1 b1"]]), score([["a1 b1", "c1 d1"]], [["c1 d1", "a1 b1"]])
+    assert whole["rouge1"] == split["rouge1"]
+    assert (whole["rougeL"].f1, split["rougeL"].f1) == pytest.approx((50, 100))
+
+
+def test_empty_summaries_score_nothing() -> None:
+    found = score([["a b"], ["a b"], []], [["a b"], [], ["a"]])
+    assert found["rouge1"].f1 == pytest.approx(100 / 3)
+    assert score([["..."]], [["?"]])["rougeL"].f1 == 0
+
+
+def test_the_interval_is_that_of_the_mean() -> None:
+    generator = np.random.default_rng(0)
+    candidates = [["same"] if right else ["other"] for right in generator.random(400) < 0.3]
+    found = score([["same"]] * 400, candidates, processes=1)["rouge1"]
+    share = found.f1 / 100
+    half = 100 * 1.96 * (share * (1 - share) / 400) ** 0.5
+    assert found.low == pytest.approx(found.f1 - half, abs=0.15 * half)
+    assert found.high == pytest.approx(found.f1 + half, abs=0.15 * half)
+    assert score([["same"]] * 400, candidates, processes=2)["rouge1"] == found
+    assert score([["same"]] * 400, candidates, processes=1, seed=1)["rouge1"].low != found.low
+
+
+def test_wrong_numbers_of_summaries_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"^candidates=1: must be as many as references, 2, and at least one$"):
+        score([["a"], ["b"]], [["a"]])
+    with pytest.raises(OptionError, match=r"^candidates=0: "):
+        score([], [])
+    with pytest.raises(OptionError, match=r"^samples=0: must be an integer ≥ 1$"):
+        score([["a"]], [["a"]], samples=0)
+
+
+def lines(path: Path) -> list[list[str]]:
+    if not path.is_file():
+        pytest.skip(f"no {path} (set DATA_DIR)")
+    return [[" ".join(words) for words in split_sentences(line.split())] for line in path.read_text().splitlines()]
+
+
+# Liu and Liu (2021), table 1: 46.67, 22.15 and 43.54, by ROUGE-1.5.5
+@pytest.mark.parametrize(
+    ("every", "tolerance"), [(25, 1.0), pytest.param(1, 0.15, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_published_scores_of_simcls(every: int, tolerance: float) -> None:
+    folder = DATA / "test_refs_and_outputs" / "simcls"
+    references, candidates = (lines(folder / f"test.cnndm.{name}")[::every] for name in ("reference", "ours"))
+    found = score(references, candidates, processes=None if every == 1 else 1)
+    means = [found[measure].f1 for measure in ("rouge1", "rouge2", "rougeL")]
+    assert means == pytest.approx([46.67, 22.15, 43.54], abs=tolerance)
+    if every == 1:
+        assert all(measure.high - measure.low < 0.5 for measure in found.values())
+
+
+def test_scores_of_documents_by_the_original_script() -> None:
+    path = DATA / "realsumm_100" / "scores_dicts" / "abs.json"
+    if not path.is_file():
+        pytest.skip(f"no {path} (set DATA_DIR)")
+
+    def sentences(text: str) -> list[str]:
+        return re.findall("<t>(.*?)</t>", text)
+
+    documents = list(json.loads(path.read_text()).values())[::4]
+    cases = [
+        (sentences(document["ref_summ"]), sentences(system["system_summary"]), system["scores"])
+        for document in documents
+        for system in document["system_summaries"].values()
+    ]
+    found = rouge._score_block([case[0] for case in cases], [case[1] for case in cases])[:, :2, 2]
+    expected = np.array([[case[2]["rouge_1_f_score"], case[2]["rouge_2_f_score"]] for case in cases])
+    assert len(cases) > 300
+    # to all five digits; some systems' sentences were not those that were scored
+    assert (abs(found - expected) < 2e-5).mean() > 0.8
+
+
+def test_repetition() -> None:
+    assert repetition([["a", "b"], ["a", "b"]]) == {
+        "1-grams": 50,
+        "2-grams": pytest.approx(100 / 3),
+        "3-grams": 0,
+        "4-grams": 0,
+        "sentences": 50,
+    }
+    assert set(repetition([]).values()) == {0}
+    assert repetition([["a"]])["2-grams"] == 0
+
+
+def test_ngrams_that_the_article_has_not() -> None:
+    told, written = list("abcd"), list("abdd")
+    assert [novel_ngrams(told, written, order) for order in (1, 2, 3, 4, 5)] == pytest.approx([0, 200 / 3, 100, 100, 0])
+    assert novel_ngrams([], written, 1) == 100
+    with pytest.raises(OptionError, match=r"^order=0: must be an integer ≥ 1$"):
+        novel_ngrams(told, written, 0)
