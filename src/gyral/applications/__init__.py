@@ -1,1 +1,2 @@
-"""Subjects that a memory is applied to, one folder each. Nothing outside imports them; they do not import each other."""
+"""Subjects that a memory is applied to, one folder each. Nothing outside imports them; they do not import each
+other."""

@@ -1,7 +1,9 @@
-"""The head of self-contained HTML pages."""
+"""Parts of self-contained HTML pages: the head, and colors of attention."""
 
 import html
 from string import Template
+
+import numpy as np
 
 
 def page_head(title: str, style: str) -> str:
@@ -32,3 +34,15 @@ $style
 </head>
 <body>
 """)
+
+
+def strengths(attention: np.ndarray) -> np.ndarray:
+    """Return the strengths of color in [0, 1] for attention (…, S) to the S words of an article.
+
+    The strength is 1 + log(attention) / log(S), at least 0: it is 0 up to the share 1/S that every word has if the
+    attention is uniform, and 1 for a word with all of the attention.
+    """
+    words = attention.shape[-1]
+    if words < 2:
+        return np.clip(attention, 0, 1)
+    return np.clip(1 + np.log(np.maximum(attention, 1 / words)) / np.log(words), 0, 1)

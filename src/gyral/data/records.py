@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from gyral.core.errors import UserError
 
+# Names of the fields of articles with summaries.
+ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstract"), ("title",)
+
 
 class Record(NamedTuple):
     """A record of a source before parsing.
@@ -113,3 +116,16 @@ def file_state(file: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return state.st_size, state.st_mtime_ns
+
+
+def field_lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """Return the lines of the first of the named fields that is present.
+
+    Raises:
+        UnusableError: the field is neither a text nor a list of texts.
+    """
+    value = next((fields[name] for name in names if fields.get(name) is not None), "")
+    texts = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise UnusableError(f"whose {' or '.join(names)} is no text")
+    return [line for text in texts for line in text.split("\n") if line.strip()]

@@ -10,8 +10,6 @@ embeddings of its words.
 """
 
 import logging
-import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,14 +22,13 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
-from gyral.applications.reading.data.babi_questions import EDGES
-from gyral.core.checks import check_boolean, check_choice, check_integer
+from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.data.babi import corpus as babi
-from gyral.data.babi.corpus import Babi
-from gyral.data.babi.entities import EntityMentions
-from gyral.data.babi.release import NoReleaseError
-from gyral.data.babi.stories import Question, questions
+from gyral.data.babi.answers import answer_counts, frequency_loss
+from gyral.data.babi.corpus import Babi, load_stories
+from gyral.data.babi.entities import EDGES, EntityMentions
+from gyral.data.babi.stories import Question
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
@@ -273,51 +270,3 @@ class BabiTask(SequenceTask[BabiData]):
                 yield None if not training else self.eval()
         finally:
             self.train(training)
-
-
-def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: bool, seed: int, **options: Any) -> Babi:
-    """Return the published questions or, if there is no release, generated ones.
-
-    Args:
-        qa, size, data_dir, **options: see `gyral.data.babi.corpus.load`.
-        generated: whether to return generated stories even if there is a release.
-        seed: seed of generated stories.
-
-    Raises:
-        UserError: an option is out of bounds; the data is not the published data; stories of this task cannot be
-            generated, and the message also says which files are missing.
-    """
-    if check_boolean("generated", generated):
-        return babi.load_generated(qa, size, seed)
-    try:
-        return babi.load(qa, size, data_dir, **options)
-    except NoReleaseError as error:
-        try:
-            found = babi.load_generated(qa, size, seed)
-        except OptionError as refused:
-            raise OptionError(refused.option, refused.value, f"{refused.reason}; {error}") from None
-        log.warning("%s; using GENERATED stories, whose results are not results on bAbI", error)
-        return found
-
-
-def answer_counts(babi: Babi) -> dict[int, Counter[str]]:
-    """Return the counts of the answers in the training split, for each task."""
-    counts: dict[int, Counter[str]] = {}
-    for question in questions(babi.splits["train"]):
-        counts.setdefault(question.task, Counter())[question.answer] += 1
-    return counts
-
-
-def frequency_loss(babi: Babi) -> float:
-    """Return the cross-entropy, in nats, of the answers of the test split under the frequencies in the training split.
-
-    Frequencies are those of each task. Counts start at 1 (add-one smoothing), so that no class has probability 0.
-    Answers that are not a class are ignored.
-    """
-    counts, classes = answer_counts(babi), set(babi.classes)
-    losses = [
-        -math.log((counts[question.task][question.answer] + 1) / (counts[question.task].total() + len(classes)))
-        for question in questions(babi.splits["test"])
-        if question.answer in classes
-    ]
-    return sum(losses) / len(losses)

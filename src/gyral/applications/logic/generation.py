@@ -19,8 +19,8 @@ def relate_formulas(task: LogicalInferenceTask, *, formulas: str) -> Iterator[st
 
     Args:
         task: a trained task.
-        formulas: two formulas as `gyral.applications.logic.data.formulas` describes them, with a comma between them; spaces are
-            optional beside brackets.
+        formulas: two formulas as `gyral.applications.logic.data.formulas` describes them, with a comma between them;
+            spaces are optional beside brackets.
 
     Raises:
         OptionError: these are not two formulas.

@@ -41,7 +41,8 @@ def reading_answers(runs: Sequence[Run]) -> Figure:
     """Draw the probabilities of the answers to a validation question after each sentence, a panel for each run.
 
     As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the document and the question are read as a whole, and
-    the answer is that of the state at the end of each sentence; see `gyral.applications.reading.models.reader.Reader.answers_after`.
+    the answer is that of the state at the end of each sentence; see
+    `gyral.applications.reading.models.reader.Reader.answers_after`.
 
     Raises:
         OptionError: A run has another task or another question; or no document is short enough.

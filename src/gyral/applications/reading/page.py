@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gyral.applications.summarization.page import strengths
 from gyral.core.files import replace_when_written
-from gyral.core.html import page_head
+from gyral.core.html import page_head, strengths
 
 # Units of the picture. The text has a font of fixed width, so that the places of the words are known.
 SIGN = 8.2  # width of a character

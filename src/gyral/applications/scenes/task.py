@@ -214,7 +214,8 @@ class ScenesTask(Task[SceneData]):
         questions: questions of each scene.
         max_length: the most steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
-        clevr: folder of CLEVR, with images/, questions/ and scenes/; see `gyral.applications.scenes.data.clevr.load_clevr`. The
+        clevr: folder of CLEVR, with images/, questions/ and scenes/; see
+            `gyral.applications.scenes.data.clevr.load_clevr`. The
             sizes are then those of its excerpts, and `objects`, `more_objects` and `questions` have no effect. None:
             generated scenes.
         batch_size, eval_batch_size, batch_questions: see `SceneData`.

@@ -41,8 +41,8 @@ def summarize(
 
     Args:
         task: a trained task.
-        input: path of a `gyral.applications.summarization.data.sources.ArticleSource`, or "-": standard input, with one article or
-            lines of JSON.
+        input: path of a `gyral.applications.summarization.data.sources.ArticleSource`, or "-": standard input, with
+            one article or lines of JSON.
         out: output file, one line of JSON per summary. An existing file is continued.
         html: page that shows the first `ON_PAGE` summaries.
         batch_size: number of articles that are summarized together; None: the run's eval_batch_size.

@@ -13,7 +13,7 @@ import numpy as np
 from gyral.applications.summarization import rouge
 from gyral.applications.summarization.data.files import join_words
 from gyral.core.files import replace_when_written
-from gyral.core.html import page_head
+from gyral.core.html import page_head, strengths
 
 
 class Shown(NamedTuple):
@@ -76,18 +76,6 @@ def _section(shown: Shown) -> str:
         reference=f"<h3>Reference</h3>{reference}" if reference else "",
         steps=base64.b64encode(steps.tobytes()).decode(),
     )
-
-
-def strengths(attention: np.ndarray) -> np.ndarray:
-    """Return the strengths of color in [0, 1] for attention (…, S) to the S words of an article.
-
-    The strength is 1 + log(attention) / log(S), at least 0: it is 0 up to the share 1/S that every word has if the
-    attention is uniform, and 1 for a word with all of the attention.
-    """
-    words = attention.shape[-1]
-    if words < 2:
-        return np.clip(attention, 0, 1)
-    return np.clip(1 + np.log(np.maximum(attention, 1 / words)) / np.log(words), 0, 1)
 
 
 def measure(shown: Shown) -> dict[str, float]:

@@ -185,3 +185,28 @@ def _tasks(qa: Any, known: Sequence[int]) -> list[int]:
     if not isinstance(qa, int) or isinstance(qa, bool) or qa not in known:
         raise OptionError("qa", qa, f"must be an integer from {known[0]} to {known[-1]}, or all")
     return [qa]
+
+
+def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: bool, seed: int, **options: Any) -> Babi:
+    """Return the published questions or, if there is no release, generated ones.
+
+    Args:
+        qa, size, data_dir, **options: see `load`.
+        generated: whether to return generated stories even if there is a release.
+        seed: seed of generated stories.
+
+    Raises:
+        UserError: an option is out of bounds; the data is not the published data; stories of this task cannot be
+            generated, and the message also says which files are missing.
+    """
+    if check_boolean("generated", generated):
+        return load_generated(qa, size, seed)
+    try:
+        return load(qa, size, data_dir, **options)
+    except NoReleaseError as error:
+        try:
+            found = load_generated(qa, size, seed)
+        except OptionError as refused:
+            raise OptionError(refused.option, refused.value, f"{refused.reason}; {error}") from None
+        log.warning("%s; using GENERATED stories, whose results are not results on bAbI", error)
+        return found

@@ -9,7 +9,7 @@ from gyral.data.babi import synthetic
 from gyral.data.babi.stories import Question, Sentence
 from gyral.data.mentions import Chain, Mention, chain_edges, entity_chains
 
-# Each entity of the release with that of another world which replaces it in bAbI-Mix, see `gyral.applications.reading.data.babi_mix`.
+# Each entity of the release with that of another world which replaces it in bAbI-Mix.
 PEOPLE = {  # tasks 1–14, 15, 16 and 20
     **{"mary": "maria", "john": "jonas", "daniel": "david", "sandra": "susan", "bill": "bob", "fred": "frank"},
     **{"jeff": "jack", "julie": "judith", "gertrude": "greta", "winona": "wilma", "emily": "emma"},
@@ -51,6 +51,8 @@ ENTITIES = {
     ),
 }
 """Entities by their kind. "names": people, objects and places; "all": also animals, colors, shapes and containers."""
+
+EDGES = ("entities", "none")  # edges between consecutive mentions of an entity; no edges
 
 
 class EntityMentions:

@@ -164,3 +164,8 @@ def split_validation(stories: list[Story]) -> dict[str, list[Story]]:
         if abs(before - target) < distance:
             best, distance = index, abs(before - target)
     return {"train": stories[:best], "val": stories[best:]}
+
+
+def sentence_text(words: Sentence) -> str:
+    """Return a sentence as text, with its punctuation mark directly after the last word."""
+    return " ".join(words[:-1]) + words[-1]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gyral.applications.babi.figures.attention import attention
-from gyral.applications.babi.figures.stories import load_story, sentence_text
+from gyral.applications.babi.figures.stories import load_story
 from gyral.core.errors import OptionError
+from gyral.data.babi.stories import sentence_text
 from gyral.reports.figures.drawing import draw
 from gyral.runs.directory import Run
 from tests.helpers.running import SMALL_BABI

@@ -1,12 +1,10 @@
 """The answer to a question after each sentence of its story."""
 
 import numpy as np
-from hydra.utils import get_object
 from matplotlib.figure import Figure
 
-from gyral.applications.babi.figures.stories import load_story, sentence_text
-from gyral.applications.reading.figures import reading_answers
-from gyral.applications.reading.tasks.base import ReadingTask
+from gyral.applications.babi.figures.stories import load_story
+from gyral.data.babi.stories import sentence_text
 from gyral.reports.figures.common import add_title
 from gyral.reports.figures.options import WIDTHS
 from gyral.runs.directory import Run
@@ -14,18 +12,11 @@ from gyral.runs.directory import Run
 MAX_ANSWERS = 12  # columns, the answers with the highest probabilities
 
 
-def answers(run: Run, *beside: Run) -> Figure:
+def answers(run: Run) -> Figure:
     """Draw the probabilities of the answers to a question after each sentence of its story.
 
-    A run of task=babi reads the story up to the sentence, and then the question. For a run with a reader, see
-    `gyral.applications.reading.figures.reading_answers`.
-
-    Args:
-        run: the run.
-        beside: further runs with readers, which are shown beside it.
+    The model reads the story up to the sentence, and then the question.
     """
-    if beside or issubclass(get_object(run.config.task._target_), ReadingTask):
-        return reading_answers((run, *beside))
     task, step, story = load_story(run)
     question = story[-1]
     prefixes = [question._replace(story=question.story[:count]) for count in range(len(question.story) + 1)]

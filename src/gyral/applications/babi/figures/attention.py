@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gyral.applications.babi.figures.stories import load_story, sentence_text
+from gyral.applications.babi.figures.stories import load_story
 from gyral.applications.babi.task import BabiTask
 from gyral.core.errors import OptionError
-from gyral.data.babi.stories import Question
+from gyral.data.babi.stories import Question, sentence_text
 from gyral.models.attention import Attention
 from gyral.reports.figures.common import add_title
 from gyral.reports.figures.options import WIDTHS

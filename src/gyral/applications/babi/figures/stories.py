@@ -2,7 +2,7 @@
 
 from gyral.applications.babi.task import BabiTask
 from gyral.core.errors import OptionError
-from gyral.data.babi.stories import Question, Sentence
+from gyral.data.babi.stories import Question
 from gyral.runs.directory import Run
 from gyral.training import build
 
@@ -24,8 +24,3 @@ def load_story(run: Run) -> tuple[BabiTask, int, list[Question]]:
     raise OptionError(
         "run", run.directory, f"every story has more than {MAX_SENTENCES} sentences, which do not fit into a figure"
     )
-
-
-def sentence_text(words: Sentence) -> str:
-    """Return a sentence as text, with its punctuation mark directly after the last word."""
-    return " ".join(words[:-1]) + words[-1]

@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from gyral.applications.reading.data.questions import Question
 from gyral.core.checks import check_choice
 from gyral.data.babi.corpus import Babi
-from gyral.data.babi.entities import EntityMentions, lowered
+from gyral.data.babi.entities import EDGES, EntityMentions, lowered
 from gyral.data.babi.stories import questions
 from gyral.data.batching import IGNORED
 from gyral.data.mentions import chain_edges, label_chains, plural
-
-EDGES = ("entities", "none")
 
 
 def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals: bool = False) -> Iterator[Question]:

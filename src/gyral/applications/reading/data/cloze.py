@@ -43,7 +43,8 @@ def load_cloze(
     Args:
         data_dir: data folder.
         source: "published": the questions in the folder `path`. "highlights": a substitute, questions that are made of
-            the highlights of the first articles of CNN / Daily Mail (`gyral.applications.reading.data.highlights`), which are in the
+            the highlights of the first articles of CNN / Daily Mail (`gyral.applications.reading.data.highlights`),
+            which are in the
             folder `cnn_dailymail` of the data folder: 900 of the validation split for training and 100 for validation,
             500 of the test split. "generated": a small generated stand-in. "auto": the first of these for which there
             are files.

@@ -17,10 +17,9 @@ from typing import Any
 from gyral.applications.reading.data.cloze_forms import ENTITY, make_question
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import FUNCTION_WORDS, PLACEHOLDER
-from gyral.applications.summarization.data.parsing import ARTICLE, SUMMARY, field_lines
 from gyral.data.batching import mix_seed
 from gyral.data.mentions import Mention
-from gyral.data.records import Report, UnusableError, load_line
+from gyral.data.records import ARTICLE, SUMMARY, Report, UnusableError, field_lines, load_line
 from gyral.data.text.penn import split_sentences, tokenize
 
 MOST = 2  # questions of an article

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gyral.applications.reading.data.chain_files import read_chains
 from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus, load
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.sources import QuestionSource
@@ -26,7 +27,7 @@ from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
 from gyral.data.catalogue import CATALOGUE
-from gyral.data.mentions import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains, read_chains
+from gyral.data.mentions import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains
 from gyral.data.records import Report, UnusableError, file_state
 
 SOURCES = ("auto", "published", "development", "generated")

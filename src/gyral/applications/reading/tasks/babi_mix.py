@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class BabiMixTask(BabiReadingTask):
-    """bAbI-Mix, with as many questions in each split as bAbI, made by the recipe of `gyral.applications.reading.data.babi_mix.mix`.
+    """bAbI-Mix, with as many questions in each split as bAbI, made by the recipe of `mix`.
 
     Args:
         model: makes the model from the sizes of the task and the readout.

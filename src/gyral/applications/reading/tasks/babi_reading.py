@@ -27,8 +27,8 @@ class BabiReadingTask(ReadingTask):
 
     If the answers of all training questions are words of their stories, as in tasks 1–5, 11–14 and 16, the reader
     attends to the mentions of the candidates; otherwise, the answers of the training split are classes. The baseline is
-    that of `gyral.applications.babi.task.BabiTask`. If there is no release, the task generates stories, and logs the constant
-    `substitute` = 1 with all metrics.
+    `gyral.data.babi.answers.frequency_loss`. If there is no release, the task generates stories, and logs the
+    constant `substitute` = 1 with all metrics.
 
     Args:
         model: makes the model from the sizes of the task and the readout.
@@ -39,9 +39,9 @@ class BabiReadingTask(ReadingTask):
             `gyral.data.babi.entities.ENTITIES`.
         plurals: whether the plural of a candidate is a mention of it, too. The answers of task 15, such as "wolf", are
             then words of its stories, such as "wolves".
-        data_dir, validation, stand_in, path, generated: see `gyral.applications.babi.task.BabiTask`.
-        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is also the seed of
-            generated stories.
+        data_dir, validation, stand_in, path, generated: see `gyral.data.babi.corpus.load_stories`.
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
+            also the seed of generated stories.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:

@@ -97,7 +97,7 @@ class ReadingMetrics(Metrics):
 
 
 class ReadingTask(SequenceTask[ReadingData]):
-    """Base class of tasks that answer questions about documents with a `gyral.applications.reading.models.reader.Reader`.
+    """Base class of tasks that answer questions about documents with a reader.
 
     The answer is one of the candidates that the document mentions, or one of several classes. A question whose answer
     is none of them has no loss and counts as wrong. If `substitute` is given, the data only takes the place of the

@@ -24,7 +24,8 @@ class ClozeTask(CorpusReadingTask):
 
     Args:
         model: makes the model from the sizes of the task and the readout.
-        data_dir, source, path, edges, document_length, vocabulary_size: see `gyral.applications.reading.data.cloze.load_cloze`.
+        data_dir, source, path, edges, document_length, vocabulary_size: see
+        `gyral.applications.reading.data.cloze.load_cloze`.
         question_seed: seed of the questions that are made of highlights or generated.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.

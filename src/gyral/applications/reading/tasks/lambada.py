@@ -30,12 +30,13 @@ class LambadaTask(CorpusReadingTask):
 
     Args:
         model: makes the model from the sizes of the task and the readout.
-        data_dir, source, edges, max_chains, chains, vocabulary_size: see `gyral.applications.reading.data.lambada.load_lambada`.
+        data_dir, source, edges, max_chains, chains, vocabulary_size: see
+            `gyral.applications.reading.data.lambada.load_lambada`.
         ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose accuracy a test reports next to that of the
             network, as `ngram_<order>_accuracy`; they are trained on the training split and choose among the same
             candidates.
-        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is also the seed of
-            generated passages.
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
+            also the seed of generated passages.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:

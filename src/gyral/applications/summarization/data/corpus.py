@@ -153,8 +153,8 @@ def load(
 
     Args:
         data_dir: data folder, which contains the cache if it is writable.
-        train, val, test: see `gyral.applications.summarization.data.sources.ArticleSource`. The splits may be from different corpora, to
-            train a model on one and test it on another.
+        train, val, test: see `gyral.applications.summarization.data.sources.ArticleSource`. The splits may be from
+            different corpora, to train a model on one and test it on another.
         mode: input and output of the model, see `gyral.applications.summarization.data.sources.ArticleSource`.
         size: maximum vocabulary size, including the four special symbols.
         name: name of the corpus.

@@ -36,8 +36,8 @@ def read_articles(path: str, report: Report) -> Iterator[Article]:
     """Yield the articles of an input; unusable records are skipped and counted.
 
     Args:
-        path: path of a `gyral.applications.summarization.data.sources.ArticleSource`; "-": standard input, with one article or with
-            lines of JSON.
+        path: path of a `gyral.applications.summarization.data.sources.ArticleSource`; "-": standard input, with one
+            article or with lines of JSON.
         report: counts skipped records and the reasons.
 
     Raises:

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gyral.data.records import UnusableError, load_line
+from gyral.data.records import ARTICLE, SUMMARY, TITLE, UnusableError, field_lines, load_line
 from gyral.data.text.penn import CLOSING, ENDS, has_control_characters, split_sentences, tokenize
 from gyral.data.vocabulary import PADDING, UNKNOWN
 
-ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstract"), ("title",)  # names of fields
 START, STOP = "<s>", "</s>"
 SPECIAL = (PADDING, UNKNOWN, START, STOP)  # symbols with the numbers 0 to 3
 LONG = 50_000  # words; the report notes longer articles
@@ -76,19 +75,6 @@ def _parse_fields(fields: Any, mode: str) -> tuple[Pair, list[str]]:
     if mode != "s2t" and len(sentences) == 1:  # one line of text
         sentences = tuple(split_sentences(sentences[0]))
     return Pair(tokenize("\n".join(article)), sentences, title_words), [*article, *summary, *title]
-
-
-def field_lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """Return the lines of the first of the named fields that is present.
-
-    Raises:
-        UnusableError: the field is neither a text nor a list of texts.
-    """
-    value = next((fields[name] for name in names if fields.get(name) is not None), "")
-    texts = value if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(text, str) for text in texts):
-        raise UnusableError(f"whose {' or '.join(names)} is no text")
-    return [line for text in texts for line in text.split("\n") if line.strip()]
 
 
 def _shuffle(paragraphs: list[str]) -> list[str]:

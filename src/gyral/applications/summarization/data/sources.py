@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gyral.applications.summarization.data.parsing import ARTICLE, SUMMARY, TITLE, Pair, parse
+from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, find_fault, reading
-from gyral.data.records import Record, Report, UnusableError, file_state, line_records
+from gyral.data.records import ARTICLE, SUMMARY, TITLE, Record, Report, UnusableError, file_state, line_records
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
 MODES = ("s2s", "sh2s", "s2t")

@@ -270,7 +270,8 @@ class ConvSummarizer(Summarizer):
         return Predictions(every, torch.zeros_like(every))
 
     def decode_step(self, encoded: Encoded, state: DecoderState, tokens: Tensor) -> tuple[Tensor, DecoderState]:
-        """Run one step of the decoder; see `gyral.applications.summarization.models.pointer_generator.PointerGenerator.decode_step`."""
+        """Run one step of the decoder; see
+        `gyral.applications.summarization.models.pointer_generator.PointerGenerator.decode_step`."""
         tokens = tokens.where(tokens < self.vocabulary_size, UNKNOWN_ID)
         found, scores, state = self.decode(encoded, tokens.unsqueeze(0), state)
         found = found.squeeze(0)
