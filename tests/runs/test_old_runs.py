@@ -135,7 +135,7 @@ def assert_generates(name: str, run: Path) -> None:
     options = {
         "text_lstm": ["prompt=the", "length=20"],
         "babi_goru": [f"story={story}"],
-        "summaries_lead": [f"input={ROOT}/tests/tasks/pairs.jsonl[:2]"],
+        "summaries_lead": [f"input={ROOT}/tests/applications/summarization/pairs.jsonl[:2]"],
     }
     if name in options:
         outcome = invoke(f"run={run}", *options[name], entry="generate")

@@ -23,7 +23,7 @@ from gyral.data.splits import SPLITS
 from tests.faults.damages import OTHERS
 from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 SIZES = {"train": 40, "val": 5, "test": 7}
 
 
