@@ -172,7 +172,7 @@ def build_or_skip(config: DictConfig) -> Any:
         absent = (
             r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it",
             r"needs the package \w+: pip install",
-            *(message for module in slices.modules() for message in getattr(module, "ABSENT", ())),
+            *slices.listed("ABSENT"),
         )
         if re.search("|".join(absent), str(error)):
             pytest.skip(str(error).replace(".of.", "."))

@@ -31,6 +31,11 @@ def offered(name: str, module: str = "small") -> dict[str, Any]:
     return {key: value for found in modules(module) for key, value in getattr(found, name, {}).items()}
 
 
+def listed(name: str, module: str = "small") -> list[Any]:
+    """Return the entries of all tuples of this name."""
+    return [entry for found in modules(module) for entry in getattr(found, name, ())]
+
+
 def first(name: str, *arguments: Any) -> Any:
     """Return the first result of the functions of this name that is not None, or None."""
     results = (getattr(found, name)(*arguments) for found in modules() if hasattr(found, name))

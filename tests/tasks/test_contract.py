@@ -50,7 +50,7 @@ from tests.helpers.running import (
     task_class,
 )
 from tests.helpers.sequences import sequences_file
-from tests.helpers.slices import first, modules, offered
+from tests.helpers.slices import first, listed, offered
 
 TASKS = choices("task")
 CLASSES = {task: task_class(task) for task in TASKS}
@@ -127,12 +127,12 @@ ALTERNATIVES: dict[str, list[Any]] = {
 # Options that change nothing: where files lie, and what is of a corpus where the data is generated.
 NO_EFFECT = {
     *("corpus.data_dir", "data_dir", "corpus.part"),
-    *(name for found in modules() for name in getattr(found, "NO_EFFECT", ())),
+    *listed("NO_EFFECT"),
 }
 
 # What a metric is when every prediction is right, and when all of n classes are equally likely.
 # those that depend on no prediction
-GIVEN = {name for found in modules() for name in getattr(found, "WITHOUT_PREDICTION", ())}
+GIVEN = set(listed("WITHOUT_PREDICTION"))
 RIGHT = {
     "loss": 0.0,
     "nll": 0.0,

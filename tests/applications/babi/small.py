@@ -11,6 +11,8 @@ SMALL_BABI = (
     "task.size=1k",
 )
 SIZES: dict[str, Any] = {"generated": True, "size": "1k"}
+TINY = SIZES
+OF_EVERY_CELL = ("babi",)
 ALTERNATIVES: dict[str, list[Any]] = {
     "babi.qa": [2, "all"],
     "babi.size": ["10k"],

@@ -11,7 +11,6 @@ from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
 
 TASKS = Path(__file__).parent / "tasks"
 SIZES: dict[str, Any] = {"films": 12}
-TASK_SIZES: dict[str, dict[str, Any]] = {"ratings": {"val_fraction": 0.3, "test_fraction": 0.3}}
 ALTERNATIVES: dict[str, list[Any]] = {
     "hypernyms.hierarchy": [str(TASKS / "tree.tsv")],
     "hypernyms.root": ["carnivore.n.01"],

@@ -5,6 +5,7 @@ from typing import Any
 from gyral.applications.logic.task import LogicalInferenceTask
 
 SIZES: dict[str, Any] = {"generated": True}
+TINY = SIZES
 NO_EFFECT = ("generated", "path", "data_dir")  # options of files, which do not change generated pairs
 
 

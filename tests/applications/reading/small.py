@@ -19,6 +19,7 @@ SIZES: dict[str, Any] = {
     "max_chains": 1,
     "document_length": 20,
 }
+TINY: dict[str, Any] = {"generated": True, "size": "1k", "source": "generated"}
 ALTERNATIVES: dict[str, list[Any]] = {
     **{f"{task}.qa": [2, "all"] for task in ("babi_mix", "babi_reading")},
     **{f"{task}.size": ["10k"] for task in ("babi_mix", "babi_reading")},

@@ -13,6 +13,7 @@ SIZES: dict[str, Any] = {
     "lessons": [[5, 6]],
 }
 TINY: dict[str, Any] = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
+QUICK_TO_BUILD = TINY
 ALTERNATIVES: dict[str, list[Any]] = {
     "objects": [[2, 4]],
     "more_objects": [None, [8, 9]],

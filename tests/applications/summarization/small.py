@@ -29,6 +29,9 @@ SIZES: dict[str, Any] = {
     "decoding.max_length": 6,
 }
 TINY = SIZES
+
+QUICK_TO_BUILD = {"corpus.part": "excerpt"}
+OF_EVERY_CELL = ("summarization_jsonl",)
 ALTERNATIVES: dict[str, list[Any]] = {
     **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
     "decoded": [3],
