@@ -2,12 +2,14 @@
 
 import itertools
 import math
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning import Trainer
 from torch import nn
 
 from gyral.config.instantiation import make
@@ -178,6 +180,21 @@ def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, t
     assert kinds >= {str(node._target_).rpartition(".")[2] for node in (config.callbacks or {}).values()}
     assert built.gradient_clip_val == 1.0
     assert built.default_root_dir == str(tmp_path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_trainer_does_not_warn_where_slurm_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "bin" / "srun"
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    for name in ("SLURM_NTASKS", "SLURM_JOB_NAME"):  # not under srun, wherever the tests run
+        monkeypatch.delenv(name, raising=False)
+    with pytest.warns(UserWarning, match="`srun` command is available"):
+        Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    config = compose_config("trainer=cpu")
+    assert build.build_trainer(config, tmp_path, loggers=[]).num_devices == 1
 
 
 @pytest.mark.parametrize("debug", choices("debug"))

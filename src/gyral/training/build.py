@@ -134,6 +134,7 @@ def build_trainer(
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
+    compat.silence_lightning()
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:

@@ -93,7 +93,7 @@ def test_a_model_of_sequences_is_refused_and_so_is_this_one_elsewhere() -> None:
     error = invoke(*options, "model=gru").error
     assert error == told.format("sequence.SequenceModel", "Summarizer", "SummaryTask")
     error = invoke("task=copy", "model=pointer_generator", "logger=none").error
-    assert error == told.format("pointer_generator.PointerGenerator", "SequenceModel", "CopyTask")
+    assert error.endswith("pointer_generator.PointerGenerator: must be a SequenceModel for CopyTask")
 
 
 # --- the test of a run
