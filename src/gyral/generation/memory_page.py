@@ -12,7 +12,7 @@ import numpy as np
 
 from gyral.core.files import replace_when_written
 from gyral.core.html import page_head
-from gyral.tasks.memory_trace import Keys, MemoryTrace
+from gyral.generation.memory_trace import Keys, MemoryTrace
 
 MOST_USED = 3  # slots of a head that the table shows
 LEAST_WEIGHT = 0.02  # of these slots, except the first

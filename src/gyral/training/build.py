@@ -106,6 +106,19 @@ def build_task(config: DictConfig) -> Task:
     return task
 
 
+def task_class(run: Run) -> type[Task]:
+    """Return the class of the task of a run.
+
+    Raises:
+        UserError: the configuration of the run names no task.
+    """
+    target = run.config.task.get("_target_")
+    found = get_object(str(target))
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise UserError(f"{run.directory}: task._target_={target}: must be a subclass of {Task.__name__}")
+    return found
+
+
 def _check_model_type(config: DictConfig, model: Any) -> None:
     """Raise `OptionError` if a class of models is not of the type that the task requires."""
     task = get_object(config.task._target_)

@@ -10,7 +10,7 @@ embeddings of its words.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -223,6 +223,19 @@ class BabiTask(SequenceTask[BabiData]):
         """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 if there is none."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
         return total / (batch.answers != IGNORED).sum().clamp(min=1)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.babi.generation import answer_story
+
+        return {"answer_story": answer_story}
+
+    @classmethod
+    def figures(cls) -> dict[str, Callable[..., Any]]:
+        from gyral.applications.babi.figures.answers import answers
+        from gyral.applications.babi.figures.attention import attention
+
+        return {"answers": answers, "attention": attention}
 
     def render(self, batch: QuestionBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the end of a story with its question, the answer and the prediction (`predicted`, (B,))."""

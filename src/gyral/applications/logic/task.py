@@ -7,7 +7,7 @@ An example, in which the second formula implies the first one:
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,12 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         formulas = torch.cat(batch.inputs.unbind(dim=2))
         logits: Tensor = self.model(formulas, lengths=(formulas != PADDING_ID).sum(dim=1))[0]
         return logits
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.logic.generation import relate_formulas
+
+        return {"relate_formulas": relate_formulas}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         formulas = (

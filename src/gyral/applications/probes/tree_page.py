@@ -8,12 +8,12 @@ import numpy as np
 
 from gyral.applications.probes.parsing import InducedTrees
 from gyral.applications.probes.parsing_scores import gold_tree, sentence_f1
-from gyral.applications.probes.report import ProbeReport
 from gyral.applications.probes.tree_layout import Layout, gold_labels, lay_out
 from gyral.applications.probes.trees import Span
 from gyral.core.files import write_atomically
 from gyral.core.html import page_head
 from gyral.data.treebank.sentences import ParsedSentence
+from gyral.runs.evaluation_report import EvaluationReport
 
 MAX_SENTENCES = 40
 LENGTHS = range(4, 14)  # words of the sentences that are shown
@@ -23,7 +23,7 @@ BARS = 26  # pixels, the height of the longest bar
 
 
 def write_page(
-    path: Path, report: ProbeReport, sentences: Sequence[ParsedSentence], induced: dict[str, InducedTrees]
+    path: Path, report: EvaluationReport, sentences: Sequence[ParsedSentence], induced: dict[str, InducedTrees]
 ) -> None:
     """Write a self-contained page: the table of scores, and the trees of the first sentences of 4 to 13 words.
 
@@ -50,7 +50,7 @@ def _layers(induced: dict[str, InducedTrees], place: int) -> dict[str, tuple[np.
     return {layer: (own.distances[place], own.trees[place]) for layer, own in induced.items()}
 
 
-def _table(report: ProbeReport) -> str:
+def _table(report: EvaluationReport) -> str:
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in report.heads)
     rows = "".join(
         f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>\n" if row else '<tr class="gap"></tr>\n'

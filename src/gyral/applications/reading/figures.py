@@ -37,7 +37,7 @@ class Read(NamedTuple):
     probabilities: np.ndarray
 
 
-def reading_answers(runs: Sequence[Run]) -> Figure:
+def answers(*runs: Run) -> Figure:
     """Draw the probabilities of the answers to a validation question after each sentence, a panel for each run.
 
     As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the document and the question are read as a whole, and

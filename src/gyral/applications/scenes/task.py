@@ -8,7 +8,7 @@ An example:
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +313,12 @@ class ScenesTask(Task[SceneData]):
             return super(ScenesTask, self.eval()).predict(batch)
         finally:
             self.train(training)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.scenes.generation import answer_scene
+
+        return {"answer_scene": answer_scene}
 
     def render(self, batch: SceneBatch, predicted: Tensor, row: int = 0) -> str:
         words = self.vocabulary.decode(batch.questions[row, 0].tolist())

@@ -10,7 +10,7 @@ Words are from a vocabulary, or from the article if the vocabulary does not cont
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -212,6 +212,12 @@ class SummaryTask(SequenceTask[SummaryData]):
             return self.eval().model.summarize(batch, self.decoding)
         finally:
             self.train(training)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.summarization.generation import summarize
+
+        return {"summarize": summarize}
 
     def render(self, batch: SummaryBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the beginnings of an article, of its summary, and of the generated summary (`predicted`, (B, L))."""

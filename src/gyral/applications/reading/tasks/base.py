@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -177,6 +177,18 @@ class ReadingTask(SequenceTask[ReadingData]):
         """Return the mean cross-entropy of the questions whose answer is a candidate, in nats; 0 if there is none."""
         total = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="sum")
         return total / (batch.targets != IGNORED).sum().clamp(min=1)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.reading.generation import answer_questions
+
+        return {"answer_questions": answer_questions}
+
+    @classmethod
+    def figures(cls) -> dict[str, Callable[..., Any]]:
+        from gyral.applications.reading.figures import answers
+
+        return {"answers": answers}
 
     def render(self, batch: ReadingBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the end of a document with its question, the answer and the prediction (`predicted`, (B,))."""
