@@ -22,6 +22,7 @@ from gyral.config.instantiation import make
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
+from gyral.runs.measures import read_measures, to_plain
 from gyral.runs.metrics_file import read_rows
 from gyral.runs.names import describe_option, model_name
 from gyral.runs.provenance import origin_of, read_provenance
@@ -236,7 +237,7 @@ def _identity(run: Run) -> dict[str, Any]:
     origin = origin_of(run.directory)
     config: Any = OmegaConf.to_container(run.config)
     return {
-        "run": origin,
+        "run": {**origin, **to_plain(*read_measures(run.directory))},
         "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],
         "model_name": model_name(config),
         "cell_name": cell_of(config),

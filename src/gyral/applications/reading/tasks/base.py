@@ -18,6 +18,7 @@ from gyral.applications.reading.models.readouts import AttentionClassifier, Atte
 from gyral.cells.graph import GraphCell
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, SUBSTITUTE, Measure, Remark
 from gyral.data.batching import IGNORED, BucketedBatches, Examples, SortedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
@@ -121,6 +122,8 @@ class ReadingTask(SequenceTask[ReadingData]):
         OptionError: a cell of the model reads another number of types of edges.
     """
 
+    measures: tuple[Measure, ...] = (ACCURACY,)
+    remarks: tuple[Remark, ...] = (SUBSTITUTE,)
     model_type = Reader
 
     def __init__(
