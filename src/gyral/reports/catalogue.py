@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, find_config
+from gyral.config.groups import choices, config_files, find_config
 from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, suggest_name
@@ -179,7 +179,7 @@ def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     wanted = {experiment for experiment in experiments if experiment}
     if not wanted:
         return ()
-    texts = {name: find_config("sweep", name).read_text() for name in choices("sweep")}
+    texts = {name: file.read_text() for name, file in sorted(config_files("sweep").items())}
     named = [name for name, text in texts.items() if any(experiment in text for experiment in wanted)]
     sweeps = (load(name) for name in named if has_report(name))
     return tuple(sweep for sweep in sweeps if not wanted.isdisjoint(sweep.papers))

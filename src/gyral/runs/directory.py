@@ -292,13 +292,17 @@ def identity_of(config: DictConfig) -> dict[str, Any]:
     }
 
 
-def flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested dictionaries with its dotted key."""
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, node
+def flatten(node: Any) -> list[tuple[str, Any]]:
+    """Return every value of nested dictionaries with its dotted key."""
+    found, left = [], [("", node)]
+    while left:
+        prefix, value = left.pop()
+        if isinstance(value, dict) and value:
+            start = f"{prefix}." if prefix else ""
+            left += [(f"{start}{key}", inner) for key, inner in reversed(value.items())]
+        else:
+            found.append((prefix, value))
+    return found
 
 
 def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:
