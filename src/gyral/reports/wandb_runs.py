@@ -8,6 +8,7 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import Measure
 from gyral.runs.directory import RESULTS
 from gyral.runs.measures import from_plain
+from gyral.runs.migrated_measures import measures_of_23c1191
 from gyral.runs.run_record import POINTS, Curve, Provenance, RunRecord, by_key, curve_names, thin
 from gyral.runs.wandb_key import STEPS, has_wandb_key
 
@@ -56,10 +57,10 @@ def _read_record(run: Any) -> RunRecord:
     origin = config.get("run")
     if not isinstance(origin, dict) or "overrides" not in origin or config.get("seed") is None:
         raise UserError("it was not logged by this framework, or by an older version of it")
-    if "measures" not in origin:
-        raise UserError("an earlier version logged it, without its measures; report its run directory instead")
-    measures, remarks = from_plain("its configuration", origin)
     summary = {str(name): number for name, value in dict(run.summary).items() if (number := _number(value)) is not None}
+    # runs that an earlier version logged stay in W&B as they are, where `gyral migrate` cannot add their measures
+    has_measures = "measures" in origin
+    measures, remarks = from_plain("measures of the run", origin) if has_measures else measures_of_23c1191(summary)
     if STEPS not in summary:
         summary[STEPS] = summary.get(INDEX, -1) + 1
     is_done = all(name in summary for name in RESULTS)  # they are logged at the end of a run

@@ -1,4 +1,4 @@
-"""The measures and remarks of runs of commit 23c1191, which did not write them. Only `gyral migrate` needs this."""
+"""The measures and remarks of runs of commit 23c1191, which did not write them, for `gyral migrate` and W&B."""
 
 from collections.abc import Collection
 from typing import Any
