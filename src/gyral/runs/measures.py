@@ -15,6 +15,12 @@ from gyral.runs.saved_files import read_json
 
 FILE = "measures.json"
 MOST_DIGITS = 20
+TYPES: dict[type, tuple[type, ...]] = {
+    str: (str,),
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+}  # of values in JSON
 MeasuresAndRemarks = tuple[tuple[Measure, ...], tuple[Remark, ...]]
 Kind = TypeVar("Kind", Measure, Remark)
 
@@ -33,19 +39,19 @@ def read_measures(directory: Path) -> MeasuresAndRemarks:
         UserError: the run has none, because an earlier version wrote it, or the file is damaged.
     """
     if not (directory / FILE).is_file():
-        raise without_measures(directory, directory)
+        raise without_measures(directory / FILE, directory)
     return from_plain(str(directory / FILE), read_json(directory / FILE))
 
 
 def without_measures(place: Path, directory: Path) -> UserError:
-    """Return the error about a run that has no measures.
+    """Return the error about a run of an earlier version, which has no measures.
 
     Args:
-        place: the run directory or the record file.
+        place: the file that lacks them.
         directory: the directory that has to be migrated.
     """
     command = typed([*program("migrate"), str(directory)])
-    return UserError(f"{place}: is of an earlier version, without its measures; to read it: {command}")
+    return UserError(f"{place}: has no measures, as in earlier versions; to add them: {command}")
 
 
 def to_plain(measures: Sequence[Measure], remarks: Sequence[Remark]) -> dict[str, list[dict[str, Any]]]:
@@ -83,16 +89,12 @@ def _read(where: str, kind: type[Kind], entry: Any) -> Kind:
     if not isinstance(entry, dict) or not needed <= set(entry) <= set(allowed):
         raise UserError(f"{where}: must have {', '.join(sorted(needed))}, and of others only {', '.join(allowed)}")
     for name, value in entry.items():
-        if not _is_allowed(allowed[name].type, value):
+        wanted: Any = allowed[name].type
+        fits = isinstance(value, TYPES[wanted]) and isinstance(value, bool) == (wanted is bool)
+        if (
+            not fits
+            or (wanted is int and not 0 <= value <= MOST_DIGITS)
+            or (wanted is float and not math.isfinite(value))
+        ):
             raise UserError(f"{where}: {name} has a value that is not allowed")
     return kind(**entry)
-
-
-def _is_allowed(wanted: Any, value: Any) -> bool:
-    if wanted is bool or wanted is str:
-        return isinstance(value, wanted)
-    if isinstance(value, bool):
-        return False
-    if wanted is int:
-        return isinstance(value, int) and 0 <= value <= MOST_DIGITS
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -80,10 +80,8 @@ def _options(config: Mapping[str, Any]) -> dict[str, Any]:
 def _ordered(options: Mapping[str, Any]) -> list[str]:
     """Return the keys of options, Greek letters first, then those of the cell."""
     cell = [key for key in options if key.startswith("cell.")]
-    return [
-        *sorted(cell, key=lambda key: key.rpartition(".")[2] not in SYMBOLS),
-        *(k for k in options if k not in cell),
-    ]
+    greek = [key for key in cell if key.rpartition(".")[2] in SYMBOLS]
+    return [*greek, *(key for key in cell if key not in greek), *(key for key in options if key not in cell)]
 
 
 def _changed_options(config: Mapping[str, Any]) -> list[str]:

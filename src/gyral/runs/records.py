@@ -40,7 +40,8 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         try:
             record, own_notes = (read_record(path), []) if path.is_file() else _read_record(path, locks)
         except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
-            reason = " ".join((str(error) or type(error).__name__).split()).removeprefix(f"{path}/")
+            reason = " ".join((str(error) or type(error).__name__).split())
+            reason = reason.removeprefix(f"{path}/").removeprefix(f"{path}: ")
             notes.append(f"{path}: cannot be read: {reason[:LONGEST_REASON]}")
             continue
         records.append(record)

@@ -1,8 +1,7 @@
 """Reading comprehension: the base class of tasks that answer questions about documents."""
 
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -245,16 +244,3 @@ class ReadingTask(SequenceTask[ReadingData]):
                 yield None if not training else self.eval()
         finally:
             self.train(training)
-
-
-def uniform_loss(batches: Iterable[ReadingBatch]) -> float:
-    """Return the cross-entropy, in nats, of a predictor to which all mentioned candidates are equally likely.
-
-    Questions whose answer is none of the candidates are left out; without any other, the loss is 0.
-    """
-    losses = []
-    for batch in batches:
-        for mentions, target in zip(batch.mentions.numpy(), batch.targets.tolist(), strict=True):
-            if target != IGNORED:
-                losses.append(math.log(max(len(np.unique(mentions[mentions > 0])), 1)))
-    return sum(losses) / len(losses) if losses else 0.0
