@@ -73,7 +73,7 @@ def _fit_and_record(run: Run) -> bool:
 
     line.begin("loading data and model")
     trainer, task, resumed_at = build.build_run(run)  # validates every option before anything is written
-    with record_run(run):
+    with record_run(run, task.measures, task.remarks):
         with loggers.open_loggers(run, resumed_at) as trainer.loggers:
             with peer_processes(trainer, run):
                 results = loop.fit_and_test(trainer, task, run)

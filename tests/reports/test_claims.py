@@ -8,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gyral.core.errors import UserError
+from gyral.core.measures import ACCURACY
 from gyral.reports.claims import (
     HELD,
     REFUTED,
@@ -19,7 +20,6 @@ from gyral.reports.claims import (
     read_claims,
 )
 from gyral.runs import records
-from gyral.runs.measures import MEASURES
 from gyral.runs.record_files import SUFFIX, write_record
 from tests.helpers.running import ROOT
 from tests.helpers.written import TABLE1, write_answers, write_run
@@ -37,7 +37,7 @@ ENTRY = {
 
 def claim(*values: list[float], bound: float | None = None, higher: bool = True) -> Claim:
     rows = ("a", "b")[: len(values)]
-    return Claim("A sentence.", "a paper", "gyral train", MEASURES["accuracy"], rows, values, bound, higher)
+    return Claim("A sentence.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from torch import Tensor
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
+from gyral.core.measures import COARSE, FINE, Measure
 from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
@@ -53,6 +54,7 @@ class AnswerTask(SequenceTask[Data]):
         **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
     """
 
+    measures: tuple[Measure, ...] = (COARSE, FINE)
     separator = " "  # between two symbols of an answer
 
     def __init__(

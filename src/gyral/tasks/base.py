@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
+from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
 from gyral.models.attention import ReadoutFactory
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.data_module import SplitData
@@ -53,6 +54,10 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     Attributes:
         model_type: required type of the model.
+        measures: what the task measures, as reports print it, in the order of preference: the first one that a run logs
+            is its main measure. By default those of the objectives in `gyral.tasks.objective`.
+        remarks: remarks on results that are from other data than the configuration names; their metrics are
+            `constants`.
         unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
         train_loss: mean training loss over the last logging interval; None before the first.
 
@@ -60,6 +65,8 @@ class Task(LightningModule, ABC, Generic[Data]):
         OptionError: the monitored metric or the mode is unknown.
     """
 
+    measures: tuple[Measure, ...] = OF_OBJECTIVES
+    remarks: tuple[Remark, ...] = ()
     model_type: type[nn.Module] = nn.Module
     unit = "examples"
 

@@ -28,6 +28,7 @@ from gyral.core.cache import cache_directory
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, BITS, PERPLEXITY
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus
@@ -181,6 +182,7 @@ class TextTask(SequenceTask[TextData]):
         OptionError: an option is out of bounds, or too large for the corpus.
     """
 
+    measures = (BITS, ACCURACY, PERPLEXITY)
     causal = True
 
     def __init__(

@@ -24,6 +24,7 @@ from torchmetrics import MeanMetric
 from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, Remark, percentage
 from gyral.data.babi import corpus as babi
 from gyral.data.babi.answers import answer_counts, frequency_loss
 from gyral.data.babi.corpus import Babi, load_stories
@@ -150,6 +151,12 @@ class BabiTask(SequenceTask[BabiData]):
     Raises:
         UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
+
+    measures = (ACCURACY, percentage("majority", "most frequent answer", at_end=True, floor_of=ACCURACY.name))
+    remarks = (
+        babi.STAND_INS,
+        Remark("generated", "*", "on GENERATED stories, which are not from bAbI", "GENERATED stories"),
+    )
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, Lo
 from gyral.applications.logic.data.formulas import RELATIONS
 from gyral.applications.logic.model import PairClassifier
 from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.measures import ACCURACY, SUBSTITUTE, percentage
 from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
@@ -113,6 +114,12 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
     Raises:
         UserError: an option is out of bounds, or a file is missing or is not in the format.
     """
+
+    measures = (
+        ACCURACY,
+        *(percentage(f"accuracy_{count}_operators", f"accuracy, operators: {count}", at_end=True) for count in TESTED),
+    )
+    remarks = (SUBSTITUTE,)
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from gyral.applications.summarization.models.summarizer import Predictions, Summ
 from gyral.core.checks import check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
 from gyral.core.files import replace_when_written
+from gyral.core.measures import Measure
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
 from gyral.data.text.penn import split_sentences
 from gyral.tasks.base import ModelFactory, SequenceTask
@@ -138,6 +139,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         OptionError: an option is out of bounds.
     """
 
+    measures = (Measure("rouge1", "ROUGE-1"), Measure("rouge2", "ROUGE-2"), Measure("rougeL", "ROUGE-L"))
     model_type = Summarizer
 
     def __init__(

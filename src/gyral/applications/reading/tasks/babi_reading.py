@@ -48,6 +48,8 @@ class BabiReadingTask(ReadingTask):
         UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
 
+    remarks = (corpus.STAND_INS, *ReadingTask.remarks)
+
     def __init__(
         self,
         model: ModelFactory,
