@@ -1,10 +1,8 @@
 """Pages that MkDocs generates: a card per cell and task, the API reference, and copies of the repository's pages."""
 
-import ast
 import inspect
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +77,17 @@ def public_page() -> str:
     """Return the page of the names that `gyral` itself has, with links to their documentation."""
     import gyral
 
-    tree = ast.parse(Path(gyral.__file__).read_text())
-    imports = [
-        (node.module, alias) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
-    ]
-    places = {alias.asname or alias.name: f"{module}.{alias.name}" for module, alias in imports}
     functions = [name for name in gyral.__all__ if name.islower()]
     rows = []
     for name in [*functions, *(name for name in gyral.__all__ if name not in functions)]:
-        module, _, own = places[name].rpartition(".")
-        about = (inspect.getdoc(getattr(import_module(module), own)) or "").partition("\n\n")[0]
-        rows.append(f"| [`gyral.{name}`][{places[name]}] | {' '.join(about.replace('|', ' ').split())} |")
+        found = getattr(gyral, name)
+        about = (inspect.getdoc(found) or "").partition("\n\n")[0]
+        place = f"{found.__module__}.{name}"
+        rows.append(f"| [`gyral.{name}`][{place}] | {' '.join(about.replace('|', ' ').split())} |")
     head = (
         "# gyral\n\n[Use Gyral from Python](../how-to/python.md) shows the functions in use.\n\n| | |\n| --- | --- |\n"
     )
-    return f"{head}{chr(10).join(rows)}\n\n::: {places['train']}\n    options: {{heading: gyral.train}}\n"
+    return f"{head}{chr(10).join(rows)}\n\n::: gyral.train.fit\n    options: {{heading: gyral.fit}}\n"
 
 
 def reference_page(subpackage: str) -> str:

@@ -14,7 +14,6 @@ from gyral.config import command_line
 from gyral.config.composition import check_config
 from gyral.config.overrides import program, typed
 from gyral.core.memory import limited_memory
-from gyral.core.modules import make_callable
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
@@ -94,7 +93,7 @@ def print_comparison(config: DictConfig) -> None:
     sweep_report.print_comparison(config.hydra.runtime.choices.sweep, Path(str(config.hydra.sweep.dir)))
 
 
-def train_from_python(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
+def fit(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
     """Train a configuration in a run directory, as the command `gyral train` does, and return the record of the run.
 
     A run that is DONE is not trained again, and one that was stopped resumes. If cells or tasks are defined in modules
@@ -117,9 +116,6 @@ def train_from_python(config: DictConfig, directory: str | Path | None = None) -
         except Interrupted:
             raise KeyboardInterrupt from None
     return read_run(path)
-
-
-make_callable(__name__, train_from_python)  # gyral.train(config)
 
 
 def main() -> None:
