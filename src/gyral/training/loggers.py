@@ -12,13 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, StringConstraints
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from gyral.config.instantiation import make
+from gyral.config.instantiation import check_section, make
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
@@ -268,6 +268,16 @@ def _save_packages(experiment: Any, run: Run) -> None:
         return
     path.write_text("".join(f"{name}=={version}\n" for name, version in sorted(packages.items())))
     experiment.save(str(path), base_path=experiment.dir, policy="now")
+
+
+def check_loggers(config: DictConfig) -> None:
+    """Check the configured loggers, which write when they are built, see `open_loggers`.
+
+    Raises:
+        OptionError: an option that is unknown, of the wrong type or not allowed.
+    """
+    for name, node in (config.logger or {}).items():
+        check_section(node, f"logger.{name}")
 
 
 @contextmanager
