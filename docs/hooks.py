@@ -20,7 +20,8 @@ SUBPACKAGES = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs"
                "reports", "core", "applications")  # fmt: skip
 APPLICATIONS = ROOT / "src" / "gyral" / "applications"
 PAGES = {"index.md": "README.md", "benchmarks.md": "benchmarks/README.md",
-         "applications/index.md": "src/gyral/applications/README.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
+         "applications/index.md": "src/gyral/applications/README.md",
+         "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
          "changelog.md": "CHANGELOG.md"}  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
 `columns=[…]` and `missing=false`, and the report of the records in this folder between the comment and `<!-- end -->`.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
-`<!-- probe <name> sweep=<sweep> -->` by a table of a probe's results, which are beside the records of the sweep's runs. Its
-lines come from a function in `tables.py` in the page's folder that has the name of the probe.
+`<!-- probe <name> sweep=<sweep> -->` by a table of a probe's results, which are beside the records of the sweep's runs.
+The function with the name of the probe in `tables.py` in the page's folder makes its lines.
 """
 
 import os
@@ -80,7 +80,7 @@ class Runs(list[dict[str, float]]):
 
 
 def probe_table(probe: str, sweep: str, file: Path) -> str:
-    """Return the results of a probe for all rows of a sweep as a table in Markdown, by the function in a Python file."""
+    """Return the results of a probe for all rows of a sweep as a table in Markdown, made by a file of tables."""
     found: dict[str, Runs] = {}
     for row in rows_of(load(sweep), records()):
         numbers = Runs(own for record in row.records if (own := read_probe(record, probe)))

@@ -1,4 +1,4 @@
-"""The tables of the results of probes: a function for each, with the numbers of a sweep's rows, which docs/results.py reads.
+"""The tables of the results of probes: a function for each, whose argument docs/results.py reads from the records.
 
 A row is a list of the numbers of each seed, whose method `mean` returns the mean of a number over seeds as text.
 """
