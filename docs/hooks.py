@@ -1,4 +1,6 @@
-"""Pages that MkDocs generates: a card per cell and task, the API reference, and copies of the repository's pages."""
+"""Pages that MkDocs generates: a card per cell and task, the list of applications, the API reference, and copies of the
+repository's pages.
+"""
 
 import inspect
 import re
@@ -13,8 +15,10 @@ from uses import table
 
 ROOT = Path(__file__).parents[1]
 SUBPACKAGES = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
-               "reports", "core")  # fmt: skip
+               "reports", "core", "applications")  # fmt: skip
+APPLICATIONS = ROOT / "src" / "gyral" / "applications"
 PAGES = {"index.md": "README.md", "benchmarks.md": "benchmarks/README.md",
+         "applications/index.md": "src/gyral/applications/README.md",
          "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
          "changelog.md": "CHANGELOG.md"}  # fmt: skip
 
@@ -23,6 +27,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the sections of the navigation whose pages are generated."""
     sections = {
         "Cells": ["cells/index.md", *(f"cells/{name}.md" for name in names("cell"))],
+        "Applications": ["applications/index.md", *map(application_entry, applications())],
         "Tasks": ["tasks/index.md", *(f"tasks/{name}.md" for name in names("task"))],
         "API reference": ["reference/gyral.md", *(f"reference/{name}.md" for name in SUBPACKAGES)],
     }
@@ -35,6 +40,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = dict(copied_pages())
+    pages["applications/index.md"] += applications_table()
     pages |= {f"cells/{name}.md": cell_page(name) for name in names("cell")}
     pages |= {f"tasks/{name}.md": task_page(name) for name in names("task")}
     pages |= {"cells/index.md": index_page("Cells", "cell"), "tasks/index.md": index_page("Tasks", "task")}
@@ -60,17 +66,40 @@ def copied_pages() -> Iterator[tuple[str, str]]:
     sources = {source: page for page, source in PAGES.items()}
     for page, source in PAGES.items():
         folder = (ROOT / source).parent
+        up = "../" * page.count("/")
 
-        def link(match: re.Match[str], folder: Path = folder) -> str:
+        def link(match: re.Match[str], folder: Path = folder, up: str = up) -> str:
             target, _, anchor = match[2].partition("#")
             path = (folder / target).resolve().relative_to(ROOT).as_posix()
             path = sources.get(path, path.removeprefix("docs/"))
             if path.startswith(("outputs/", "data/", "conf/", "src/", "tests/")) or path in ("CITATION.cff", "LICENSE"):
                 return match[1]  # not part of the site
-            return f"[{match[1]}]({path}{'#' + anchor if anchor else ''})"
+            return f"[{match[1]}]({up}{path}{'#' + anchor if anchor else ''})"
 
         text = (ROOT / source).read_text()
         yield page, re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
+
+
+def applications() -> list[Path]:
+    """Return the folders of the pages of applications."""
+    return sorted(path.parent for path in (ROOT / "docs" / "applications").glob("*/index.md"))
+
+
+def application_entry(folder: Path) -> dict[str, list[str]]:
+    """Return the entry of an application in the navigation: its title, and its pages with index.md first."""
+    pages = sorted(folder.glob("*.md"), key=lambda path: (path.stem != "index", path.stem))
+    title = (folder / "index.md").read_text().partition("\n")[0].removeprefix("# ")
+    return {title: [path.relative_to(ROOT / "docs").as_posix() for path in pages]}
+
+
+def applications_table() -> str:
+    """Return a table of the applications with their subjects and papers, from the READMEs in their folders."""
+    rows = []
+    for folder in applications():
+        title, subject, _, papers, *_ = (APPLICATIONS / folder.name / "README.md").read_text().split("\n\n")
+        listed = "<br>".join(line.removeprefix("* ") for line in papers.splitlines())
+        rows.append(f"| [{title.removeprefix('# ')}]({folder.name}/index.md) | {subject} | {listed} |")
+    return "\n| application | subject | papers |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
 
 
 def public_page() -> str:

@@ -130,8 +130,8 @@ def test_wrong_entries_are_refused(tmp_path: Path, change: dict[str, object], me
 
 
 def test_the_claims_of_the_project_name_experiments() -> None:
-    claims = read_claims(ROOT / "results" / "claims.yaml", [])
-    assert len(claims) >= 20
+    claims = [claim for path in (ROOT / "results" / "claims").glob("*.yaml") for claim in read_claims(path, [])]
+    assert len(claims) >= 10
     for one in claims:
         for row in one.rows:
             assert (ROOT / "conf" / "experiment" / f"{row}.yaml").is_file(), row
