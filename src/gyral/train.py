@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,7 +19,6 @@ from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
 from gyral.runs.job import job_from_python
-from gyral.runs.legacy import translate_override
 from gyral.runs.records import read_run
 from gyral.runs.run_record import RunRecord
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
@@ -140,7 +138,6 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
 
 def main() -> None:
     """Run `gyral train` with the arguments of the command line."""
-    sys.argv[1:] = map(translate_override, sys.argv[1:])  # names of earlier versions
     command_line.main(train, "train", after_sweep=print_comparison)
 
 

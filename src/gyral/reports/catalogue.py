@@ -18,7 +18,6 @@ from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, suggest_name
 from gyral.core.measures import ACCURACY, Measure
-from gyral.runs.legacy import translate_override
 from gyral.runs.names import row_names
 from gyral.runs.run_record import RunRecord, select
 from gyral.runs.saved_files import read_yaml
@@ -242,7 +241,7 @@ def planned(directory: Path) -> Plan:
         given, own, sweeper = hydra["overrides"]["task"], hydra["overrides"]["hydra"], hydra["sweeper"]
         if not sweeper["_target_"].endswith((".BasicSweeper", ".Grid")) or sweeper["params"]:
             return Plan()
-        given = [translate_override(undefer_option(str(override))) for override in given]
+        given = [undefer_option(str(override)) for override in given]
         axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, HydraException):
         return Plan()

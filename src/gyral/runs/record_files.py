@@ -20,6 +20,7 @@ from gyral.core.files import write_atomically
 from gyral.core.measures import Measure, Remark
 from gyral.runs.directory import NOT_IN_SWEEP_NAME, RESULTS
 from gyral.runs.measures import from_plain, to_plain, without_measures
+from gyral.runs.moved import check_current
 from gyral.runs.provenance import read_overrides, read_provenance
 from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
 from gyral.runs.saved_files import read_json
@@ -88,6 +89,7 @@ def read_record(path: Path) -> RunRecord:
     needed = () if transcribed else RESULTS
     if config.get("seed") is None or any(results.get(name) is None for name in needed):
         raise UserError(f"{path}: has no seed, or not all of {', '.join(RESULTS)}")
+    check_current(config, path, path.parent)
     if "measures" not in content:
         raise without_measures(path, path.parent)
     measures, remarks = from_plain(str(path), content)

@@ -9,9 +9,9 @@ from typing import Any
 
 from gyral.core.errors import UserError
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, RESULTS
-from gyral.runs.legacy import translate_config, translate_override
 from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
+from gyral.runs.moved import check_current
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
 from gyral.runs.run_record import Provenance, RunRecord, by_key, curve_names, thin
@@ -81,7 +81,8 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     """Return the record of a run, and notes about its unreadable parts."""
     if not (directory / CONFIG).is_file():
         raise UserError(f"{directory / CONFIG}: is missing")
-    config = translate_config(read_yaml(directory / CONFIG))
+    config = read_yaml(directory / CONFIG)
+    check_current(config, directory / CONFIG, directory)
     if not isinstance(config, dict) or config.get("seed") is None:
         raise UserError(f"{directory / CONFIG}: has no seed")
     measures, remarks = read_measures(directory)
@@ -103,7 +104,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     record = RunRecord(
         str(directory),
         config,
-        by_key([translate_override(override) for override in given]),
+        by_key(given),
         results,
         reason_of(failed.read_text(errors="replace")) if failed.is_file() else None,
         running,

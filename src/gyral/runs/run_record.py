@@ -11,7 +11,6 @@ from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure, Remark
 from gyral.runs.directory import METRICS, flatten
-from gyral.runs.legacy import translate_override
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
 POINTS = 200  # maximum number of points of a thinned curve, without its two ends
@@ -60,7 +59,7 @@ class Provenance:
         command = [str(word) for word in recorded.get("command") or ()]
         if len(command) > 1 and command[1].endswith(("src/train.py", "gyral/train.py")):
             command[:2] = program("train", script=command[1])
-        command = [translate_override(undefer_option(word)) for word in command]
+        command = [undefer_option(word) for word in command]
         texts = {name: str(recorded.get(name) or "") for name in ("started", "host")}
         commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
         return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **texts)

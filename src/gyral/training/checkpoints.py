@@ -22,7 +22,6 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
-from gyral.runs import legacy
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, PREVIOUS_CHECKPOINT, Run
 from gyral.tasks.base import Task
 
@@ -135,7 +134,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise OptionError("checkpoint", path, "is not a checkpoint") from None
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
         raise OptionError("checkpoint", path, "was not written by a training run")
-    return legacy.translate_checkpoint(checkpoint)
+    return checkpoint
 
 
 def validate_last(task: Task, run_directory: Path) -> int:
