@@ -118,16 +118,16 @@ def _plane(keys: Keys, writable: np.ndarray, inputs: Sequence[str]) -> _Plane:
     scale = (SIZE - 2 * MARGIN) / max(*(high - low), 1e-6)
     center = (low + high) / 2
 
-    def place(key: np.ndarray) -> list[float]:
+    def place(key: np.ndarray) -> tuple[float, float]:
         x, y = (np.nan_to_num(key) - center) * scale
-        return [round(float(SIZE / 2 + x), 1), round(float(SIZE / 2 - y), 1)]
+        return round(float(SIZE / 2 + x), 1), round(float(SIZE / 2 - y), 1)
 
     writes = [
         _Write(step, *place(keys.write[step]), float(keys.strength[step]), _visible(inputs[step]))
         for step in np.flatnonzero(writable).tolist()
     ]
     low, high = (f"({x:.3g}, {y:.3g})" for x, y in (center - SIZE / 2 / scale, center + SIZE / 2 / scale))
-    return _Plane(writes, [place(key) for key in keys.read], low, high)
+    return _Plane(writes, [list(place(key)) for key in keys.read], low, high)
 
 
 def _opacities(trace: MemoryTrace, head: str) -> str:
