@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging.handlers import MemoryHandler
@@ -19,7 +19,9 @@ from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.locks import lock_file
+from gyral.core.measures import Measure, Remark
 from gyral.runs import legacy
+from gyral.runs.measures import write_measures
 from gyral.runs.provenance import OVERRIDES, git_commit, read_provenance, write_provenance
 from gyral.runs.saved_files import read_config, read_json
 
@@ -168,11 +170,16 @@ def open_run(config: DictConfig) -> Iterator[Run]:
 
 
 @contextmanager
-def record_run(run: Run) -> Iterator[None]:
+def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark]) -> Iterator[None]:
     """Write the records and the log of a run that starts or resumes in the body.
 
     If the body raises an exception, FAILED is written with the traceback. The caller writes DONE by `Run.finish`.
+
+    Args:
+        run: the run.
+        measures, remarks: those of its task.
     """
+    write_measures(run.directory, measures, remarks)
     if run.is_new:
         write_atomically(run.directory / OVERRIDES, OmegaConf.to_yaml(HydraConfig.get().overrides.task))
         write_provenance(run.directory, sweep_name())
@@ -285,13 +292,17 @@ def identity_of(config: DictConfig) -> dict[str, Any]:
     }
 
 
-def flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested dictionaries with its dotted key."""
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, node
+def flatten(node: Any) -> list[tuple[str, Any]]:
+    """Return every value of nested dictionaries with its dotted key."""
+    found, left = [], [("", node)]
+    while left:
+        prefix, value = left.pop()
+        if isinstance(value, dict) and value:
+            start = f"{prefix}." if prefix else ""
+            left += [(f"{start}{key}", inner) for key, inner in reversed(value.items())]
+        else:
+            found.append((prefix, value))
+    return found
 
 
 def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -8,11 +8,11 @@ import numpy as np
 
 from gyral.applications.probes.parsing import InducedTrees
 from gyral.applications.probes.parsing_scores import gold_tree, sentence_f1
-from gyral.applications.probes.report import ProbeReport
 from gyral.applications.probes.tree_layout import Layout, gold_labels, lay_out
 from gyral.applications.probes.trees import Span
 from gyral.core.html import write_html
 from gyral.data.treebank.sentences import ParsedSentence
+from gyral.runs.evaluation_report import EvaluationReport
 
 MAX_SENTENCES = 40
 LENGTHS = range(4, 14)  # words of the sentences that are shown
@@ -51,7 +51,7 @@ class _Picture(NamedTuple):
 
 
 def write_page(
-    path: Path, report: ProbeReport, sentences: Sequence[ParsedSentence], induced: dict[str, InducedTrees]
+    path: Path, report: EvaluationReport, sentences: Sequence[ParsedSentence], induced: dict[str, InducedTrees]
 ) -> None:
     """Write a self-contained page: the table of scores, and the trees of the first sentences of 4 to 13 words.
 

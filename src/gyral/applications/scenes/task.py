@@ -8,7 +8,7 @@ An example:
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from gyral.applications.scenes.data.questions import all_words
 from gyral.applications.scenes.models.concept_learner import Answers, SceneModel
 from gyral.core.checks import check_choice, check_integer, check_integers
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, percentage
 from gyral.data.batching import IGNORED, Stream, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.base import Task
@@ -225,6 +226,11 @@ class ScenesTask(Task[SceneData]):
         UserError: an option is out of bounds, or a file is missing or not in the format.
     """
 
+    measures = (
+        ACCURACY,
+        percentage(f"accuracy_{MORE_OBJECTS}", "accuracy, more objects"),
+        *(percentage(f"accuracy_{type_}", f"accuracy, {type_.replace('_', ' ')}") for type_ in TYPES),
+    )
     metrics: SceneMetrics
     model_type = SceneModel
 
@@ -311,6 +317,12 @@ class ScenesTask(Task[SceneData]):
             return super(ScenesTask, self.eval()).predict(batch)
         finally:
             self.train(training)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.scenes.generation import answer_scene
+
+        return {"answer_scene": answer_scene}
 
     def render(self, batch: SceneBatch, predicted: Tensor, row: int = 0) -> str:
         words = self.vocabulary.decode(batch.questions[row, 0].tolist())

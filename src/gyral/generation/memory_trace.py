@@ -1,6 +1,6 @@
 """What an external memory does during one example, for callbacks, figures and pages."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +9,9 @@ from torch.utils._pytree import tree_map
 
 from gyral.cells.memory import MemoryCell
 from gyral.nn.recurrent import RecurrentBase
-from gyral.tasks.base import SequenceTask
+
+if TYPE_CHECKING:
+    from gyral.tasks.base import SequenceTask
 
 
 class Keys(NamedTuple):
@@ -51,7 +53,7 @@ def memory_cells(model: nn.Module) -> list[MemoryCell]:
 
 
 @torch.no_grad()
-def trace_memory(task: SequenceTask, batch: Any) -> MemoryTrace:
+def trace_memory(task: "SequenceTask", batch: Any) -> MemoryTrace:
     """Return what the external memory does during the longest example of a batch, the first of them.
 
     The example is run once, step by step. If several cells have a memory, this is the trace of the first one.

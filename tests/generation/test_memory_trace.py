@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gyral.tasks.memory_trace import memory_cells, trace_memory
+from gyral.generation.memory_trace import memory_cells, trace_memory
 from tests.helpers.running import SMALL_ALGORITHM, build_task
 
 

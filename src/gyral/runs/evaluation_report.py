@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -14,9 +15,23 @@ from gyral.core.files import write_atomically
 NO_VALUE = "–"
 
 
+class Request(NamedTuple):
+    """What an evaluation beyond a task's metrics needs besides the task.
+
+    Attributes:
+        title: a description of the model and its checkpoint.
+        save: path of the file to write, None for none.
+        data_dir: the data folder.
+    """
+
+    title: str
+    save: str | None
+    data_dir: str
+
+
 @dataclass(frozen=True)
-class ProbeReport:
-    """The result of a probe, or another evaluation.
+class EvaluationReport:
+    """The result of an evaluation.
 
     Attributes:
         title: what was evaluated on which data.
