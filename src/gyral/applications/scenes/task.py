@@ -216,9 +216,8 @@ class ScenesTask(Task[SceneData]):
         max_length: the most steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
-            `gyral.applications.scenes.data.clevr.load_clevr`. The
-            sizes are then those of its excerpts, and `objects`, `more_objects` and `questions` have no effect. None:
-            generated scenes.
+            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then those of its excerpts, and `objects`,
+            `more_objects` and `questions` have no effect. None: generated scenes.
         batch_size, eval_batch_size, batch_questions: see `SceneData`.
         data_seed: seed of the scenes and of the training batches.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
@@ -261,14 +260,13 @@ class ScenesTask(Task[SceneData]):
         sizes = {"train": train_scenes, "val": val_scenes, "test": test_scenes}
         for split, size in sizes.items():
             check_integer(f"{split}_scenes", size)
-        own_objects = check_objects("objects", objects)
-        ranges = dict.fromkeys(SPLITS, own_objects)
+        ranges = dict.fromkeys(SPLITS, check_objects("objects", objects))
         if more_objects is not None:
             ranges[MORE_OBJECTS] = check_objects("more_objects", more_objects)
-            sizes[MORE_OBJECTS] = test_scenes
         curriculum = Lessons(lessons, threshold)
         if clevr is None:
             vocabulary = QuestionVocabulary(all_words())
+            sizes[MORE_OBJECTS] = test_scenes
             splits = {
                 split: generate_collection(
                     sizes[split], questions, each, max_length, vocabulary, mix_seed(data_seed, split)

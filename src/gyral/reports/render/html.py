@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gyral.core.html import page_head
+from gyral.core.html import page_template
 from gyral.core.measures import Measure, loss_unit
 from gyral.reports.catalogue import column_of
 from gyral.reports.figures.curve_data import scale_of
@@ -36,6 +36,8 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
         sections: sections of the report.
         notes: lines about runs that cannot be read.
     """
+    from markupsafe import Markup  # of jinja2, which no other report needs
+
     title = sections[0].title if len(sections) == 1 else title
     places: dict[str, int] = {}  # index of each run in the page's data
     runs: list[dict[str, Any]] = []
@@ -56,8 +58,9 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
     content = content.replace("<", "\\u003c")  # no markup, neither the end of the script nor a comment in it
     body.append(f'<script type="application/json" id="data">{content}</script>')
     script = "".join((FOLDER / name).read_text() for name in SCRIPTS)
-    body.append(f"<script>\n{script}</script>\n</body>\n</html>\n")
-    return page_head(title, (FOLDER / "page.css").read_text()) + "\n".join(body)
+    body.append(f"<script>\n{script}</script>")
+    style = (FOLDER / "page.css").read_text()
+    return page_template(__file__).render(title=title, style=Markup(style), body=Markup("\n".join(body)))
 
 
 def _introduction(sections: Sequence[Section]) -> str:
