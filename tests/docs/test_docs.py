@@ -61,7 +61,7 @@ SHORT = {
     "model.decoder.hidden_size": 8,
     "model.embedding_size": 8,
 }
-PAIRS = ROOT / "tests" / "tasks" / "pairs.jsonl"
+PAIRS = ROOT / "tests" / "applications" / "summarization" / "pairs.jsonl"
 SMALL_DATA = {  # instead of the corpora
     "task.generated": "true",
     "task.size": "1k",

@@ -16,8 +16,8 @@ from gyral.applications.reading.page import Arc, Candidate, Shown, draw, write_p
 from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.core.errors import OptionError
+from tests.applications.reading.examples import QUESTIONS, VOCABULARY
 from tests.helpers.pages import read_page
-from tests.helpers.questions import QUESTIONS, VOCABULARY
 
 SHOWN = Shown(
     place="question 1 of 2",

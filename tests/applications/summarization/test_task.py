@@ -21,7 +21,8 @@ from gyral.data.batching import IGNORED
 from gyral.runs.directory import load_run
 from gyral.training import build
 from gyral.training.checkpoints import load_checkpoint
-from tests.helpers.running import SUMMARIES, build_task, invoke, load_last
+from tests.applications.summarization.small import SUMMARIES
+from tests.helpers.running import build_task, invoke, load_last
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 

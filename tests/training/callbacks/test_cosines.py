@@ -18,13 +18,8 @@ from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 from gyral.training.callbacks import Cosines
-from tests.helpers.running import (
-    SMALL_RECALL,
-    assert_same_run,
-    invoke,
-    load_last,
-)
-from tests.reports.figures.conftest import RUM, train
+from tests.helpers.running import SMALL_RECALL, assert_same_run, invoke, load_last, train
+from tests.reports.figures.conftest import RUM
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from gyral.core.errors import OptionError
 from gyral.data.babi.stories import sentence_text
 from gyral.reports.figures.drawing import draw
 from gyral.runs.directory import Run
-from tests.helpers.running import SMALL_BABI
-from tests.reports.figures.conftest import train
+from tests.applications.babi.small import SMALL_BABI
+from tests.helpers.running import train
 
 
 def test_a_column_is_how_a_question_attends_to_the_sentences_before_it(answering: Run) -> None:

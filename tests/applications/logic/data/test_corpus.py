@@ -12,7 +12,7 @@ from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, Lo
 from gyral.applications.logic.data.formulas import RELATIONS
 from gyral.core.errors import OptionError, UserError
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 LINES = (">\t( a ( or b ) )\ta", "#\tc\t( not d )", "^\t( not e )\te")
 
 

@@ -15,7 +15,7 @@ from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from tests.helpers.questions import QUESTIONS, VOCABULARY, batch_of
+from tests.applications.reading.examples import QUESTIONS, VOCABULARY, batch_of
 
 
 def build(**options: Any) -> ReadingTask:
