@@ -12,6 +12,7 @@ COMMANDS = {
     "generate": "write text, surprisal, answers or summaries with a trained model",
     "report": "show tables and figures of runs",
     "fetch": "download published corpora",
+    "migrate": "rewrite runs of an earlier version to today's names",
     "dashboard": "save dashboards in Weights & Biases",
 }
 SUMMARY = "\n".join(f"  {command:10} {summary}" for command, summary in COMMANDS.items())
@@ -59,7 +60,7 @@ def complete() -> None:
             return
         command = words[1]
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].split(maxsplit=1)[1]
-        if command not in COMMANDS or command == "fetch":
+        if command not in COMMANDS or command in ("fetch", "migrate"):
             return
     sys.argv[0] = "gyral"
     importlib.import_module(f"gyral.{command}").main()

@@ -18,6 +18,7 @@ from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports.figures.options import Options
 from gyral.reports.render.files import SUFFIXES
 from gyral.reports.tables.columns import read_names
+from gyral.runs.directory import load_run
 
 PLOT_OPTIONS = ("plot", "x", "y", "log", "seeds")  # that need a file to draw
 
@@ -47,13 +48,7 @@ def report(config: DictConfig) -> None:
     if config.records is not None and config.sweep is None:
         raise OptionError("records", config.records, "needs sweep=<name or directory>, the runs to record")
     if config.figure is not None:
-        from gyral.reports.figures.drawing import draw
-
-        run, beside = (None if name is None else Path(str(name)) for name in (config.run, config.beside))
-        picture = draw(str(config.figure), run, config.trust, beside)
-        print(picture)
-        if (animation := picture.with_suffix(".gif")).is_file():
-            print(animation)
+        draw_figure(str(config.figure), config)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")
     elif config.beside is not None:
@@ -70,6 +65,31 @@ def report(config: DictConfig) -> None:
         sweep_report.report_sweep(
             str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive, only, missing
         )
+
+
+def draw_figure(name: str, config: DictConfig) -> None:
+    """Draw a figure of one run, and print the paths of its files."""
+    from gyral import applications
+    from gyral.reports.figures import drawing
+    from gyral.training import build
+
+    if name in drawing.WITHOUT_RUN:
+        picture = drawing.draw_without_run(name)
+    elif config.run is None:
+        allowed = ", ".join((*drawing.FIGURES, *drawing.WITHOUT_RUN))
+        reason = f"figure={name} needs a run directory, unless it is one of {', '.join(drawing.WITHOUT_RUN)}"
+        raise OptionError("run", "<nothing>", f"{reason}; figures of all runs are {allowed}")
+    else:
+        run = load_run(Path(str(config.run)), config.trust)
+        beside = None if config.beside is None else load_run(Path(str(config.beside)), config.trust, "beside")
+        further = applications.offers("figures", build.task_class(run))
+        if name == "list":
+            print("\n".join((*drawing.FIGURES, *further)))
+            return
+        picture = drawing.draw(name, run, further, beside)
+    print(picture)
+    if (animation := picture.with_suffix(".gif")).is_file():
+        print(animation)
 
 
 def main() -> None:

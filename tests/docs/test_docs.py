@@ -1,4 +1,4 @@
-"""The code blocks of README.md and docs/ work.
+"""The code blocks of README.md, docs/ and the READMEs of applications work.
 
 Each page is followed from top to bottom in a directory of its own, as a reader would: files are written, Python is
 executed, commands are run. Training is shortened to two steps on little data, and a sweep to one job. A block after
@@ -25,7 +25,14 @@ from gyral.reports.figures.drawing import NAMES
 from tests.helpers.running import CONF, ROOT, compose_config, invoke
 
 # The pages of results have commands that start the missing runs, which tests/docs/test_results.py does not run either.
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "results").glob("*.md")})]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(
+        {*DOCS.rglob("*.md")} - {*DOCS.glob("results/*.md")} - {*DOCS.glob("applications/*/results.md")},
+    ),
+    *sorted((ROOT / "src" / "gyral" / "applications").glob("*/README.md")),
+]
 FIRST = (ROOT / "README.md", ROOT / "docs" / "first-experiment.md")  # these are always followed
 SHORT = {
     "trainer.max_steps": 2,
@@ -66,7 +73,7 @@ SMALL_DATA = {  # instead of the corpora
 }
 ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
 SLOW_FIGURES = ("loss_plane",)
-OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "python -m benchmarks.")
+OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "git", "python -m benchmarks.")
 
 
 class Block(NamedTuple):

@@ -174,7 +174,7 @@ def test_every_other_choice_composes(group: str, name: str) -> None:
 def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, tmp_path: Path) -> None:
     config = compose_config(f"trainer={trainer}", f"callbacks={callbacks}")
     config.trainer.accelerator = "cpu"
-    built = build.build_trainer(config, tmp_path, loggers=[])
+    built = build.build_trainer(config, tmp_path)
     assert built.max_steps == config.trainer.max_steps
     kinds = {type(callback).__name__ for callback in built.callbacks}
     assert kinds >= {str(node._target_).rpartition(".")[2] for node in (config.callbacks or {}).values()}
@@ -327,7 +327,7 @@ def build_all(config: DictConfig, directory: Path) -> None:
     build.configure_process(config)
     task = build.build_task(config)
     task.configure_optimizers()
-    trainer = build.build_trainer(config, directory, loggers=[])
+    trainer = build.build_trainer(config, directory)
     task.data.trainer = trainer
     next(iter(task.data.train_dataloader()))
 

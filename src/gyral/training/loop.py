@@ -12,16 +12,17 @@ from gyral.training.checkpoints import choose_checkpoint
 from gyral.training.evaluation import evaluate
 
 
-def fit_and_test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
-    """Train from the start or from the last checkpoint, test the best checkpoint, and return the final metrics.
-
-    A model without parameters is not trained.
-    """
+def fit(trainer: Trainer, task: Task, run: Run) -> None:
+    """Train from the start or from the last checkpoint. A model without parameters is not trained."""
     if count_parameters(task):
         trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
-    else:  # a model without parameters, such as LEAD-3; the checkpoint lets other commands load the run
+    else:  # a model without parameters; the checkpoint lets other commands load the run
         trainer.validate(task, datamodule=task.data, verbose=False)
         trainer.save_checkpoint(run.directory / LAST_CHECKPOINT)
+
+
+def test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
+    """Test the best checkpoint after training, and return the final metrics with the statistics of training."""
     statistics = summarize(trainer)
     checkpoint = choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
     metrics = evaluate(trainer, task, "test", checkpoint)

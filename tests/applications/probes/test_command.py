@@ -9,6 +9,7 @@ import pytest
 from gyral.applications.probes.command import prepare
 from gyral.core.errors import OptionError
 from tests.applications.probes.data.test_pairs import write_blimp
+from tests.helpers.pages import read_page
 from tests.helpers.running import SMALL_COPY, SMALL_TEXT, build_task, invoke
 
 BRACKETS = "(S (NP (DT the) (NN author)) (VP (VB laughs) (ADVP (RB very) (RB often))))\n(S (UH no))\n"
@@ -49,11 +50,19 @@ def test_parsing_is_printed_and_saved(run: Path, data: Path) -> None:
 def test_a_page_has_a_picture_for_the_treebank_and_each_layer(run: Path, data: Path) -> None:
     outcome = invoke(f"run={run}", f"parse={data / 'trees.mrg'}", f"save={data / 'a.html'}", entry="evaluate")
     assert outcome.status == 0, outcome.err
-    page = (data / "a.html").read_text()
-    assert page.count("<svg") == page.count("</svg>") == 3
-    assert page.count("<rect") == 2 * 5
-    assert "<figcaption>treebank</figcaption>" in page
-    assert not re.search(r"(?:src|href)=", page)  # self-contained
+    page = read_page(data / "a.html")
+    captions = [figure.all("figcaption")[0].text for figure in page.all("figure")]
+    assert [caption.split(",")[0] for caption in captions] == ["treebank", "layer 1", "layer 2"]
+    treebank, *layers = page.all("figure")
+    assert [label.text for label in treebank.all("text", "label")] == ["NP", "ADVP", "VP", "S"]
+    for figure in layers:
+        assert [word.text for word in figure.all("text")] == ["the", "author", "laughs", "very", "often"]
+        bars = [float(bar.attributes["height"] or "") for bar in figure.all("rect")]
+        assert (min(bars), max(bars)) == (0, 26), "the smallest and the largest distance"
+        assert all(bar.tooltip.startswith("distance ") for bar in figure.all("rect"))
+        kinds = {path.attributes["class"] for path in figure.all("path")}
+        assert kinds <= {"right", "wrong"}
+        assert "right" in kinds, "the whole sentence"
 
 
 def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:

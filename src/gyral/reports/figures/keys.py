@@ -41,6 +41,11 @@ class Locations(NamedTuple):
     strengths: np.ndarray
 
 
+def draw_keys(run: Run) -> tuple[Figure, Iterator[Figure] | None]:
+    """Draw the keys of a run, and the frames of an animation if the run has recorded them; see `keys`."""
+    return keys(run), animate_keys(run)
+
+
 def keys(run: Run) -> Figure:
     """Draw the keys of a validation example: circles for writes, darker the stronger, and a line for reads.
 

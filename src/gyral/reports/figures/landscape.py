@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from gyral.core.measures import loss_unit
 from gyral.reports.figures.common import add_title, cells_of, missing_part_error
 from gyral.reports.figures.layout import finish, make_grid
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import BASELINE, add_legend, line_style
 from gyral.runs.directory import Run
-from gyral.runs.measures import loss_unit
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 

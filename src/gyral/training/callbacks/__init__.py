@@ -1,6 +1,5 @@
 """Callbacks of a training run. Every class is the `_target_` of a node in conf/callbacks."""
 
-from gyral.applications.boxes.callback import Boxes
 from gyral.training.callbacks.averaging import Averaging
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.cosines import Cosines
@@ -16,7 +15,6 @@ from gyral.training.callbacks.statistics import Statistics
 
 __all__ = [
     "Averaging",
-    "Boxes",
     "Checkpoints",
     "Cosines",
     "EarlyStopping",
