@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from gyral.config.instantiation import make
 from gyral.reports import catalogue as sweeps
 from gyral.training import build
-from gyral.training.callbacks import EarlyStopping
+from gyral.training.callbacks.early_stopping import EarlyStopping
 from gyral.training.callbacks.statistics import count_parameters
 from tests.helpers.parameters import expected_parameters, rows
 from tests.helpers.running import build_or_skip, choices, compose_config

@@ -35,7 +35,7 @@ from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.objective import Bits, Regression
 from gyral.tasks.programs import ProgramsTask
 from gyral.tasks.text import TextTask
-from gyral.training.callbacks import Checkpoints
+from gyral.training.callbacks.checkpoints import Checkpoints
 from tests.helpers.running import (
     CONF,
     build_or_skip,

@@ -18,7 +18,8 @@ from gyral.core.memory import retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask, Task
 from gyral.training import compat
-from gyral.training.callbacks import Checkpoints, ProgressBar
+from gyral.training.callbacks.checkpoints import Checkpoints
+from gyral.training.callbacks.progress_bar import ProgressBar
 from gyral.training.checkpoints import (
     SafeCheckpointIO,
     choose_checkpoint,

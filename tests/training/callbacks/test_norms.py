@@ -15,7 +15,7 @@ from gyral.reports.figures.norms import norms, read_step_gradients
 from gyral.runs.directory import load_run
 from gyral.runs.metrics_file import read_metrics
 from gyral.training import build
-from gyral.training.callbacks import Norms
+from gyral.training.callbacks.norms import Norms
 from tests.helpers.running import SMALL_RECALL, SMALL_TEXT, invoke, load_last, read_rows
 
 RUN = (*SMALL_RECALL, "model=rum", "optimizer=adam", "callbacks=norms", "callbacks.checkpoints.every=8")
