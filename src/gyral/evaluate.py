@@ -50,7 +50,10 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     plain: Any = OmegaConf.to_container(run.config)
     title = f"{model_name(plain)}, step {step:,}"
     if further is not None:
-        results = further(task, Request(title, config.save, run.config.paths.data_dir), **options)
+        try:
+            results = further(task, Request(title, config.save, run.config.paths.data_dir), **options)
+        except OptionError as error:
+            raise offers.located(error, given) from None
         if results is not None:
             return results
         path = output_file(config.save)

@@ -18,7 +18,9 @@ def test_the_list_of_packages_is_complete() -> None:
 def test_files_beside_modules_are_packaged() -> None:
     packaged = SETUPTOOLS["package-data"]
     others = {
-        path for path in (ROOT / "src" / "gyral").rglob("*.*") if path.is_file() and path.suffix not in (".py", ".pyc")
+        path
+        for path in (ROOT / "src" / "gyral").rglob("*.*")
+        if path.is_file() and path.suffix not in (".py", ".pyc") and path.name != "README.md"
     }
     assert others == {path for pattern in packaged["gyral"] for path in (ROOT / "src" / "gyral").glob(pattern)}
     files = {path for path in (ROOT / "conf").rglob("*") if path.is_file()}

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from gyral.applications import offers as offered
@@ -19,7 +18,6 @@ from gyral.core.errors import UserError
 from gyral.generation.output import write
 from gyral.models.prediction import sample
 from gyral.runs.directory import resolve
-from gyral.training import build
 from tests.generation.conftest import Trained
 from tests.helpers.running import SMALL_COPY, compose_config, invoke, spawn
 
@@ -52,8 +50,8 @@ def test_bad_values_are_told_in_one_line(
     os.mkfifo(tmp_path / "pipe")
     given_options = {name: str(value).format(tmp_path) for name, value in options.items()}
     generators = offered("generators", type(trained.task))
+    generator, values = offers.choose([*generators.values()], given_options, "task")
     with pytest.raises(UserError) as caught:
-        generator, values = offers.choose([*generators.values()], given_options, "task")
         list(generator(trained.task, **values))
     assert matches(expected.format(tmp_path), str(caught.value)), caught.value
 
@@ -66,7 +64,7 @@ def test_bad_values_are_told_in_one_line(
         (["promt=x"], "promt=x: run=*gyral.tasks.text.TextTask, takes prompt, *; did you mean prompt?"),
         (["tale=x"], "tale=x: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
         (["html=x.html"], "html: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
-        (["surprisal=-", "length=5"], "length, surprisal: run=*"),
+        (["surprisal=-", "length=5"], "surprisal, length: run=*"),
         (["surprisal={}/text.txt", "html={}"], "{}: Is a directory"),
         (["surprisal={}/text.txt", "html={}/text.txt/x"], "{}/text.txt: File exists"),
     ],
@@ -88,11 +86,6 @@ def test_runs_that_cannot_write_are_told_in_one_line(tmp_path: Path) -> None:
     assert missing == f"run={tmp_path}/none: must be a run directory, one that holds config.yaml"
     config = resolve(compose_config(*SMALL_COPY))
     OmegaConf.save(config, tmp_path / "config.yaml")
-    assert "has no checkpoint" in invoke(f"run={tmp_path}", "prompt=a", entry="generate").error
-    task = build.build_task(config)
-    (tmp_path / "checkpoints").mkdir()
-    checkpoint = {"state_dict": task.state_dict(), "global_step": 0, "loops": {}}
-    torch.save(checkpoint, tmp_path / "checkpoints" / "last.ckpt")
     error = invoke(f"run={tmp_path}", "prompt=a", entry="generate").error
     assert error == f"run={tmp_path}: its task, gyral.tasks.copy.CopyTask, generates nothing"
 

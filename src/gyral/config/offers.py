@@ -34,7 +34,8 @@ def main(
         own: names of the command's own options.
         literal: own options whose values are literal text, see `command_line.main`.
     """
-    words, given = split_words(sys.argv[1:], own)
+    completes = {"--shell-completion", "-sc"} & set(sys.argv)
+    words, given = (sys.argv[1:], {}) if completes else split_words(sys.argv[1:], own)
     asks = any(word.startswith("run=") for word in words) and bool({"--help", "-h"} & set(words))
     sys.argv[1:] = [word for word in words if not asks or word not in ("--help", "-h")]
     command_line.main(lambda config: function(config, None if asks else given), config_name, literal)
@@ -118,6 +119,12 @@ def choose_evaluation(
     if missing := required(function) - set(options):
         raise UserError(f"{', '.join(given)}: needs {', '.join(f'{name}.{key}' for key in sorted(missing))}")
     return function, values(function, options, f"{name}.")
+
+
+def located(error: OptionError, given: Mapping[str, str]) -> OptionError:
+    """Return an error about an option of an evaluation with the name that the option has on the command line."""
+    names = (name for name in given if name.partition(".")[2] == error.option)
+    return OptionError(next(names, error.option), error.value, error.reason)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,5 @@
 """Today's names of what commit 23c1191, the last one before version 0.2.0, called otherwise. Imports no torch."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +109,11 @@ def check_current(config: Any, place: Path, directory: Path) -> None:
         place: the file, for the error.
         directory: the directory that has to be migrated.
     """
-    for target in _targets(config):
-        if current_target(target) != target:
+    left = [config]
+    while left:
+        node = left.pop()
+        left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        target = node.get("_target_") if isinstance(node, dict) else None
+        if isinstance(target, str) and current_target(target) != target:
             command = typed([*program("migrate"), str(directory)])
             raise UserError(f"{place}: has the name {target} of an earlier version; to migrate it: {command}")
-
-
-def _targets(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if isinstance(target := node.get("_target_"), str):
-            yield target
-        for value in node.values():
-            yield from _targets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
