@@ -47,6 +47,7 @@ def folder(config: DictConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     failed = path / "failed"
     failed.mkdir()
     (failed / "config.yaml").write_text((path / "wide" / "config.yaml").read_text())
+    (failed / "measures.json").write_text((path / "wide" / "measures.json").read_text())
     (failed / "overrides.yaml").write_text("[model=gru]\n")
     (failed / "provenance.json").write_text("{}")
     (failed / "FAILED").write_text("ValueError: no <memory>\n")
