@@ -56,7 +56,8 @@ def collect(
             others = len(found) - len(mine) if mine else 0
             found = mine or found
     if not found:
-        broken = f"; {len(notes)} cannot be read, the first is {notes[0]}" if notes else ""
+        several = f"{len(notes)} cannot be read, the first is " if len(notes) > 1 else ""
+        broken = f"; {several}{notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
     found = [record for record in found if all(map(record.has, only))]
     if not found:

@@ -19,8 +19,8 @@ from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import Measure, Remark
 from gyral.runs.directory import NOT_IN_SWEEP_NAME, RESULTS
-from gyral.runs.measures import from_plain, to_plain, without_measures
-from gyral.runs.moved import check_current
+from gyral.runs.measures import NO_MEASURES, from_plain, to_plain
+from gyral.runs.moved import check_current, earlier_version
 from gyral.runs.provenance import read_overrides, read_provenance
 from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
 from gyral.runs.saved_files import read_json
@@ -91,7 +91,7 @@ def read_record(path: Path) -> RunRecord:
         raise UserError(f"{path}: has no seed, or not all of {', '.join(RESULTS)}")
     check_current(config, path, path.parent)
     if "measures" not in content:
-        raise without_measures(path, path.parent)
+        raise earlier_version(path, path.parent, NO_MEASURES)
     measures, remarks = from_plain(str(path), content)
     origin = content.get("provenance") or {}
     return RunRecord(
