@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gyral.cells.full_urnn import FullURNNCell
     from gyral.cells.goru import GORUCell
     from gyral.cells.gru import GRUCell
+    from gyral.cells.inputs import LinkedInputs, MaskedInputs
     from gyral.cells.lantm import LANTMCell
     from gyral.cells.light_conv import LightConvCell
     from gyral.cells.lstm import LSTMCell
@@ -68,6 +69,7 @@ _MODULES = {
     "gyral.cells.full_urnn": ("FullURNNCell",),
     "gyral.cells.goru": ("GORUCell",),
     "gyral.cells.gru": ("GRUCell",),
+    "gyral.cells.inputs": ("LinkedInputs", "MaskedInputs"),
     "gyral.cells.lantm": ("LANTMCell",),
     "gyral.cells.light_conv": ("LightConvCell",),
     "gyral.cells.lstm": ("LSTMCell",),
@@ -139,8 +141,10 @@ __all__ = [
     "LSTMCell",
     "LightConv",
     "LightConvCell",
+    "LinkedInputs",
     "MAGECell",
     "MAGEGRUCell",
+    "MaskedInputs",
     "NTMCell",
     "ONLSTMCell",
     "RNNCell",

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from gyral.nn.layer_options import arguments_of
+from gyral.nn.stubs import PATH, layer_stubs
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_leaves, tree_map
@@ -16,9 +18,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.cells.lstm import LSTMCell
 from gyral.core.errors import OptionError
 from gyral.nn import layers
-from gyral.nn.layer_options import arguments_of
 from gyral.nn.recurrent import Recurrent, detach
-from gyral.nn.stubs import PATH, layer_stubs
 
 X, N, BATCH, STEPS = 3, 6, 4, 5
 LAYERS = {layer.__name__: layer for layer in layers.Layer.__subclasses__()}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch
@@ -127,13 +126,11 @@ class AnswerTask(SequenceTask[Data]):
         Raises:
             OptionError: a memory is too small.
         """
-        for cell in self.model.modules():
-            if isinstance(cell, RecurrentCell):
-                try:
-                    cell.reserve(writes)
-                except OptionError as error:
-                    reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
-                    raise OptionError("sequence", excerpt([text]), reason) from None
+        try:
+            self.reserve(writes)
+        except OptionError as error:
+            reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
+            raise OptionError("sequence", excerpt([text]), reason) from None
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         """Draw the symbols that are read, the right answer, and the predictions at the steps of the answer."""

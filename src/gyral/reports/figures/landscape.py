@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from gyral.reports.figures.common import add_title, cells_of, missing_part_error
+from gyral.reports.figures.common import add_title, missing_part_error
 from gyral.reports.figures.layout import finish, make_grid
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import BASELINE, add_legend, line_style
@@ -73,10 +73,8 @@ class Landscape:
 
 def phases_of(task: SequenceTask) -> list[Tensor]:
     """Return the phase-coded weights of the cells of a task, as parameters or views of them."""
-    cells = cells_of(task)
-    # a cell that contains cells returns their phases too
-    inner = {module for cell in cells for module in cell.modules() if module is not cell}
-    return [phase for cell in cells if cell not in inner for phase in cell.phases()]
+    owners = (module for module in task.modules() if hasattr(module, "phases"))
+    return [phase for module in owners for phase in module.phases()]
 
 
 def loss_line(run: Run) -> Figure:
