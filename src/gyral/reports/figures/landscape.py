@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor
+from torch import Tensor, nn
 
 from gyral.reports.figures.common import add_title, missing_part_error
 from gyral.reports.figures.layout import finish, make_grid
@@ -15,7 +15,6 @@ from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import BASELINE, add_legend, line_style
 from gyral.runs.directory import Run
 from gyral.runs.measures import loss_unit
-from gyral.tasks.base import SequenceTask
 from gyral.training import build
 
 BATCHES = 2  # the loss is averaged over the first batches of the validation split
@@ -71,9 +70,9 @@ class Landscape:
             torch._foreach_copy_(self.phases, self.trained)
 
 
-def phases_of(task: SequenceTask) -> list[Tensor]:
-    """Return the phase-coded weights of the cells of a task, as parameters or views of them."""
-    owners = (module for module in task.modules() if hasattr(module, "phases"))
+def phases_of(model: nn.Module) -> list[Tensor]:
+    """Return the phase-coded weights of the cells of a model, as parameters or views of them."""
+    owners: Any = [module for module in model.modules() if hasattr(module, "phases")]
     return [phase for module in owners for phase in module.phases()]
 
 
