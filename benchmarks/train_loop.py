@@ -302,7 +302,8 @@ def measure(
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(sys.stderr):  # the stream of the progress bar
         run = Run(Path(folder), config)
         with open_loggers(run, resumed_at=0) as loggers:
-            trainer = build.build_trainer(config, run.directory, loggers)
+            trainer = build.build_trainer(config, run.directory)
+            trainer.loggers = loggers
             timed: list[TimedBatches] = []
             make_batches = task.data.train_dataloader
 

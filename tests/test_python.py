@@ -1,4 +1,4 @@
-"""Configurations, training and runs from Python: `gyral.compose`, `build`, `train`, `load` and `runs`."""
+"""Configurations, training and runs from Python: `gyral.compose`, `build`, `fit`, `load` and `list_runs`."""
 
 import copy
 import logging
@@ -43,10 +43,11 @@ def config() -> DictConfig:
 def folder(config: DictConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was trained from Python, and one that failed."""
     path = tmp_path_factory.mktemp("runs")
-    gyral.train(config, path / "wide")
+    gyral.fit(config, path / "wide")
     failed = path / "failed"
     failed.mkdir()
-    (failed / "config.yaml").write_text((path / "wide" / "config.yaml").read_text())
+    for name in ("config.yaml", "measures.json"):
+        (failed / name).write_text((path / "wide" / name).read_text())
     (failed / "overrides.yaml").write_text("[model=gru]\n")
     (failed / "provenance.json").write_text("{}")
     (failed / "FAILED").write_text("ValueError: no <memory>\n")
@@ -84,7 +85,7 @@ def test_a_users_own_hydra_stays_as_it_is(config: DictConfig, folder: Path, tmp_
     (tmp_path / "own.yaml").write_text("x: 1\n")
     arguments, handlers, level = sys.argv, logging.getLogger().handlers[:], logging.getLogger().level
     with hydra.initialize_config_dir(str(tmp_path), version_base="1.2"):
-        gyral.train(config, folder / "wide")  # it is DONE
+        gyral.fit(config, folder / "wide")  # it is DONE
         with pytest.raises(UserError, match=r"^model=no: "):
             gyral.compose(["model=no"])
         assert hydra.compose("own") == {"x": 1}
@@ -118,7 +119,7 @@ def test_lightning_trains_and_tests_a_task_again_and_again(config: DictConfig) -
 
 
 def test_what_is_no_configuration_is_refused_in_one_line() -> None:
-    for function in (gyral.build, gyral.train):
+    for function in (gyral.build, gyral.fit):
         with pytest.raises(UserError, match=r"^config: must be what gyral\.compose returns, not list$"):
             function(["model=rum"])
 
@@ -134,7 +135,7 @@ def test_a_run_from_python_is_that_of_the_command(folder: Path, tmp_path: Path) 
     assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
     assert "GRUCell runs on the " in (first / "train.log").read_text()
     assert OmegaConf.load(first / "overrides.yaml") == [*words] == OmegaConf.load(second / "overrides.yaml")
-    command = gyral.runs(first)[0].provenance.command
+    command = gyral.list_runs(first)[0].provenance.command
     assert command.startswith("gyral train model=gru seed=3 ")
     assert command.endswith(f" model.cell.hidden_size=9 hydra.run.dir={first}")
 
@@ -143,17 +144,17 @@ def test_errors_of_training_leave_nothing_behind(config: DictConfig, folder: Pat
     wrong = copy.deepcopy(config)
     wrong.optimizer.lr = -1
     with pytest.raises(UserError, match=r"^optimizer\.lr=-1: "):
-        gyral.train(wrong, tmp_path / "new")
+        gyral.fit(wrong, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match=r"holds a run of another configuration \(optimizer\.lr is "):
-        gyral.train(wrong, folder / "wide")
+        gyral.fit(wrong, folder / "wide")
     wrong.resume = "nowhere"
     with pytest.raises(UserError, match=r"^resume=nowhere: must be a run directory"):
-        gyral.train(wrong)
+        gyral.fit(wrong)
 
 
 def test_a_record_stands_for_its_directory(folder: Path) -> None:
-    run = gyral.runs(folder)[1]
+    run = gyral.list_runs(folder)[1]
     task = gyral.load(run)
     batch = next(iter(task.data.loader("test")))
     assert not task.training
@@ -166,7 +167,7 @@ def test_a_record_stands_for_its_directory(folder: Path) -> None:
 
 
 def test_runs_are_a_sequence_with_curves(folder: Path) -> None:
-    runs = gyral.runs(folder)
+    runs = gyral.list_runs(folder)
     assert isinstance(runs, RunTable)
     assert [run.state for run in runs] == ["FAILED", "DONE"]
     assert [run.metrics.get("steps") for run in runs] == [None, 24]
@@ -180,7 +181,7 @@ def test_runs_are_a_sequence_with_curves(folder: Path) -> None:
 
 
 def test_tables_of_runs_as_text_html_and_rows(folder: Path) -> None:
-    runs = gyral.runs(folder)
+    runs = gyral.list_runs(folder)
     accuracy = f"{100 * runs[1].metrics['test/accuracy']:.1f}"
     text, html = repr(runs), runs._repr_html_()
     for word in ("GRU", "FAILED", "test accuracy in %", accuracy, "wide", "2 runs in "):
@@ -194,18 +195,18 @@ def test_tables_of_runs_as_text_html_and_rows(folder: Path) -> None:
 
 
 def test_a_directory_without_runs_is_an_empty_table(tmp_path: Path) -> None:
-    runs = gyral.runs(tmp_path)
+    runs = gyral.list_runs(tmp_path)
     assert (len(runs), runs.rows(), repr(runs)) == (0, [], f"0 runs in {tmp_path}")
     with pytest.raises(UserError, match=r"nowhere: no such directory$"):
-        gyral.runs(tmp_path / "nowhere")
+        gyral.list_runs(tmp_path / "nowhere")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "overrides.yaml").write_text("[]\n")
-    assert repr(gyral.runs(tmp_path)).endswith(f"{tmp_path}/broken: cannot be read: config.yaml: is missing")
+    assert repr(gyral.list_runs(tmp_path)).endswith(f"{tmp_path}/broken: cannot be read: config.yaml: is missing")
 
 
 def test_data_frames_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match=r"^to_pandas: needs the package pandas: pip install pandas$"):
-        gyral.runs(folder).to_pandas()
+        gyral.list_runs(folder).to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: rows))
-    assert gyral.runs(folder).to_pandas() == gyral.runs(folder).rows()
+    assert gyral.list_runs(folder).to_pandas() == gyral.list_runs(folder).rows()

@@ -11,7 +11,9 @@ COMMANDS = {
     "evaluate": "evaluate the checkpoint of a run",
     "generate": "write text, surprisal, answers or summaries with a trained model",
     "report": "show tables and figures of runs",
+    "sweep": "print a sweep's definition for agents of Weights & Biases",
     "fetch": "download published corpora",
+    "migrate": "rewrite runs of an earlier version to today's names",
     "dashboard": "save dashboards in Weights & Biases",
 }
 SUMMARY = "\n".join(f"  {command:10} {summary}" for command, summary in COMMANDS.items())
@@ -59,7 +61,7 @@ def complete() -> None:
             return
         command = words[1]
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].split(maxsplit=1)[1]
-        if command not in COMMANDS or command == "fetch":
+        if command not in COMMANDS or command in ("sweep", "fetch", "migrate"):
             return
     sys.argv[0] = "gyral"
     importlib.import_module(f"gyral.{command}").main()

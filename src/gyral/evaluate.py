@@ -1,75 +1,77 @@
-"""Evaluate a run's checkpoint on a split, with the run's own configuration.
+"""Evaluate a run's checkpoint on a split, with the run's own configuration, or as its task offers.
 
     gyral evaluate run=outputs/copy/rum/<time> split=test
 
-A language model can also be probed: `parse=` scores the trees that its gates imply, `pairs=` how often it prefers the
-grammatical sentence of a minimal pair.
+See `gyral evaluate --help`; with run=…, it shows what the task of the run offers, such as `dynamic.rule=` and the
+probes `parse=` and `pairs=` of a language model.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gyral.applications.probes.report import ProbeReport, output_file
-from gyral.config import command_line
+from gyral.config import offers
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.runs.directory import Run, load_run
+from gyral.runs.directory import load_run
+from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
 
+OWN = ("run", "split", "checkpoint", "save", "trust")  # the other options are those that the task of the run offers
 
-def evaluate(config: DictConfig) -> dict[str, float]:
-    """Print and return the metrics of a run's checkpoint on a split."""
+
+def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, float]:
+    """Print and return the metrics of a run's checkpoint on a split, or the results of what the task offers.
+
+    Args:
+        config: the options of the command.
+        given: the options of an evaluation that the task of the run offers, by name. None: print what it offers.
+    """
     if OmegaConf.is_missing(config, "run") or config.run is None:
         raise OptionError("run", "<nothing>", "must be a run directory")
     split = check_choice("split", config.split, ("train", "val", "test"))
+    path = output_file(config.save) if given == {} else None  # what a task offers may write other files
     run = load_run(Path(config.run), config.trust)
 
-    if config.parse is not None or config.pairs is not None:
-        return _probe(config, run)
-    path = output_file(config.save)
+    from gyral import applications
+    from gyral.training import build, checkpoints, loop
 
-    from gyral.training import build, checkpoints, evaluation
+    offered = applications.offers("evaluations", build.task_class(run))
+    its_task = f"run={config.run}: its task, {run.config.task._target_},"
+    if given is None:
+        print(offers.describe_evaluations(offered, its_task))
+        return {}
+    further, options = offers.choose_evaluation(offered, given, its_task) if given else (None, {})
 
-    build.configure_process(run.config)
-    task = build.build_task(run.config)
-    checkpoint = checkpoints.choose_checkpoint(run.directory, config.checkpoint)
-    step = checkpoints.validate_checkpoint(task, checkpoint)
-    if config.dynamic.rule is not None:
-        evaluation.set_dynamic(task, **config.dynamic)
+    task, step = build.load_trained(run, config.checkpoint)
+    plain: Any = OmegaConf.to_container(run.config)
+    title = f"{model_name(plain)}, step {step:,}"
+    if further is not None:
+        try:
+            results = further(task, Request(title, config.save, run.config.paths.data_dir), **options)
+        except OptionError as error:
+            raise offers.located(error, given) from None
+        if results is not None:
+            return results
+        path = output_file(config.save)
+
     trainer = build.build_trainer(build.single_process(run.config), run.directory, callbacks=[])
-    metrics = evaluation.evaluate(trainer, task, split, checkpoint)
+    checkpoint = checkpoints.choose_checkpoint(run.directory, config.checkpoint)
+    metrics = loop.evaluate(trainer, task, split, checkpoint)
     print_metrics(f"{checkpoint} (step {step})", metrics)
     if path is not None:
         rows = [(name, f"{value:.8g}") for name, value in metrics.items()]
-        ProbeReport(_title(run, step), ("metric", split), rows, numbers=metrics).write(path)
+        EvaluationReport(title, ("metric", split), rows, numbers=metrics).write(path)
         print(path)
     return metrics
 
 
-def _probe(config: DictConfig, run: Run) -> dict[str, float]:
-    """Print and return the results of a probe of a language model, and save them."""
-    if config.dynamic.rule is not None:
-        raise OptionError("dynamic.rule", config.dynamic.rule, "must be null with parse= and pairs=")
-
-    from gyral.applications.probes import command
-    from gyral.training import build
-
-    probe = command.prepare(config.parse, config.pairs, config.save, run.config.paths.data_dir)
-    task, step = build.load_trained(run, config.checkpoint)
-    return probe(task, _title(run, step))
-
-
-def _title(run: Run, step: int) -> str:
-    plain: Any = OmegaConf.to_container(run.config)
-    return f"{model_name(plain)}, step {step:,}"
-
-
 def main() -> None:
     """Run `gyral evaluate` with the arguments of the command line."""
-    command_line.main(evaluate, "evaluate", literal=("parse", "save"))
+    offers.main(evaluate, "evaluate", OWN, literal=("save",))
 
 
 if __name__ == "__main__":

@@ -1,50 +1,53 @@
-"""Generate text with the model of a run: continuations, surprisal, answers, summaries.
+"""Generate text with the model of a run: continuations, surprisal, answers, summaries, as its task offers.
 
     gyral generate run=outputs/text_file/rum/<time> prompt="the " length=500
 
-See `gyral generate --help`.
+See `gyral generate --help`; with run=…, it shows the options that the task of the run offers.
 """
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from gyral.config import command_line as cli
+from gyral.config import offers
 from gyral.core.errors import OptionError
 from gyral.runs.directory import load_run
 
 log = logging.getLogger(__name__)
-
-# Options whose values are not parsed: a prompt may end with a space and contain any sign, a sequence may be a number or
-# a program, a path may contain commas.
-LITERAL = ("run", "prompt", "surprisal", "html", "story", "sequence", "formulas", "input", "out")
+OWN = ("run", "checkpoint", "trust")  # the other options are those that the task of the run offers
 
 
-def generate(config: DictConfig) -> None:
-    """Write the text that the given options select to standard output, piece by piece."""
-    values = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(values, dict)
-    given = {str(name): value for name, value in values.items() if value is not None}
-    directory, checkpoint, trust = given.pop("run", None), given.pop("checkpoint", "best"), given.pop("trust", None)
-    if directory is None:
+def generate(config: DictConfig, given: Mapping[str, str] | None) -> None:
+    """Write the text that the given options select to standard output, piece by piece.
+
+    Args:
+        config: the options of the command.
+        given: the options of a generator that the task of the run offers, by name. None: print what it offers.
+    """
+    if config.run is None:
         raise OptionError("run", "<nothing>", "must be a run directory")
-    run = load_run(Path(directory), trust)
+    run = load_run(Path(config.run), config.trust)
 
-    from gyral import generation
+    from gyral import applications
     from gyral.generation.output import write
     from gyral.training import build
 
-    task, step = build.load_trained(run, checkpoint)
-    name = f"run={directory}: its task, {run.config.task._target_},"
-    generator = generation.choose(generation.generators_of(task), given, name)
-    log.info("%s, %s checkpoint (step %d)", directory, checkpoint, step)
-    write(generator(**given))
+    offered = applications.offers("generators", build.task_class(run))
+    its_task = f"run={config.run}: its task, {run.config.task._target_},"
+    if given is None:
+        print(offers.describe_generators(offered, its_task))
+        return
+    generator, options = offers.choose(list(offered.values()), given, its_task)
+    task, step = build.load_trained(run, config.checkpoint)
+    log.info("%s, %s checkpoint (step %d)", config.run, config.checkpoint, step)
+    write(generator(task, **options))
 
 
 def main() -> None:
     """Run `gyral generate` with the arguments of the command line."""
-    cli.main(generate, "generate", LITERAL)
+    offers.main(generate, "generate", OWN)
 
 
 if __name__ == "__main__":

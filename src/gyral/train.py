@@ -2,27 +2,28 @@
 
 import logging
 import os
-import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from gyral.config import command_line
+from gyral.config import command_line, offers
 from gyral.config.composition import check_config
 from gyral.config.overrides import program, typed
 from gyral.core.memory import limited_memory
-from gyral.core.modules import make_callable
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
 from gyral.runs.job import job_from_python
-from gyral.runs.legacy import translate_override
-from gyral.runs.records import read_run
-from gyral.runs.run_record import RunRecord
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
+
+if TYPE_CHECKING:
+    from gyral.runs.run_record import RunRecord
+    from gyral.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,9 @@ def train(config: DictConfig) -> float:
     generates = False
     with open_run(config) as run:
         if run.results is None:
-            shows_progress = "progress_bar" in (run.config.callbacks or {})
-            with line.show("loading PyTorch") if shows_progress else nullcontext():
-                generates = fit_and_record(run)
+            with line.show("loading PyTorch") if "progress_bar" in (run.config.callbacks or {}) else nullcontext():
+                generators = fit_and_test(run).generators()
+            generates = not all(map(offers.required, generators.values()))
         else:
             log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
@@ -50,15 +51,42 @@ def train(config: DictConfig) -> float:
     return results["monitor"]
 
 
-def fit_and_record(run: Run) -> bool:
-    """Build a run, train it from the start or from its last checkpoint, and test it.
+def fit_and_test(run: Run) -> "Task":
+    """Train a run from the start or from its last checkpoint, test its best checkpoint, and return its task.
 
-    Returns:
-        whether `gyral generate` can be used with the run alone, without further options.
+    Every option is validated before anything is written. The records, the log and the marker DONE or FAILED are those
+    of `record_run`.
     """
+    from gyral.training import build, checkpoints, loggers, loop
+    from gyral.training.ddp.peers import peer_processes
+
+    config = run.config
+    with stoppable(run):
+        line.begin("loading data and model")
+        build.configure_process(config)
+        # The task makes its data, and then its model from the sizes of the data.
+        task = build.build_task(config)
+        callbacks = build.build_callbacks(config, task)
+        loggers.check_loggers(config)
+        trainer = build.build_trainer(config, run.directory, callbacks)
+        resumed_at = checkpoints.prepare_start(task, run)
+
+        with record_run(run, task.measures, task.remarks):
+            with loggers.open_loggers(run, resumed_at) as trainer.loggers:
+                with peer_processes(trainer, run):  # the other processes of DDP
+                    loop.fit(trainer, task, run)
+                    results = loop.test(trainer, task, run)
+                loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
+            run.finish(results)
+    return task
+
+
+@contextmanager
+def stoppable(run: Run) -> Iterator[None]:
+    """Stop a run after a step on Ctrl-C or SIGTERM, and log the command that resumes it."""
     with stop.on_signals(), limited_memory():
         try:
-            return _fit_and_record(run)
+            yield
         except Interrupted:
             if (run.directory / CONFIG).is_file():  # else nothing was written yet
                 words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
@@ -66,25 +94,13 @@ def fit_and_record(run: Run) -> bool:
             raise
 
 
-def _fit_and_record(run: Run) -> bool:
-    from gyral import generation
-    from gyral.training import build, loggers, loop
-    from gyral.training.ddp.peers import peer_processes
+def loss_curve(run: Run, steps: int) -> Path | None:
+    """Draw the losses of a run, and return the path of the picture; None for a single point, which is no curve."""
+    if steps < 2:
+        return None
+    from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step
 
-    line.begin("loading data and model")
-    trainer, task, resumed_at = build.build_run(run)  # validates every option before anything is written
-    with record_run(run):
-        with loggers.open_loggers(run, resumed_at) as trainer.loggers:
-            with peer_processes(trainer, run):
-                results = loop.fit_and_test(trainer, task, run)
-            picture = None
-            if results["steps"] > 1:  # one point is no curve
-                from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step
-
-                picture = loss_curve.plot_losses(run.directory)
-            loggers.log_results(trainer.loggers, results, picture)
-        run.finish(results)
-    return generation.needs_no_options(task)
+    return loss_curve.plot_losses(run.directory)
 
 
 def print_comparison(config: DictConfig) -> None:
@@ -94,7 +110,7 @@ def print_comparison(config: DictConfig) -> None:
     sweep_report.print_comparison(config.hydra.runtime.choices.sweep, Path(str(config.hydra.sweep.dir)))
 
 
-def train_from_python(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
+def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
     """Train a configuration in a run directory, as the command `gyral train` does, and return the record of the run.
 
     A run that is DONE is not trained again, and one that was stopped resumes. If cells or tasks are defined in modules
@@ -113,18 +129,16 @@ def train_from_python(config: DictConfig, directory: str | Path | None = None) -
         try:
             with open_run(config) as run:
                 if run.results is None:
-                    fit_and_record(run)
+                    fit_and_test(run)
         except Interrupted:
             raise KeyboardInterrupt from None
+    from gyral.runs.records import read_run
+
     return read_run(path)
-
-
-make_callable(__name__, train_from_python)  # gyral.train(config)
 
 
 def main() -> None:
     """Run `gyral train` with the arguments of the command line."""
-    sys.argv[1:] = map(translate_override, sys.argv[1:])  # names of earlier versions
     command_line.main(train, "train", after_sweep=print_comparison)
 
 

@@ -11,7 +11,7 @@ from gyral.config.instantiation import Factory, check_section, check_sections, m
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.tasks.copy import CopyTask
-from gyral.training.callbacks import Statistics
+from gyral.training.callbacks.statistics import Statistics
 
 
 class Inner:

@@ -1,4 +1,4 @@
-"""The tables in docs/results are those that the records in results/records give."""
+"""The tables in docs/results and docs/applications are those that the records in results/records give."""
 
 import importlib.util
 import sys
@@ -42,4 +42,4 @@ def test_records_are_small_and_know_no_machine() -> None:
 def test_a_page_without_records_is_an_error(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     with pytest.raises(ValueError, match=r"must be one of .* or a directory that contains runs"):
-        results.filled("<!-- gyral report sweep=results/records/nothing -->\n<!-- end -->")
+        results.filled("<!-- gyral report sweep=results/records/nothing -->\n<!-- end -->", ROOT / "docs" / "results")

@@ -8,8 +8,9 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from gyral.config.groups import choices
 from gyral.runs.directory import flatten
-from tests.helpers.running import SMALL, SMALL_BABI, SMALL_COPY, SMALL_RECALL, SMALL_TEXT, SUMMARIES, compose_config
+from tests.helpers.running import SMALL, SMALL_COPY, SMALL_RECALL, SMALL_TEXT, compose_config
 from tests.helpers.sequences import sequences_file
+from tests.helpers.slices import listed
 
 QUICK = ("trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.log_every_n_steps=1")
 GROUPS = (
@@ -34,12 +35,12 @@ RUNS: tuple[tuple[str, ...], ...] = (
     (*SMALL_COPY, "model=external", "scheduler=multistep", "callbacks=norms", "optimizer=adam"),
     (*SMALL_COPY, "model=goru", "callbacks=norms", "optimizer=adagrad", "trainer=ddp", "trainer.devices=1"),
     (*SMALL_RECALL, "model=eurnn", "scheduler=cosine", "optimizer=adamw"),
-    (*SMALL_BABI, "model=on_lstm", "model.cell.chunk_size=2", "scheduler=piecewise", "task.attention=true"),
+    (*SMALL_COPY, "model=on_lstm", "model.cell.chunk_size=2", "scheduler=piecewise"),
     (*SMALL_TEXT, "model=lstm", "callbacks=positions", "logger=tensorboard"),
     (*SMALL, "task=adding", "task.length=4", "model=weinet"),
     (*OTHERS, "task=digits", "model=gru"),
     (*OTHERS, "task=sequences", "model=fast_weights", f"task.data={sequences_file()}"),
-    SUMMARIES,
+    *listed("COMMAND_LINES", "faults"),
 )
 # Texts of Hydra's grammar: wrong types, huge, negative, not numbers, null, texts, containers, references
 VALUES = (
@@ -63,7 +64,7 @@ TARGETS = (
     *("gyral.tasks.copy.CopyTask", "gyral.models.sequence.SequenceModel", "torch.optim.Adam", "builtins.dict"),
     *(
         "pytorch_lightning.Trainer",
-        "gyral.training.callbacks.Checkpoints",
+        "gyral.training.callbacks.checkpoints.Checkpoints",
         "''",
         "null",
         "3",

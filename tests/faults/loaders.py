@@ -1,93 +1,32 @@
 """Everything that Gyral reads as data: small inputs, the options that name them, and what reads them."""
 
-import csv
 import functools
 import hashlib
 import io
-import json
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
-from gyral.applications.babi.generation import read_lines
-from gyral.applications.summarization.data.files import Output, read_articles
 from gyral.data import download
-from gyral.data.babi import release
 from gyral.data.catalogue import PublishedCorpus, PublishedFile
-from gyral.data.records import Report
 from gyral.data.text import ngrams
 from gyral.data.text.corpora import TEXT_CORPORA, load_file
 from gyral.data.text.synthetic import synthetic_text
 from gyral.data.vocabulary import Vocabulary
 from gyral.generation.surprisal import read_text
-from gyral.training import build
-from tests.data.babi.conftest import RELEASE, packed, put, written
-from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
-from tests.helpers.running import compose_config
+from tests.data.babi.conftest import put
+from tests.faults.inputs import MODEL, Input, Maker, train_on
+from tests.helpers.slices import listed
 
 LETTERS = "the quick brown fox jumps over the lazy dog "  # so that training has all letters
 TEXT = LETTERS + synthetic_text()[:2000].lower() + LETTERS
-STORY = "1 Mary moved to the bathroom.\n2 Where is Mary?\tbathroom\t1\n"
-RUN = (
-    *("model.backend=reference", "optimizer=adam", "trainer=cpu", "trainer.max_steps=2", "threads=1"),
-    *("logger=none", "callbacks=none"),
-)
-MODEL = ("model=gru", "model.cell.hidden_size=4", *RUN)
 TEXT_SIZES = {"batch_size": 2, "window": 10, "eval_batch_size": 2, "warm_up": 2}
-SIZES = ("model.embedding_size=4", "model.encoder.hidden_size=4", "model.decoder.hidden_size=4")
-SUMMARIZER = ("model=pointer_generator", *SIZES, *RUN)
-SUMMARY_SIZES = {
-    **{"batch_size": 2, "article_length": 12, "summary_length": 8, "decoded": 1},
-    **{"decoding.beam": 1, "decoding.min_length": 1, "decoding.max_length": 3},
-}
-
-
-@dataclass
-class Input:
-    """An input of a command.
-
-    Attributes:
-        files: the files of which one is damaged.
-        options: an error must name one of these options. Empty if no option selects the files.
-        read: reads the input as the command does.
-        words: words of the command line of `gyral train`; empty if another command reads the input.
-        expected: what is read, if the files are derived from others, so that damaged ones are made again.
-        is_remote: whether the files are downloaded, so that they are damaged files at worst, and no pipes.
-    """
-
-    files: list[Path]
-    options: tuple[str, ...]
-    read: Callable[[], Any]
-    words: tuple[str, ...] = ()
-    expected: Any = None
-    is_remote: bool = False
-
-
-Maker = Callable[[Path, Random, pytest.MonkeyPatch], Input]
-
-
-def train_on(overrides: tuple[str, ...], options: dict[str, Any], files: list[Path], named: tuple[str, ...]) -> Input:
-    """Return the input of a task, which is read by building the task and taking a batch of each split."""
-
-    def read() -> None:
-        config = compose_config(*overrides)
-        for name, value in options.items():  # much faster than composing again
-            OmegaConf.update(config.task, name, value)
-        task = build.build_task(config)
-        for split in ("train", "val", "test"):
-            batch = next(iter(task.data.loader(split)))
-            assert task.loss(task(batch), batch).isfinite()
-
-    words = (*overrides, *(f"task.{name}={json.dumps(value)}" for name, value in options.items()))
-    return Input(files, tuple(f"task.{name}" for name in named), read, words)
 
 
 def text_file(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -112,72 +51,6 @@ def published_text(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> I
     options = {"corpus.data_dir": str(folder), **TEXT_SIZES}
     paths = [folder / corpus.folder / file.name for file in files]
     return train_on((f"task={name}", *MODEL), options, paths, ("corpus.name",))
-
-
-def babi(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    """A release of small files, packed or unpacked."""
-    patch.setattr(release, "SIZES", {"1k": 20, "10k": 60})
-    patch.setattr(release, "TEST_SIZE", 10)
-    patch.setattr(release, "PUBLISHED_DIGESTS", {1: {}})
-    unpacked = folder / "babi" / RELEASE
-    paths = [
-        put(unpacked / "en" / "qa1_any_train.txt", written(1, 20)),
-        put(unpacked / "en" / "qa1_any_test.txt", written(1, 10, seed=2)),
-    ]
-    options = {"data_dir": str(folder), "size": "1k"}
-    if random.random() < 0.3:
-        paths = [packed(unpacked, folder / "tasks.tar.gz")]
-        options["path"] = str(paths[0])
-    return train_on(("task=babi", *MODEL), options, paths, ("path" if "path" in options else "data_dir",))
-
-
-def articles(folder: Path, form: str) -> tuple[str, list[Path]]:
-    """Write nine articles in a form; return the value of the option and the files of which one is damaged."""
-    rows = [article(number) for number in range(9)]
-    if form in ("jsonl", "json"):
-        path = write_lines(folder / f"articles.{form}", rows)
-        return str(path), [path]
-    if form == "csv":
-        path = folder / "articles.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            lines = csv.writer(file)
-            lines.writerow(["article", "highlights"])
-            lines.writerows([row["article"], "\n".join(row["highlights"])] for row in rows)
-        return str(path), [path]
-    if form == "bin":
-        texts = [(row["article"].replace("\n", " "), " ".join(row["highlights"])) for row in rows]
-        chunks = [example(article=text, abstract=f"<s> {summary} </s>") for text, summary in texts]
-        paths = [write_chunk(folder / f"chunk_{number}.bin", chunks[number::3]) for number in range(3)]
-        return str(folder / "chunk_*.bin"), paths
-    marked = [row["article"] + "".join(f"\n\n@highlight\n\n{line}" for line in row["highlights"]) for row in rows]
-    paths = [write_story(folder / "stories", f"http://a/{number}", text) for number, text in enumerate(marked)]
-    if form == "story":
-        return str(folder / "stories"), paths
-    addresses = folder / "all.txt"
-    addresses.write_text("".join(f"http://a/{number}\n" for number in range(len(rows))))
-    return str(addresses), [addresses, addresses, *paths]
-
-
-def own_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    others = str(write_lines(folder / "others.jsonl", [article(number) for number in range(20, 26)]))
-    form = random.choice(("jsonl", "json", "csv", "bin", "story", "list"))
-    split = random.choice(("train", "val", "test"))
-    path, files = articles(folder, form)
-    options = {f"corpus.{name}": others for name in ("train", "val", "test")} | {f"corpus.{split}": path}
-    if form in ("jsonl", "csv") and random.random() < 0.3:
-        options["corpus.mode"] = "sh2s"
-    more = {"corpus.data_dir": str(folder), **SUMMARY_SIZES}
-    return train_on(("task=summarization_jsonl", *SUMMARIZER), options | more, files, (f"corpus.{split}",))
-
-
-def cnn_dailymail(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    place = folder / "cnn_dailymail"
-    splits = {
-        name: write_lines(place / f"{name}.jsonl", [article(number) for number in range(5)])
-        for name in ("train", "val", "test")
-    }
-    options = {"corpus.data_dir": str(folder), **SUMMARY_SIZES}
-    return train_on(("task=cnn_dailymail", *SUMMARIZER), options, list(splits.values()), ("corpus.data_dir",))
 
 
 def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -250,55 +123,13 @@ def cached_ngrams(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> In
     return Input([*(folder / "scores").iterdir()], (), read, expected=expected)
 
 
-def cached_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    """The cache of a corpus of articles, or a part of it that an interrupted preparation has left."""
-    from gyral.applications.summarization.data import corpus, preparation
-
-    patch.setenv("GYRAL_CACHE", str(folder / "user"))
-    path = write_lines(folder / "articles.jsonl", [article(number) for number in range(20)])
-    patch.setattr(preparation, "BLOCK", 8)
-
-    def read(data_dir: Path = folder) -> list[Any]:
-        found = corpus.load(data_dir, train=path, val=path, test=path, processes=1)
-        bounds = {split: numbers.tolist() for split, numbers in found.bounds.items()}
-        return [found.words, found.vocabulary.symbols, found.tokens.tolist(), bounds]
-
-    (folder / "other").mkdir()
-    expected = read(folder / "other")
-    if random.random() < 0.5:
-        with patch.context() as stopped:
-            stopped.setattr(preparation, "_join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                read()
-        parts = sorted((folder / ".cache").glob("*.parts/*.npz"))
-        assert len(parts) == 9
-        return Input(parts, (), read, expected=expected)
-    read()
-    return Input(sorted((folder / ".cache").glob("*/*")), (), read, expected=expected)
-
-
 def generated_from(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """A file that `gyral generate` reads."""
-    option = random.choice(("surprisal", "story", "input", "out"))
     path = folder / "given.txt"
-    if option == "surprisal":
-        level = random.choice(("char", "word", "byte"))
-        vocabulary = Vocabulary.of(Vocabulary(level, ()).segment(TEXT), level, 1)
-        path.write_text(TEXT)
-        return Input([path], (option,), lambda: read_text(str(path), vocabulary))
-    if option == "story":
-        path.write_text(STORY)
-        return Input([path], (option,), lambda: list(read_lines(str(path))))
-    if option == "input":
-        name, files = articles(folder, random.choice(("jsonl", "csv", "bin", "story", "list")))
-        return Input(files, (option,), lambda: list(read_articles(name, Report())))
-    write_lines(path, [{"number": number, "place": "a", "summary": ["b"], "score": 0.5} for number in range(1, 4)])
-
-    def read() -> None:
-        with Output(path):
-            pass
-
-    return Input([path], (option,), read)
+    level = random.choice(("char", "word", "byte"))
+    vocabulary = Vocabulary.of(Vocabulary(level, ()).segment(TEXT), level, 1)
+    path.write_text(TEXT)
+    return Input([path], ("surprisal",), lambda: read_text(str(path), vocabulary))
 
 
 def downloaded(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -333,5 +164,10 @@ def downloaded(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input
     return Input(damaged, (), read, is_remote=damaged == [archive])
 
 
-COMMANDS: tuple[Maker, ...] = (text_file, own_articles, sequences, published_text, babi, cnn_dailymail)
-LOADERS: tuple[Maker, ...] = (*COMMANDS, cached_text, cached_articles, cached_ngrams, generated_from, downloaded)
+# `listed`: those of the applications, see tests/helpers/slices.py
+COMMANDS: tuple[Maker, ...] = (text_file, sequences, published_text, *listed("COMMANDS", "faults"))
+LOADERS: tuple[Maker, ...] = (
+    *COMMANDS,
+    *(cached_text, cached_ngrams, generated_from, downloaded),
+    *listed("LOADERS", "faults"),
+)

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
@@ -11,37 +10,16 @@ import pytest
 from gyral.data.catalogue import PublishedFile
 from gyral.data.text.corpora import TEXT_CORPORA
 from gyral.data.text.synthetic import synthetic_text
-from tests.helpers.examples import article, write_lines
-from tests.helpers.running import SMALL, SMALL_BABI, SMALL_COPY, SMALL_RECALL, SMALL_TEXT
+from tests.helpers.running import SMALL, SMALL_COPY, SMALL_RECALL, SMALL_TEXT
+from tests.helpers.slices import offered
 
 # zoneout makes every step depend on the state of the random generator
 RUM = ("model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2")
 PLAIN = tuple(option for option in SMALL if "_size=" not in option or option.startswith("model."))
-SUMMARIES = (
-    *(option for option in PLAIN if not option.startswith("model.")),
-    "model=dec_rum",
-    "model.embedding_size=4",
-    "model.encoder.hidden_size=5",
-    "model.decoder.hidden_size=5",
-    "optimizer=adam",
-    "task.batch_size=4",
-    "task.eval_batch_size=4",
-    "task.article_length=12",
-    "task.summary_length=8",
-    "task.decoding.beam=2",
-    "task.decoding.min_length=2",
-    "task.decoding.max_length=4",
-    "task.decoded=1",
-)
 
 
 def adding(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*SMALL, "task=adding", "task.length=6", "model=lstm", "optimizer=adam")
-
-
-def babi(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    sizes = ("task.batch_size=8", "task.eval_batch_size=64", "+trainer.limit_test_batches=2", "model.embedding_size=6")
-    return (*(option for option in SMALL_BABI if "batch_size" not in option), *sizes, "model=gru", "optimizer=adam")
 
 
 def copy(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -91,37 +69,14 @@ def published_text(name: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str,
     return options
 
 
-def summaries(folder: Path, random: Random) -> dict[str, Path]:
-    """Write the articles of each split."""
-    numbers = iter(random.sample(range(1000), 24))
-    sizes = {"train": 12, "val": 6, "test": 6}
-    return {
-        split: write_lines(folder / f"{split}.jsonl", [article(next(numbers)) for _ in range(size)])
-        for split, size in sizes.items()
-    }
-
-
-def summarization_jsonl(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    files = summaries(folder, Random(0))
-    given = (f"task.corpus.{split}={file}" for split, file in files.items())
-    return (*SUMMARIES, "task=summarization_jsonl", *given, f"paths.data_dir={folder}")
-
-
-def cnn_dailymail(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    summaries(folder / "cnn_dailymail", Random(1))
-    return (*SUMMARIES, "task=cnn_dailymail", f"paths.data_dir={folder}")
-
-
 # By the name of the task. Each takes a folder for its inputs and what sets attributes, and returns options of a run.
 SMALL_RUNS: dict[str, Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "copy": copy,
     "text_file": text_file,
     "adding": adding,
-    "babi": babi,
-    "cnn_dailymail": cnn_dailymail,
     "digits": digits,
     "recall": recall,
     "sequences": sequences,
-    "summarization_jsonl": summarization_jsonl,
     **{name: published_text(name) for name in ("enwik8", "ptb_char", "ptb_word", "text8")},
+    **offered("SMALL_RUNS", "faults"),
 }

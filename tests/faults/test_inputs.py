@@ -12,7 +12,8 @@ from gyral.config.errors import describe
 from gyral.core.errors import UserError
 from tests.faults import forks
 from tests.faults.damages import damage
-from tests.faults.loaders import COMMANDS, LOADERS, Input
+from tests.faults.inputs import Input
+from tests.faults.loaders import COMMANDS, LOADERS
 from tests.helpers.attacks import Attack
 
 LIMIT = 10  # seconds

@@ -8,7 +8,7 @@ import pytest
 
 from gyral.runs.directory import load_run
 from gyral.training import build
-from tests.helpers.running import SMALL_BABI, SUMMARIES, Outcome, invoke
+from tests.helpers.running import Outcome, invoke
 
 LINES = ["the cat sat on the mat .\n", 'a dog <barks> & "runs" .\n', "über naïve cafés – so !\n"]
 TEXT = "".join(LINES[i % 3] for i in range(60))
@@ -65,21 +65,3 @@ def of_words(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.fixture(scope="session")
 def of_bytes(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(tmp_path_factory.mktemp("byte"), "task.corpus.level=byte")
-
-
-@pytest.fixture(scope="session")
-def summary_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of a run on the articles of pairs.jsonl."""
-    directory = tmp_path_factory.mktemp("runs") / "run"
-    outcome = invoke(*SUMMARIES, f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
-    return directory
-
-
-@pytest.fixture(scope="session")
-def babi_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of a run on generated stories."""
-    directory = tmp_path_factory.mktemp("runs") / "run"
-    outcome = invoke(*SMALL_BABI, "model=gru", f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
-    return directory

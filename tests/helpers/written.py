@@ -10,6 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
+from gyral.core.measures import ACCURACY, BITS, OF_OBJECTIVES, PERPLEXITY, SUBSTITUTE, Remark, percentage
+from gyral.runs.measures import write_measures
 from tests.helpers.running import invoke
 
 RESULTS = {
@@ -21,8 +23,18 @@ RESULTS = {
     "parameters": 13_710,
     "seconds_a_step": 0.0123456,
 }
-
-
+MEASURES = (
+    BITS,
+    ACCURACY,
+    PERPLEXITY,
+    *OF_OBJECTIVES[1:],
+    percentage("majority", "most frequent answer", at_end=True, floor_of="accuracy"),
+)
+REMARKS = (
+    Remark("stand_ins", "°", "trained on the 1k file, because the 10k file does not exist"),
+    Remark("generated", "*", "on GENERATED stories, which are not from bAbI", "GENERATED stories"),
+    SUBSTITUTE,
+)
 TABLE1, TABLE2, FIG4 = "rum_paper/table1", "rum_paper/table2", "rum_paper/fig4"
 PROVENANCE = {
     "id": "0f22b828c43a",
@@ -54,6 +66,7 @@ def write_run(
         axes.append(f"task.length={length}")
     (run / "overrides.yaml").write_text(OmegaConf.to_yaml([*axes, *overrides]))
     (run / "config.yaml").write_text(OmegaConf.to_yaml({"seed": seed, "task": {"length": length}}))
+    write_measures(run, MEASURES, REMARKS)
     metrics(run, losses)
     (run / "provenance.json").write_text(json.dumps(PROVENANCE))
     if accuracy is not None:

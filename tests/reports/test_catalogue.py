@@ -1,8 +1,22 @@
 """Sweeps of conf/sweep."""
 
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
 import pytest
 
+import gyral
+from gyral.core.errors import OptionError
 from gyral.reports import catalogue
+from gyral.reports.measures import with_measures
+from gyral.runs.measures import write_measures
+from tests.helpers.running import invoke
+from tests.helpers.written import TABLE1, TABLE2, write_answers, write_run
+
+SOURCE = str(Path(gyral.__file__).parent)
+COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 @pytest.mark.parametrize("name", [sweep.name for sweep in catalogue.named()])
@@ -12,3 +26,83 @@ def test_every_sweep_says_how_it_is_shown(name: str) -> None:
     assert {"experiment", "seed"} <= set(sweep.axes)
     assert sweep.column is None or sweep.column in sweep.axes
     assert all(paper["row"] for paper in sweep.papers.values())
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the sweeps that are read from now on, and of the experiments that are composed."""
+    names: list[str] = []
+    load = catalogue.load
+
+    def note(name: str) -> catalogue.Sweep:
+        names.append(name)
+        return load(name)
+
+    def compose(words: Any) -> None:
+        raise AssertionError(f"{words} is composed")
+
+    monkeypatch.setattr(catalogue, "load", note)
+    monkeypatch.setattr("gyral.reports.measures.compose_with_hydra", compose)
+    return names
+
+
+def test_a_report_of_runs_reads_their_own_sweeps_alone(loaded: list[str], tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    write_answers(tmp_path, "gru", 1, 0.5)
+    assert invoke(f"sweep={tmp_path}", entry="report").status == 0
+    assert set(loaded) == {"rum_paper_table1", "rum_paper_table2"}
+
+
+def test_every_experiment_is_found_in_its_sweeps() -> None:
+    expected: dict[str, set[str]] = {}
+    for sweep in catalogue.named():
+        for experiment in sweep.papers:
+            expected.setdefault(experiment, set()).add(sweep.name)
+    for experiment, names in expected.items():
+        assert {sweep.name for sweep in catalogue.containing([experiment])} == names
+
+
+def test_a_report_of_one_run_takes_at_most_300_calls_and_reads_no_sweep(loaded: list[str], tmp_path: Path) -> None:
+    invoke("model=rum", "task=copy", "logger=none", "trainer.max_steps=2", f"hydra.run.dir={tmp_path}/run")
+    calls = []
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(SOURCE) and code.co_name not in COMPREHENSIONS:
+            calls.append(code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        outcome = invoke(f"sweep={tmp_path}/run", entry="report")
+    finally:
+        sys.setprofile(before)
+    assert "Runs on copy" in outcome.out
+    assert len(calls) <= 300
+    assert not loaded
+
+
+def test_a_sweep_without_runs_has_the_measures_of_its_task() -> None:
+    sweep = catalogue.load("rum_paper_table2")
+    assert with_measures(sweep, []).main.title == "accuracy in %"
+    assert sweep.papers[f"{TABLE2}/gru"]["accuracy"] == 70.4
+
+
+def test_an_unknown_measure_of_a_sweep_is_refused_with_those_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "conf" / "sweep"
+    folder.mkdir(parents=True)
+    (folder / "own.yaml").write_text(
+        f"report: {{layout: table, title: Own, measure: rogue1}}\nhydra: {{sweeper: {{params: "
+        f"{{experiment: {TABLE1}/gru, seed: 1}}}}}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    directory = write_run(tmp_path / "outputs" / "sweep" / "own", f"{TABLE1}/gru", accuracy=0.5)
+    error = invoke("sweep=own", entry="report").error
+    assert error.startswith("report.measure=rogue1: must be one of")
+    assert "accuracy" in error
+    write_measures(directory, (), ())
+    with pytest.raises(OptionError, match=r"report\.measure=rogue1: must be one of .*accuracy"):
+        with_measures(catalogue.load("own"), [])
+    catalogue.load.cache_clear()

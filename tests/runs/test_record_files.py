@@ -7,7 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from gyral.core.errors import UserError
+from gyral.core.measures import ACCURACY
 from gyral.runs import records
+from gyral.runs.measures import to_plain
 from gyral.runs.record_files import SUFFIX, portable, read_probe, read_record, write_record
 from gyral.runs.run_record import RunRecord
 from tests.helpers.written import TABLE1, report_of, write_run
@@ -112,6 +114,7 @@ def test_transcribed_numbers_are_marked(tmp_path: Path) -> None:
         "config": {"seed": 1, "task": {"length": 30}},
         "overrides": [f"experiment={TABLE1}/gru", "seed=1"],
         "results": {"test/accuracy": 0.25},
+        **to_plain([ACCURACY], []),
     }
     (tmp_path / f"old{SUFFIX}").write_text(json.dumps(content))
     cells, printed = report_of(tmp_path)

@@ -6,14 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from gyral.runs.measures import write_measures
 from gyral.runs.summary import print_next_commands, print_results
-from tests.helpers.written import RESULTS
+from tests.helpers.written import MEASURES, REMARKS, RESULTS
 
 CONFIG = {"model": {"cell": {}}}
 
 
+@pytest.fixture(autouse=True)
+def measures(tmp_path: Path) -> None:
+    write_measures(tmp_path, MEASURES, REMARKS)
+
+
 def test_results_table_says_whether_the_baseline_was_beaten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     long = tmp_path / "seed=1,task.length=30,task.test_size=16,task.train_size=128,trainer.val_check_interval=2"
+    long.mkdir()
+    write_measures(long, MEASURES, REMARKS)
     print_results(long, RESULTS)
     printed = capsys.readouterr().out
     for words in ("0.02", "87.5 %", "50.0 %", "(nats)", "0.04", "yes, by a factor of 2", "13,710", "0.0123"):

@@ -55,7 +55,7 @@ def train(directory: Path, task: str, model: str, *overrides: str) -> tuple[Any,
         return loss
 
     built.loss = noted
-    build.build_trainer(config, directory, []).fit(built, datamodule=built.data)
+    build.build_trainer(config, directory).fit(built, datamodule=built.data)
     return built, losses
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,13 @@ from gyral.cells.initialization import orthogonal_
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import UserError
-from gyral.ops import fast_slow, rotation, rum
+from gyral.ops import rotation, rum
 from gyral.ops.compiler import is_exporting_to_onnx
-from gyral.ops.fast_slow import SubCell
 from gyral.ops.rum import reference
 from gyral.ops.rum.reference import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from gyral.ops.fast_slow import SubCell
 
 INITIALIZATIONS = ("one_block", "two_block")
 
@@ -235,9 +237,13 @@ class RUMCell(RecurrentCell, SubCellMixin):
             return f"RUM with λ = {self.lambd:g} has no fused path within another cell; λ = 0 has one"
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
+        from gyral.ops import fast_slow  # which only fast-slow networks need
+
         return fast_slow.unsupported_reason(self.bias)
 
-    def as_subcell(self, constants: DropoutMasks) -> SubCell:
+    def as_subcell(self, constants: DropoutMasks) -> "SubCell":
+        from gyral.ops.fast_slow import SubCell
+
         keep = kernel_zoneout(constants.zoneout, self.zoneout)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
         return SubCell(partial(rum.subcell_problem, keep=keep, options=self._kernel_options()), *weights, self._cosines)

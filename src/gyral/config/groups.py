@@ -26,6 +26,13 @@ def find_config(group: str, name: str) -> Path:
     return next((file for file in candidates if file.is_file()), candidates[0])
 
 
+def config_files(group: str) -> dict[str, Path]:
+    """Return the file of each choice of a group, as `find_config` does for one."""
+    folders = [root / group for root in reversed(config_folders())]  # so that Gyral's own files come last and stay
+    files = {path.relative_to(folder).with_suffix(""): path for folder in folders for path in folder.rglob("*.yaml")}
+    return {str(name): path for name, path in files.items() if not name.name.startswith("_")}
+
+
 def groups() -> list[str]:
     """Return the names of all groups of the command line."""
     names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
@@ -34,9 +41,7 @@ def groups() -> list[str]:
 
 def choices(group: str) -> list[str]:
     """Return the names that a group has on the command line; files that begin with an underscore are private."""
-    folders = [root / group for root in config_folders()]
-    names = {path.relative_to(folder).with_suffix("") for folder in folders for path in folder.rglob("*.yaml")}
-    return sorted(str(name) for name in names if not name.name.startswith("_"))
+    return sorted(config_files(group))
 
 
 def list_choices(group: str) -> str:

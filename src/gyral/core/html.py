@@ -1,39 +1,54 @@
-"""Parts of self-contained HTML pages: the head, and colors of attention."""
+"""Self-contained HTML pages from templates of jinja2, which is imported when a page is made; colors of attention."""
 
-import html
-from string import Template
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gyral.core.files import replace_when_written
 
-def page_head(title: str, style: str) -> str:
-    """Return the start of a page, up to and including `<body>`, with a light and a dark color scheme.
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+def page_template(module_file: str) -> "Template":
+    """Return the template of a page, which is beside a module: `page.html` for `page.py`.
+
+    The template extends `base.html`, which is beside this module. Values are escaped, so that no text becomes markup,
+    and one that is missing is an error.
 
     Args:
-        title: title of the page, which is escaped.
-        style: CSS rules of the page.
+        module_file: `__file__` of the module.
     """
-    return HEAD.substitute(title=html.escape(title), style=style)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    path = Path(module_file).with_suffix(".html")
+    loader = FileSystemLoader([path.parent, Path(__file__).parent])
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(path.name)
 
 
-HEAD = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --page: #ffffff; --ink: #1b1b1f; --faint: #5c5f66; --line: #d5d7db }
-@media (prefers-color-scheme: dark) { :root { --page: #16171b; --ink: #e6e6e9; --faint: #a3a6ad; --line: #3a3c43 } }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif }
-h1 { margin: 0.5rem 0 0; font-size: 1.4rem; overflow-wrap: anywhere }
-p { margin: 0.25rem 0 }
-$style
-</style>
-</head>
-<body>
-""")
+def write_html(path: Path, module_file: str, **values: Any) -> None:
+    """Write the page of a module piece by piece, so that values may be iterators that do not fit in memory.
+
+    Args:
+        path: path of the page, which is written completely or not at all.
+        module_file: see `page_template`.
+        **values: values of the template; `title` is that of the page.
+
+    Raises:
+        OSError: the page cannot be written.
+    """
+    template = page_template(module_file)
+
+    def write(temporary: Path) -> None:
+        # Names of files may have bytes that are not UTF-8.
+        with temporary.open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(template.generate(values))
+
+    replace_when_written(path, write)
 
 
 def strengths(attention: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,12 +17,14 @@ from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
 from gyral.generation.surprisal_view import Reading, print_readings, write_page
 from gyral.generation.text import symbol_names
 from gyral.models.prediction import read
-from gyral.tasks.text import TextTask
+
+if TYPE_CHECKING:
+    from gyral.tasks.text import TextTask
 
 LIKELIEST = 3  # number of most likely symbols in a reading
 
 
-def show_surprisal(task: TextTask, *, surprisal: str, html: str | None = None) -> Iterator[str]:
+def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None) -> Iterator[str]:
     """Yield a text whose symbols are colored by surprisal, or write it as an HTML page.
 
     Args:
@@ -41,7 +44,7 @@ def show_surprisal(task: TextTask, *, surprisal: str, html: str | None = None) -
         yield write_page(Path(html), found, level, title)
 
 
-def readings(task: TextTask, symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Reading]:
+def readings(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Reading]:
     """Yield the probability that the model gives each symbol of a text, given all symbols before it.
 
     The mean of −ln p equals the evaluation loss of this text in one row, where the first symbol is not predicted.

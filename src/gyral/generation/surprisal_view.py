@@ -3,21 +3,18 @@
 The module does not import torch.
 """
 
-import html
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from string import Template
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from gyral.core.files import replace_when_written
-from gyral.core.html import page_head
+from gyral.core.html import write_html
 from gyral.data.vocabulary import END_OF_LINE, Decoder
 
 UNITS = {"char": "character", "word": "word", "byte": "byte"}
@@ -165,18 +162,19 @@ def write_page(path: Path, readings: Iterable[Reading], level: str, title: str) 
         title: title of the text.
     """
     mean = MeanSurprisal(level)
-
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(page_head(f"Surprisal of {title}", STYLE + _style()))
-            file.write(HEAD.substitute(title=html.escape(title), unit="word" if level == "word" else "character"))
-            for piece in mark_texts(mean.count(readings), level):
-                shown = html.escape(piece.gap) + _mark(piece, level)
-                file.write(shown + "\n" if piece.text.endswith("\n") else shown)
-            legend = "".join(f'<span class="s{step}">{html.escape(name)}</span>' for step, name in enumerate(steps()))
-            file.write(FOOT.substitute(legend=legend, mean=html.escape(str(mean))))
-
-    replace_when_written(path, write)
+    write_html(
+        path,
+        __file__,
+        title=f"Surprisal of {title}",
+        unit="word" if level == "word" else "character",
+        level=level,
+        pieces=mark_texts(mean.count(readings), level),
+        describe=describe,
+        steps=steps(),
+        light=LIGHT,
+        dark=DARK,
+        mean=mean,  # of what is read while the page is written, so the template has it last
+    )
     return f"{mean}\n{path}\n"
 
 
@@ -217,12 +215,6 @@ def describe(piece: MarkedText, level: str) -> str:
     return "\n".join(lines)
 
 
-def _mark(piece: MarkedText, level: str) -> str:
-    color = f' class="s{piece.step}"' if piece.step else ""
-    tooltip = html.escape(describe(piece, level)).replace("\n", "&#10;")
-    return f'<span{color} title="{tooltip}">{html.escape(piece.shown)}</span>'
-
-
 def _percent(chance: float) -> str:
     return f"{100 * chance:.1f} %" if chance >= 0.001 else "< 0.1 %"
 
@@ -240,42 +232,3 @@ def _name(symbol: str, level: str) -> str:
     if level == "byte" and not symbol.isascii():
         return f"byte 0x{ord(symbol):02x}"
     return UNSEEN.get(symbol, f"‘{''.join(map(_visible, symbol))}’")
-
-
-def _style() -> str:
-    def rules(colors: tuple[tuple[str, str], ...]) -> str:
-        named = enumerate(colors, start=1)
-        return " ".join(f".s{step} {{ background: {back}; color: {letters} }}" for step, (back, letters) in named)
-
-    return f"{rules(LIGHT)}\n@media (prefers-color-scheme: dark) {{ {rules(DARK)} }}"
-
-
-STYLE = """\
-header, main, footer { max-width: 60rem; margin: 0 auto; padding: 0.75rem 1.25rem }
-p { color: var(--faint) }
-pre { margin: 0; font: 1rem/1.7 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre-wrap;
-  overflow-wrap: anywhere; tab-size: 4 }
-pre span { border-radius: 2px; cursor: default }
-pre span:hover { outline: 2px solid var(--ink) }
-footer { position: sticky; bottom: 0; background: var(--page); border-top: 1px solid var(--line) }
-footer span { display: inline-block; padding: 0 0.6rem; font-variant-numeric: tabular-nums }
-"""
-
-HEAD = Template("""\
-<header>
-<h1>Surprisal of $title</h1>
-<p>The color of each $unit shows its bits, −log₂ p, where p is the probability that the model gives it after all text
-before it. Hover over a $unit to see its bits and the symbols that the model finds most likely.</p>
-</header>
-<main><pre>
-""")
-
-FOOT = Template("""\
-</pre></main>
-<footer>
-<div>bits $legend</div>
-<p>$mean</p>
-</footer>
-</body>
-</html>
-""")

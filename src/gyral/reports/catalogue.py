@@ -13,12 +13,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, find_config
+from gyral.config.groups import choices, config_files, find_config
 from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, suggest_name
-from gyral.runs.legacy import translate_override
-from gyral.runs.measures import MEASURES
+from gyral.core.measures import ACCURACY, Measure
 from gyral.runs.names import row_names
 from gyral.runs.run_record import RunRecord, select
 from gyral.runs.saved_files import read_yaml
@@ -47,8 +46,8 @@ class Sweep:
         name: name of its file, as in sweep=<name>.
         title: title of the report.
         layout: one of `LAYOUTS`.
-        measure: one of `gyral.runs.measures.MEASURES`: the metric of the tables, in the results of
-            runs and in the node `paper`.
+        measure: the name of a measure of the task: the metric of the tables, in the results of runs and in the node
+            `paper`.
         column: the key whose values are the columns of a table, None for a single column. With the layout "tasks", the
             values are lines, and a row has its average over them.
         axes: the values of each key, in order; the values of `experiment` are the rows.
@@ -61,6 +60,7 @@ class Sweep:
         trained: with the layout "groups", the greatest number of a group that training examples are of, None for all.
         published: with the layout "groups", published values of models that the sweep does not train, by the number of
             the group.
+        measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
 
     name: str
@@ -76,6 +76,12 @@ class Sweep:
     best_seed: bool = False
     trained: int | None = None
     published: dict[str, dict[int, float]] = field(default_factory=dict)
+    measures: dict[str, Measure] = field(default_factory=dict)
+
+    @property
+    def main(self) -> Measure:
+        """The measure of the tables."""
+        return self.measures[self.measure]
 
     @property
     def lines(self) -> list[str]:
@@ -141,13 +147,13 @@ def load(name: str) -> Sweep:
         name,
         report.title,
         check_choice("report.layout", report.layout, LAYOUTS),
-        check_choice("report.measure", report.get("measure", "accuracy"), tuple(MEASURES)),
+        str(report.get("measure", ACCURACY.name)),
         report.get("column"),
         axes,
         {experiment: _read_paper(experiment) for experiment in axes["experiment"]},
         tuple(report.get("ngrams", ())),
         report.get("solved", math.inf),
-        tuple(check_choice("report.also", measure, tuple(MEASURES)) for measure in report.get("also", ())),
+        tuple(map(str, report.get("also", ()))),
         check_boolean("report.best_seed", report.get("best_seed", False)),
         report.get("trained"),
         {
@@ -157,11 +163,25 @@ def load(name: str) -> Sweep:
     )
 
 
-@cache
 def named() -> tuple[Sweep, ...]:
     """Return the sweeps of conf/sweep that have a node `report`."""
-    nodes = {name: OmegaConf.select(OmegaConf.load(find_config("sweep", name)), "report") for name in choices("sweep")}
-    return tuple(load(name) for name, node in nodes.items() if node is not None)
+    return tuple(load(name) for name in choices("sweep") if has_report(name))
+
+
+def has_report(name: str) -> bool:
+    """Return whether a sweep of conf/sweep has a node `report`, which says how to show it."""
+    return OmegaConf.select(OmegaConf.load(find_config("sweep", name)), "report") is not None
+
+
+def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
+    """Return the sweeps with a node `report` that have one of these experiments. No other sweep is composed."""
+    wanted = {experiment for experiment in experiments if experiment}
+    if not wanted:
+        return ()
+    texts = {name: file.read_text() for name, file in sorted(config_files("sweep").items())}
+    named = [name for name, text in texts.items() if any(experiment in text for experiment in wanted)]
+    sweeps = (load(name) for name in named if has_report(name))
+    return tuple(sweep for sweep in sweeps if not wanted.isdisjoint(sweep.papers))
 
 
 def _values(override: str) -> list[str]:
@@ -209,8 +229,9 @@ class Plan:
     @property
     def unnamed(self) -> frozenset[frozenset[str]]:
         """The jobs that are not rows of named sweeps."""
-        rows = {f"experiment={experiment}" for sweep in named() for experiment in sweep.papers}
-        return frozenset(job for job in self.jobs if not rows & job)
+        jobs = {job: _experiment_of(job) for job in self.jobs}
+        rows = {experiment for sweep in containing(jobs.values()) for experiment in sweep.papers}
+        return frozenset(job for job, experiment in jobs.items() if experiment not in rows)
 
 
 def planned(directory: Path) -> Plan:
@@ -220,7 +241,7 @@ def planned(directory: Path) -> Plan:
         given, own, sweeper = hydra["overrides"]["task"], hydra["overrides"]["hydra"], hydra["sweeper"]
         if not sweeper["_target_"].endswith((".BasicSweeper", ".Grid")) or sweeper["params"]:
             return Plan()
-        given = [translate_override(undefer_option(str(override))) for override in given]
+        given = [undefer_option(str(override)) for override in given]
         axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, HydraException):
         return Plan()
@@ -232,6 +253,11 @@ def planned(directory: Path) -> Plan:
 def job_of(overrides: Iterable[str]) -> frozenset[str]:
     """Return the overrides that determine a job, without those that choose where it runs and what it logs to."""
     return frozenset(override for override in overrides if override.partition("=")[0] not in NOT_JOBS)
+
+
+def _experiment_of(job: frozenset[str]) -> str | None:
+    found = (override.partition("=")[2] for override in job if override.startswith("experiment="))
+    return next(found, None)
 
 
 def _key(override: str) -> str:

@@ -23,10 +23,11 @@ import numpy as np
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import UserError
+from gyral.core.measures import Measure
 from gyral.reports.catalogue import NOT_SETTINGS
-from gyral.runs.measures import FURTHER_MEASURES, MEASURES, Measure
+from gyral.reports.measures import task_measures
 from gyral.runs.record_files import read_probe
-from gyral.runs.run_record import RunRecord
+from gyral.runs.run_record import RunRecord, measures_of
 from gyral.runs.saved_files import read_yaml
 
 NEEDED = ("claim", "paper", "rows", "measure", "expected", "command")
@@ -120,7 +121,7 @@ def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
         raise UserError(f"{where}: must have {', '.join(NEEDED)}, and of others only {', '.join(ALLOWED - {*NEEDED})}")
     if ("against" in entry) == ("bound" in entry):
         raise UserError(f"{where}: must have either against or bound")
-    measure, value = _read_measure(where, entry)
+    measure, value = _read_measure(where, entry, records)
     rows = (entry["rows"], *([entry["against"]] if "against" in entry else []))
     options, mean_over = [str(option) for option in entry.get("options", ())], entry.get("mean_over")
     found = [_seeds(records, row, options, value, mean_over) for row in rows]
@@ -138,12 +139,14 @@ def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
     )
 
 
-def _read_measure(where: str, entry: dict[str, Any]) -> tuple[Measure, Value]:
+def _read_measure(where: str, entry: dict[str, Any], records: Sequence[RunRecord]) -> tuple[Measure, Value]:
     """Return the measure of a claim, and the function that reads it from a record."""
     name, probe = entry["measure"], entry.get("probe")
     if probe is not None:
         return Measure(name, f"{probe}, {name}", digits=1), lambda record: read_probe(record, probe).get(name)
-    measures = {**MEASURES, **FURTHER_MEASURES}
+    measures = measures_of(records)
+    if name not in measures:
+        measures |= {measure.name: measure for measure in task_measures(entry["rows"])}
     measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]
     return measure, lambda record: measure.value(record.results)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from gyral.config.groups import choices
 from gyral.config.overrides import plain, program, typed
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
@@ -60,7 +61,7 @@ def collect(
     found = [record for record in found if all(map(record.has, only))]
     if not found:
         raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
-    name = where if where in {sweep.name for sweep in catalogue.named()} else None
+    name = where if where in choices("sweep") and catalogue.has_report(where) else None
     is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
     sections = make_sections(found, None if is_archive else directory, name, missing)
     if others:

@@ -1,4 +1,4 @@
-"""Dashboards in Weights & Biases: a workspace of a project, and a report per sweep. Imports no torch."""
+"""Dashboards in Weights & Biases: a workspace of a project, and a report per sweep."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from gyral.core.errors import OptionError, UserError
 from gyral.reports import catalogue
 from gyral.reports.catalogue import DIRECTORY, Sweep
+from gyral.reports.measures import measures_of_all_tasks
 from gyral.reports.render import markdown
 from gyral.reports.tables.sections import make_sections
 from gyral.reports.wandb_runs import require_key
 from gyral.runs import records
-from gyral.runs.measures import MEASURES
 from gyral.runs.wandb_key import STEPS
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def make_workspace(entity: str, project: str) -> "Workspace":
     def section(name: str, panels: list[Any], is_open: bool = True) -> Any:
         return ws.Section(name=name, panels=panels, is_open=is_open)
 
-    metrics = ("train/loss", *(f"val/{name}" for name in ("loss", *MEASURES)))
+    measures = ("loss", *measures_of_all_tasks())
+    metrics = ("train/loss", *(f"val/{name}" for name in measures))
     return ws.Workspace(
         entity=entity,
         project=project,
@@ -73,7 +74,7 @@ def make_workspace(entity: str, project: str) -> "Workspace":
             section("Learning curves by sweep, task and model", [_curves(name) for name in (*metrics, *OPTIMIZATION)]),
             section("Learning curves by cell", [_curves(name, "cell_name") for name in metrics]),
             section("Learning curves by task", [_curves(name, "task_name") for name in metrics]),
-            section("Parameters against score", [_score_by_parameters(name) for name in ("loss", *MEASURES)]),
+            section("Parameters against score", [_score_by_parameters(name) for name in measures]),
             section("System", [wr.LinePlot(title=name, y=[name]) for name in SYSTEM], is_open=False),
         ],
         settings=ws.WorkspaceSettings(x_axis=STEPS, max_runs=100),

@@ -1,11 +1,15 @@
 """Records of the runs of a project in Weights & Biases. Imports wandb, no torch."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import Measure
 from gyral.runs.directory import RESULTS
-from gyral.runs.run_record import CURVES, POINTS, Curve, Provenance, RunRecord, by_key, thin
+from gyral.runs.measures import from_plain
+from gyral.runs.migrated_measures import measures_of_23c1191
+from gyral.runs.run_record import POINTS, Curve, Provenance, RunRecord, by_key, curve_names, thin
 from gyral.runs.wandb_key import STEPS, has_wandb_key
 
 INDEX = "trainer/global_step"  # the x axis of earlier versions: index of the last optimizer step
@@ -54,6 +58,9 @@ def _read_record(run: Any) -> RunRecord:
     if not isinstance(origin, dict) or "overrides" not in origin or config.get("seed") is None:
         raise UserError("it was not logged by this framework, or by an older version of it")
     summary = {str(name): number for name, value in dict(run.summary).items() if (number := _number(value)) is not None}
+    # runs that an earlier version logged stay in W&B as they are, where `gyral migrate` cannot add their measures
+    has_measures = "measures" in origin
+    measures, remarks = from_plain("measures of the run", origin) if has_measures else measures_of_23c1191(summary)
     if STEPS not in summary:
         summary[STEPS] = summary.get(INDEX, -1) + 1
     is_done = all(name in summary for name in RESULTS)  # they are logged at the end of a run
@@ -66,17 +73,19 @@ def _read_record(run: Any) -> RunRecord:
         reason=f"{run.state}; see {origin.get('directory')} for the reason" if has_failed else None,
         running=run.state in RUNNING,
         steps=int(summary[STEPS]),
-        curves=_read_curves(run),
+        curves=_read_curves(run, measures),
         baseline=summary.get("train/baseline"),
         provenance=Provenance.of({**origin, "id": run.id}, bool(origin.get("changed"))),
+        measures=measures,
+        remarks=remarks,
     )
 
 
-def _read_curves(run: Any) -> dict[str, Curve]:
+def _read_curves(run: Any, measures: Sequence[Measure]) -> dict[str, Curve]:
     summary = dict(run.summary)
     axes = [(axis, before) for axis, before in ((INDEX, 1), (STEPS, 0)) if axis in summary]
     curves = {}
-    for name in [name for name in CURVES if name in summary]:
+    for name in [name for name in curve_names(measures) if name in summary]:
         points: dict[int, float] = {}
         for axis, before in axes:  # both, if a run was resumed with a newer version
             for row in run.history(samples=POINTS, keys=[name, axis], pandas=False):

@@ -1,10 +1,11 @@
 """Run directories: names of their files, loading, creating and resuming runs. Imports no torch: `--help` stays fast."""
 
+import inspect
 import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging.handlers import MemoryHandler
@@ -13,13 +14,16 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.locks import lock_file
-from gyral.runs import legacy
+from gyral.core.measures import Measure, Remark
+from gyral.runs.measures import write_measures
+from gyral.runs.moved import check_current
 from gyral.runs.provenance import OVERRIDES, git_commit, read_provenance, write_provenance
 from gyral.runs.saved_files import read_config, read_json
 
@@ -105,7 +109,7 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
 def _read_run(directory: Path) -> Run:
     """Return the run in a directory; its configuration may come from somebody else and name anything."""
     config = read_config(directory / CONFIG)
-    config = OmegaConf.create(legacy.translate_config(OmegaConf.to_container(config)))
+    check_current(OmegaConf.to_container(config), directory / CONFIG, directory)
     results = read_results(directory) if (directory / DONE).is_file() else None
     return Run(directory, config, results, find_checkpoint(directory))
 
@@ -168,11 +172,16 @@ def open_run(config: DictConfig) -> Iterator[Run]:
 
 
 @contextmanager
-def record_run(run: Run) -> Iterator[None]:
+def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark]) -> Iterator[None]:
     """Write the records and the log of a run that starts or resumes in the body.
 
     If the body raises an exception, FAILED is written with the traceback. The caller writes DONE by `Run.finish`.
+
+    Args:
+        run: the run.
+        measures, remarks: those of its task.
     """
+    write_measures(run.directory, measures, remarks)
     if run.is_new:
         write_atomically(run.directory / OVERRIDES, OmegaConf.to_yaml(HydraConfig.get().overrides.task))
         write_provenance(run.directory, sweep_name())
@@ -231,7 +240,7 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         return None
     else:
         wanted = resolve(config)
-        saved = legacy.add_defaults(OmegaConf.to_container(run.config), OmegaConf.to_container(wanted))
+        saved = _add_defaults(OmegaConf.to_container(run.config), OmegaConf.to_container(wanted))
         difference = first_difference(identity_of(OmegaConf.create(saved)), identity_of(wanted))
         if difference:
             raise OptionError(
@@ -247,6 +256,24 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
         log.info("%s%s", start, code)
     return run
+
+
+def _add_defaults(saved: Any, wanted: Any) -> Any:
+    """Return a saved configuration with those options of a wanted one that it lacks and that have their default value.
+
+    An option that was added to a class after a run had started then is not a difference between the configurations.
+    Defaults are those of the constructor. Configurations are plain containers.
+    """
+    if not isinstance(saved, dict) or not isinstance(wanted, dict):
+        return saved
+    completed = {key: _add_defaults(value, wanted.get(key)) for key, value in saved.items()}
+    missing = [key for key in wanted if key not in saved]
+    if missing and wanted.get("_target_") == saved.get("_target_") is not None:
+        parameters = inspect.signature(get_object(wanted["_target_"])).parameters
+        for key in missing:
+            if key in parameters and parameters[key].default == wanted[key]:
+                completed[key] = wanted[key]
+    return completed
 
 
 def check_resume(config: DictConfig, directory: Path) -> None:
@@ -285,13 +312,17 @@ def identity_of(config: DictConfig) -> dict[str, Any]:
     }
 
 
-def flatten(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested dictionaries with its dotted key."""
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, node
+def flatten(node: Any) -> list[tuple[str, Any]]:
+    """Return every value of nested dictionaries with its dotted key."""
+    found, left = [], [("", node)]
+    while left:
+        prefix, value = left.pop()
+        if isinstance(value, dict) and value:
+            start = f"{prefix}." if prefix else ""
+            left += [(f"{start}{key}", inner) for key, inner in reversed(value.items())]
+        else:
+            found.append((prefix, value))
+    return found
 
 
 def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -1,102 +1,100 @@
-"""The measures that runs log on each split, and how they are printed. Imports no torch."""
+"""The measures and remarks of a run as plain data: in its directory, in record files and in W&B. Imports no torch."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gyral.config.overrides import program, typed
+from gyral.core.errors import UserError
+from gyral.core.files import write_atomically
+from gyral.core.measures import Measure, Remark
+from gyral.runs.saved_files import read_json
+
+FILE = "measures.json"
+MOST_DIGITS = 20
+TYPES: dict[type, tuple[type, ...]] = {
+    str: (str,),
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+}  # of values in JSON
+MeasuresAndRemarks = tuple[tuple[Measure, ...], tuple[Remark, ...]]
+Kind = TypeVar("Kind", Measure, Remark)
 
 
-@dataclass(frozen=True)
-class Measure:
-    """One measure of a model on a split.
+def write_measures(directory: Path, measures: Sequence[Measure], remarks: Sequence[Remark]) -> None:
+    """Write the measures and remarks of a run's task to its directory."""
+    content = to_plain(measures, remarks)
+    lines = (f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in content.items())
+    write_atomically(directory / FILE, "{\n" + ",\n".join(lines) + "\n}\n")
 
-    Attributes:
-        name: its name in metrics: "accuracy" of test/accuracy.
-        label: its name in tables and figures.
-        unit: its unit as printed, empty if it has none.
-        scale: the factor between a metric and the printed number.
-        digits: decimals of a printed mean.
-        higher_is_better: whether a greater number is better.
+
+def read_measures(directory: Path) -> MeasuresAndRemarks:
+    """Return the measures and remarks of the run in a directory.
+
+    Raises:
+        UserError: the run has none, because an earlier version wrote it, or the file is damaged.
     """
-
-    name: str
-    label: str
-    unit: str = ""
-    scale: float = 1.0
-    digits: int = 2
-    higher_is_better: bool = True
-
-    @property
-    def title(self) -> str:
-        """The label with the unit: "accuracy in %"."""
-        return f"{self.label} in {self.unit}" if self.unit else self.label
-
-    def value(self, results: Mapping[str, float] | None, split: str = "test") -> float | None:
-        """Return the measure in the metrics of a run as it is printed, or None if they do not contain it."""
-        found = (results or {}).get(f"{split}/{self.name}")
-        return None if found is None else self.scale * found
+    if not (directory / FILE).is_file():
+        raise without_measures(directory / FILE, directory)
+    return from_plain(str(directory / FILE), read_json(directory / FILE))
 
 
-def _by_name(*measures: Measure) -> dict[str, Measure]:
-    return {measure.name: measure for measure in measures}
-
-
-# In the order of preference: the first one that a task logs is its main measure in reports.
-MEASURES = _by_name(
-    Measure("bits", "bits per symbol", digits=3, higher_is_better=False),
-    Measure("f1", "F1", digits=4),
-    Measure("accuracy", "accuracy", "%", 100, 1),
-    Measure("perplexity", "perplexity", digits=1, higher_is_better=False),
-    Measure("rouge1", "ROUGE-1"),
-    Measure("rouge2", "ROUGE-2"),
-    Measure("rougeL", "ROUGE-L"),
-    Measure("mse", "mean squared error", digits=4, higher_is_better=False),
-    Measure("mae", "mean absolute error", digits=4, higher_is_better=False),
-    Measure("r2", "R²", digits=3),
-    Measure("kl", "Kullback-Leibler divergence", digits=4, higher_is_better=False),
-    Measure("pearson", "Pearson correlation", digits=4),
-    Measure("spearman", "Spearman correlation", digits=4),
-    Measure("coarse", "right answers", "%", 100, 1),
-    Measure("fine", "right symbols", "%", 100, 1),
-    *(Measure(f"coarse_{factor}x", f"right answers at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
-    *(Measure(f"fine_{factor}x", f"right symbols at {factor}×", "%", 100, 1) for factor in (1, 2, 4, 5, 8)),
-    Measure("wrong_bits", "wrong bits", "%", 100, 2, higher_is_better=False),
-    *(
-        Measure(f"wrong_bits_{vectors}", f"wrong bits, {vectors} vectors", "%", 100, 2, higher_is_better=False)
-        for vectors in (3, 4, 20, 30, 50, 80, 120)
-    ),
-    *(
-        Measure(f"wrong_bits_{repeats}_repeats", f"wrong bits, {repeats} repeats", "%", 100, 2, higher_is_better=False)
-        for repeats in (3, 4)
-    ),
-    Measure("accuracy_more_objects", "accuracy, more objects", "%", 100, 1),
-    *(
-        Measure(f"accuracy_{question}", f"accuracy, {question.replace('_', ' ')}", "%", 100, 1)
-        for question in ("exist", "count", "query", "compare_number", "compare_attribute")
-    ),
-)
-# Printed at the end of a run, but not in the tables of reports.
-FURTHER_MEASURES = _by_name(
-    Measure("average_precision", "average precision", digits=4),
-    Measure("sequence_accuracy", "sequences all correct", "%", 100, 1),
-    Measure("majority", "most frequent answer", "%", 100, 1),
-    Measure("answerable", "answer among the candidates", "%", 100, 1),
-    Measure("most_mentioned", "most mentioned candidate", "%", 100, 1),
-    *(Measure(f"accuracy_{count}_operators", f"accuracy, operators: {count}", "%", 100, 1) for count in range(1, 13)),
-)
-NATS = "nats"
-
-
-def loss_unit(metrics: Iterable[str]) -> str:
-    """Return the unit of a run's loss: "nats", or "mean squared error" for regression.
+def without_measures(place: Path, directory: Path) -> UserError:
+    """Return the error about a run of an earlier version, which has no measures.
 
     Args:
-        metrics: names of the metrics of the run, such as test/loss and test/mse.
+        place: the file that lacks them.
+        directory: the directory that has to be migrated.
     """
-    is_regression = any(name.rpartition("/")[2] == "mse" for name in metrics)
-    return MEASURES["mse"].label if is_regression else NATS
+    command = typed([*program("migrate"), str(directory)])
+    return UserError(f"{place}: has no measures, as in earlier versions; to add them: {command}")
 
 
-def main_measure(metrics: Iterable[str], split: str = "test") -> Measure:
-    """Return the measure by which runs are compared: the first of `MEASURES` that they log, else the loss in nats."""
-    names = set(metrics)
-    found = (measure for measure in MEASURES.values() if f"{split}/{measure.name}" in names)
-    return next(found, Measure("loss", f"loss in {NATS}", digits=4, higher_is_better=False))
+def to_plain(measures: Sequence[Measure], remarks: Sequence[Remark]) -> dict[str, list[dict[str, Any]]]:
+    """Return measures and remarks as plain containers, without attributes that have their default value."""
+    return {"measures": [*map(_plain, measures)], "remarks": [*map(_plain, remarks)]}
+
+
+def from_plain(where: str, content: Any) -> MeasuresAndRemarks:
+    """Return the measures and remarks in plain containers, which may come from somebody else.
+
+    Args:
+        where: the start of a message of an error.
+        content: what `to_plain` returned, with further keys.
+
+    Raises:
+        UserError: the content is not in this form.
+    """
+    measures, remarks = (content.get(name) if isinstance(content, dict) else None for name in ("measures", "remarks"))
+    if not isinstance(measures, list) or not isinstance(remarks, list):
+        raise UserError(f"{where}: has no lists of measures and remarks")
+    return (
+        tuple(_read(f"{where}: measure {number}", Measure, entry) for number, entry in enumerate(measures, 1)),
+        tuple(_read(f"{where}: remark {number}", Remark, entry) for number, entry in enumerate(remarks, 1)),
+    )
+
+
+def _plain(offered: Measure | Remark) -> dict[str, Any]:
+    values = {field.name: getattr(offered, field.name) for field in fields(offered)}
+    return {field.name: values[field.name] for field in fields(offered) if values[field.name] != field.default}
+
+
+def _read(where: str, kind: type[Kind], entry: Any) -> Kind:
+    allowed = {field.name: field for field in fields(kind)}
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if not isinstance(entry, dict) or not needed <= set(entry) <= set(allowed):
+        raise UserError(f"{where}: must have {', '.join(sorted(needed))}, and of others only {', '.join(allowed)}")
+    for name, value in entry.items():
+        wanted: Any = allowed[name].type
+        fits = isinstance(value, TYPES[wanted]) and isinstance(value, bool) == (wanted is bool)
+        if (
+            not fits
+            or (wanted is int and not 0 <= value <= MOST_DIGITS)
+            or (wanted is float and not math.isfinite(value))
+        ):
+            raise UserError(f"{where}: {name} has a value that is not allowed")
+    return kind(**entry)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gyral.config.groups import choices, find_config
+from gyral.config.groups import config_files
 from gyral.runs.directory import flatten
 from gyral.runs.run_record import cell_of, select
 
@@ -80,29 +80,26 @@ def _options(config: Mapping[str, Any]) -> dict[str, Any]:
 def _ordered(options: Mapping[str, Any]) -> list[str]:
     """Return the keys of options, Greek letters first, then those of the cell."""
     cell = [key for key in options if key.startswith("cell.")]
-    return [
-        *sorted(cell, key=lambda key: key.rpartition(".")[2] not in SYMBOLS),
-        *(k for k in options if k not in cell),
-    ]
+    greek = [key for key in cell if key.rpartition(".")[2] in SYMBOLS]
+    return [*greek, *(key for key in cell if key not in greek), *(key for key in options if key not in cell)]
 
 
 def _changed_options(config: Mapping[str, Any]) -> list[str]:
     """Return the keys of the options of the cell that differ from its file in conf/cell."""
     cell = select(config, "model.cell") or {}
-    defaults = _defaults().get(str(cell.get("_target_")), {})
+    defaults = _defaults(str(cell.get("_target_")))
     return [f"cell.{key}" for key, value in defaults.items() if key in cell and cell[key] != value]
 
 
 @cache
-def _defaults() -> dict[str, dict[str, Any]]:
-    """Return the options of each file in conf/cell by its `_target_`; the first file of a class has its defaults."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in choices("cell"):
-        node = yaml.safe_load(find_config("cell", name).read_text()) or {}
-        if "_target_" in node and "defaults" not in node:
-            options = {key: value for key, value in node.items() if not key.startswith("_") and not _is_open(value)}
-            found.setdefault(node["_target_"], options)
-    return found
+def _defaults(target: str) -> dict[str, Any]:
+    """Return the options in the file of a cell's class in conf/cell; the first file of a class has its defaults."""
+    for _, file in sorted(config_files("cell").items()):
+        text = file.read_text()
+        node = (yaml.safe_load(text) if target in text else None) or {}
+        if node.get("_target_") == target and "defaults" not in node:
+            return {key: value for key, value in node.items() if not key.startswith("_") and not _is_open(value)}
+    return {}
 
 
 def _is_open(value: Any) -> bool:

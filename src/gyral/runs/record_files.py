@@ -12,12 +12,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from gyral.config.overrides import program, typed
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
+from gyral.core.measures import Measure, Remark
 from gyral.runs.directory import NOT_IN_SWEEP_NAME, RESULTS
+from gyral.runs.measures import from_plain, to_plain, without_measures
+from gyral.runs.moved import check_current
 from gyral.runs.provenance import read_overrides, read_provenance
 from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
 from gyral.runs.saved_files import read_json
@@ -30,6 +33,7 @@ NOT_RECORDED = (*NOT_IN_SWEEP_NAME, "~callbacks.progress_bar", "callbacks.progre
 NOT_IN_NAME = ("experiment=", "model=", "task=", "threads=")  # these are its folder, or do not change the results
 SECTIONS = ("paths", "logger", "callbacks", "report")  # of the configuration, which records leave out
 LONGEST_NAME = 150  # bytes
+Offered = TypeVar("Offered", Measure, Remark)
 DIGITS = 5  # significant digits of the points of a curve
 
 
@@ -55,6 +59,7 @@ def write_record(record: RunRecord, folder: Path) -> Path:
         "results": record.results,
         "baseline": record.baseline,
         "curves": {name: _rounded(curve) for name, curve in record.curves.items()},
+        **to_plain(_logged(record.measures, record), _logged(record.remarks, record)),
         "provenance": {
             "git_commit": record.provenance.commit,
             "changed": record.provenance.changed,
@@ -84,6 +89,10 @@ def read_record(path: Path) -> RunRecord:
     needed = () if transcribed else RESULTS
     if config.get("seed") is None or any(results.get(name) is None for name in needed):
         raise UserError(f"{path}: has no seed, or not all of {', '.join(RESULTS)}")
+    check_current(config, path, path.parent)
+    if "measures" not in content:
+        raise without_measures(path, path.parent)
+    measures, remarks = from_plain(str(path), content)
     origin = content.get("provenance") or {}
     return RunRecord(
         place=str(path),
@@ -100,6 +109,8 @@ def read_record(path: Path) -> RunRecord:
             started=str(origin.get("started") or ""),
         ),
         transcribed=transcribed,
+        measures=measures,
+        remarks=remarks,
     )
 
 
@@ -146,6 +157,12 @@ def portable(value: Any, data_dir: str) -> Any:
         if base and PurePath(text).is_relative_to(base):
             return key + equals + str(PurePath(short, PurePath(text).relative_to(base)))
     return key + equals + PurePath(text).name
+
+
+def _logged(offered: Sequence[Offered], record: RunRecord) -> list[Offered]:
+    """Return the measures or remarks that the results or the curves of a run have."""
+    names = {metric.partition("/")[2] for metric in (*record.metrics, *record.curves)}
+    return [one for one in offered if one.name in names]
 
 
 def _rounded(curve: Curve) -> dict[str, Any]:

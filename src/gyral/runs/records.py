@@ -9,11 +9,12 @@ from typing import Any
 
 from gyral.core.errors import UserError
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, RESULTS
-from gyral.runs.legacy import translate_config, translate_override
+from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
+from gyral.runs.moved import check_current
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
-from gyral.runs.run_record import CURVES, Provenance, RunRecord, by_key, thin
+from gyral.runs.run_record import Provenance, RunRecord, by_key, curve_names, thin
 from gyral.runs.saved_files import read_json, read_yaml
 
 BASELINE = "train/baseline"
@@ -39,7 +40,8 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         try:
             record, own_notes = (read_record(path), []) if path.is_file() else _read_record(path, locks)
         except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
-            reason = " ".join((str(error) or type(error).__name__).split()).removeprefix(f"{path}/")
+            reason = " ".join((str(error) or type(error).__name__).split())
+            reason = reason.removeprefix(f"{path}/").removeprefix(f"{path}: ")
             notes.append(f"{path}: cannot be read: {reason[:LONGEST_REASON]}")
             continue
         records.append(record)
@@ -79,9 +81,12 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     """Return the record of a run, and notes about its unreadable parts."""
     if not (directory / CONFIG).is_file():
         raise UserError(f"{directory / CONFIG}: is missing")
-    config = translate_config(read_yaml(directory / CONFIG))
+    config = read_yaml(directory / CONFIG)
+    check_current(config, directory / CONFIG, directory)
     if not isinstance(config, dict) or config.get("seed") is None:
         raise UserError(f"{directory / CONFIG}: has no seed")
+    measures, remarks = read_measures(directory)
+    logged = curve_names(measures)
     given = read_overrides(directory)
     results = (
         check_results(str(directory / DONE), read_json(directory / DONE)) if (directory / DONE).is_file() else None
@@ -89,7 +94,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     curves: dict[str, tuple[list[int], list[float]]] = {}
     cut_off = False
     if (directory / METRICS).is_file():  # a run that failed before its first step has logged nothing
-        curves, cut_off = read_curves(directory, (*CURVES, BASELINE))
+        curves, cut_off = read_curves(directory, (*logged, BASELINE))
     failed = directory / FAILED
     lock = directory / LOCK
     running = lock.is_file() and lock.stat().st_ino in locks
@@ -99,14 +104,16 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     record = RunRecord(
         str(directory),
         config,
-        by_key([translate_override(override) for override in given]),
+        by_key(given),
         results,
         reason_of(failed.read_text(errors="replace")) if failed.is_file() else None,
         running,
         int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
-        {name: thin(*curves[name]) for name in CURVES if curves.get(name, ([], []))[0]},
+        {name: thin(*curves[name]) for name in logged if curves.get(name, ([], []))[0]},
         next(iter(curves.get(BASELINE, ([], []))[1]), None),
         provenance or Provenance(),
+        measures=measures,
+        remarks=remarks,
     )
     return record, notes
 

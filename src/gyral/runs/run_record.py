@@ -2,19 +2,17 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gyral.config.overrides import program, typed, undefer_option
 from gyral.core.errors import UserError
+from gyral.core.measures import Measure, Remark
 from gyral.runs.directory import METRICS, flatten
-from gyral.runs.legacy import translate_override
-from gyral.runs.measures import MEASURES
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
-CURVES = ("train/loss", "val/loss", *(f"val/{measure}" for measure in MEASURES))
 POINTS = 200  # maximum number of points of a thinned curve, without its two ends
 
 
@@ -61,7 +59,7 @@ class Provenance:
         command = [str(word) for word in recorded.get("command") or ()]
         if len(command) > 1 and command[1].endswith(("src/train.py", "gyral/train.py")):
             command[:2] = program("train", script=command[1])
-        command = [translate_override(undefer_option(word)) for word in command]
+        command = [undefer_option(word) for word in command]
         texts = {name: str(recorded.get(name) or "") for name in ("started", "host")}
         commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
         return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **texts)
@@ -84,10 +82,12 @@ class RunRecord:
         reason: the reason of the failure, or None if the run did not fail.
         running: whether a process on this machine runs it now.
         steps: optimizer steps taken; if the run is not DONE, the last logged step.
-        curves: the logged metrics, by their names in `CURVES`.
+        curves: the logged metrics of `curve_names`.
         baseline: the loss of a model without memory, or None if it was not logged.
         provenance: the origin of the run.
         transcribed: whether the numbers are from an older table, and neither run directory nor curves exist.
+        measures: what the task measures, in the order of preference.
+        remarks: the remarks that the task may make on its results.
     """
 
     place: str
@@ -101,6 +101,8 @@ class RunRecord:
     baseline: float | None = None
     provenance: Provenance = Provenance()
     transcribed: bool = False
+    measures: tuple[Measure, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     def __repr__(self) -> str:
         metrics = {name: value for name, value in self.metrics.items() if name.startswith("test/")}
@@ -174,6 +176,25 @@ class RunRecord:
     @property
     def task(self) -> str:
         return task_of(self.config)
+
+
+def measures_of(records: Iterable[RunRecord]) -> dict[str, Measure]:
+    """Return the measures of runs by name, in the order of preference of the first run that has them."""
+    measures: dict[str, Measure] = {}
+    for own in dict.fromkeys(record.measures for record in records):
+        for measure in own:
+            measures.setdefault(measure.name, measure)
+    return measures
+
+
+def remarks_of(records: Iterable[RunRecord]) -> list[Remark]:
+    """Return the remarks that the tasks of runs may make, whether or not they apply."""
+    return list(dict.fromkeys(remark for record in records for remark in record.remarks))
+
+
+def curve_names(measures: Iterable[Measure]) -> list[str]:
+    """Return the names of the metrics that a record has over the course of training."""
+    return ["train/loss", "val/loss", *(f"val/{measure.name}" for measure in measures if not measure.at_end)]
 
 
 def by_key(overrides: list[Any]) -> dict[str, str]:

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from gyral.config.overrides import program, typed
 from gyral.config.trust import trust_words
-from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
+from gyral.core.measures import loss_unit
+from gyral.runs.measures import read_measures
 
 COMPARED = ("lstm", "gru")  # the models with which a run is compared; the first that is not its own
 SEEDS = "seed=1,2,3"
@@ -23,24 +24,27 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
     Args:
         directory: the run directory.
         results: the final metrics, as in DONE.
+
+    Raises:
+        UserError: an earlier version wrote the run.
     """
+    measures, remarks = read_measures(directory)
     loss, baseline = results["test/loss"], results["test/baseline"]
     factor = baseline / loss if loss > 0 else math.inf
     unit = loss_unit(results)
-    measures = {**MEASURES, **FURTHER_MEASURES}
-    printed = {measure.label: (measure, measure.value(results)) for measure in measures.values()}
+    printed = {measure.label: (measure, measure.value(results)) for measure in measures}
     scores = {
         f"test {label}": f"{value:.{measure.digits}f} {measure.unit}".rstrip()
         for label, (measure, value) in printed.items()
         if value is not None and label != unit  # the loss of regression is its mean squared error
     }
+    described = [remark.data for remark in remarks if remark.data and results.get(f"test/{remark.name}")]
     rows = {
         f"test loss ({unit})": f"{loss:.4g}",
         **scores,
         f"memoryless baseline ({unit})": f"{baseline:.4g}",
         "baseline beaten": f"yes, by a factor of {factor:.4g}" if factor > 1 else "no",
-        **({"data": "GENERATED stories"} if results.get("test/generated") else {}),
-        **({"data": "a SUBSTITUTE, with which no published value compares"} if results.get("test/substitute") else {}),
+        **({"data": "; ".join(described)} if described else {}),
         "parameters": f"{results['parameters']:,.0f}",
         "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step")) else "not measured",
     }

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gyral.core.errors import UserError
-from gyral.runs.measures import MEASURES, loss_unit
+from gyral.core.measures import logged, loss_unit
 from gyral.runs.names import row_names
 from gyral.runs.records import read
-from gyral.runs.run_record import RunRecord
+from gyral.runs.run_record import RunRecord, measures_of
 
 SHOWN = 100  # rows of a table that is displayed
 LONGEST_NAME = 60  # characters of a name that is displayed
@@ -133,7 +133,7 @@ class RunTable(Sequence[RunRecord]):
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the names and the texts of the displayed columns."""
         found = {name for run in self.records for name in run.metrics}
-        measures = [measure for measure in MEASURES.values() if f"test/{measure.name}" in found]
+        measures = logged(measures_of(self).values(), found)
         unit = loss_unit(found)
         columns = ["run", "task", "seed", "state", f"test loss ({unit})", *(f"test {m.title}" for m in measures)]
         lines = []

@@ -20,8 +20,9 @@ from gyral.config.groups import choices, find_config
 from gyral.config.overrides import undefer_option
 from gyral.core.errors import JobError, OptionError, SweepError
 from gyral.core.files import write_atomically
+from gyral.core.measures import main_measure
 from gyral.runs.directory import DONE, flatten, read_results
-from gyral.runs.measures import main_measure
+from gyral.runs.measures import read_measures
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 
 
@@ -151,7 +152,7 @@ def describe_outcome(finished: FinishedJob) -> str:
     scores = []
     if (finished.job.directory / DONE).is_file():
         results = read_results(finished.job.directory)
-        measure = main_measure(results)
+        measure = main_measure(read_measures(finished.job.directory)[0], results)
         value = measure.value(results)
         scores.append(
             "" if value is None else f"test {measure.label} {value:.{measure.digits}f} {measure.unit}".strip()

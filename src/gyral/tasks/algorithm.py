@@ -20,6 +20,7 @@ import numpy as np
 
 from gyral.core.checks import check_choice, check_integer, check_integers
 from gyral.core.errors import OptionError
+from gyral.core.measures import percentage
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
 from gyral.tasks.answer import AnswerTask
@@ -169,6 +170,9 @@ def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return sums
 
 
+REPORTED_FACTORS = (1, 2, 4, 5, 8)  # those of the published tests, which reports show
+
+
 class AlgorithmTask(AnswerTask[AlgorithmData]):
     """The algorithmic tasks of Yang (2016), arXiv:1602.08671.
 
@@ -197,6 +201,12 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    measures = (
+        *AnswerTask.measures,
+        *(percentage(f"coarse_{factor}x", f"right answers at {factor}×") for factor in REPORTED_FACTORS),
+        *(percentage(f"fine_{factor}x", f"right symbols at {factor}×") for factor in REPORTED_FACTORS),
+    )
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The base class of tasks that read a sequence of symbols and then answer with another one."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
+from gyral.core.measures import COARSE, FINE, Measure
 from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
@@ -52,6 +53,7 @@ class AnswerTask(SequenceTask[Data]):
         **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
     """
 
+    measures: tuple[Measure, ...] = (COARSE, FINE)
     separator = " "  # between two symbols of an answer
 
     def __init__(
@@ -131,6 +133,12 @@ class AnswerTask(SequenceTask[Data]):
         except OptionError as error:
             reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
             raise OptionError("sequence", excerpt([text]), reason) from None
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.generation.sequences import answer_sequence
+
+        return {"answer_sequence": answer_sequence}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         """Draw the symbols that are read, the right answer, and the predictions at the steps of the answer."""

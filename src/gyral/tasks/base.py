@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gyral.cells.inputs import MaskedInputs
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
+from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
 from gyral.models.attention import ReadoutFactory
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.data_module import SplitData
@@ -53,6 +54,10 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     Attributes:
         model_type: required type of the model.
+        measures: what the task measures, as reports print it, in the order of preference: the first one that a run logs
+            is its main measure. By default those of the objectives in `gyral.tasks.objective`.
+        remarks: remarks on results that are from other data than the configuration names; their metrics are
+            `constants`.
         unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
         train_loss: mean training loss over the last logging interval; None before the first.
 
@@ -60,6 +65,8 @@ class Task(LightningModule, ABC, Generic[Data]):
         OptionError: the monitored metric or the mode is unknown.
     """
 
+    measures: tuple[Measure, ...] = OF_OBJECTIVES
+    remarks: tuple[Remark, ...] = ()
     model_type: type[nn.Module] = nn.Module
     unit = "examples"
 
@@ -113,15 +120,34 @@ class Task(LightningModule, ABC, Generic[Data]):
             row: row of the example in the batch.
         """
 
-    def generators(self) -> list[Callable[..., Iterator[str]]]:
-        """Return functions that generate text with the trained model, for the command `generate`.
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        """Return functions by name that generate text with a trained task, for `gyral generate run=…`.
 
-        Tasks outside this package override this method; `gyral.generation` has the generators of the tasks in it. Each
-        function takes keyword arguments, which are options of conf/generate.yaml, and yields text for standard output.
-        An option that is null there has the default value of the argument. If there are several functions, the options
-        that the user sets select one.
+        Each function takes the task and keyword-only arguments, which are options of the command, and yields text for
+        standard output. If there are several functions, the options that the user sets select one.
         """
-        return []
+        return {}
+
+    @classmethod
+    def figures(cls) -> dict[str, Callable[..., Any]]:
+        """Return functions by name that draw a figure of a run, for `gyral report figure=<name> run=…`.
+
+        Each function takes a `gyral.runs.directory.Run`, or several if it can show them beside each other, and returns
+        a matplotlib `Figure`; or a tuple of the figure and the frames of an animation (None: none was recorded).
+        """
+        return {}
+
+    @classmethod
+    def evaluations(cls) -> dict[str, Callable[..., dict[str, float] | None]]:
+        """Return functions by name that evaluate a trained task beyond its metrics, for `gyral evaluate run=…`.
+
+        Each function takes the task, a `gyral.runs.evaluation_report.Request`, and keyword-only arguments, which are
+        options of the command: `name.option=…`, or `name=…` for the option that has the name of the evaluation. It
+        prints and saves its results and returns them; or it changes what the usual evaluation measures and returns
+        None.
+        """
+        return {}
 
     @abstractmethod
     def forward(self, batch: Any) -> Any:

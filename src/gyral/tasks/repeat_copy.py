@@ -24,6 +24,7 @@ import numpy as np
 from torch import Tensor
 
 from gyral.core.checks import check_boolean, check_integer, check_integers, check_real
+from gyral.core.measures import SEQUENCE_ACCURACY, WRONG_BITS, percentage
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
 from gyral.tasks.base import ModelFactory, SequenceTask
@@ -104,6 +105,9 @@ class RepeatCopyData(DrawnData):
         return answer_batch(questions, lengths + 2, answers, answered + self.end_marker, 0, groups=groups)
 
 
+REPORTED_LENGTHS, REPORTED_REPEATS = (3, 4, 20, 30, 50, 80, 120), (3, 4)  # further tests that reports show
+
+
 class RepeatCopyTask(SequenceTask[RepeatCopyData]):
     """The repeat copy task, in the form of the code of Graves et al. (2016): google-deepmind/dnc, dnc/repeat_copy.py.
 
@@ -124,6 +128,19 @@ class RepeatCopyTask(SequenceTask[RepeatCopyData]):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    measures = (
+        WRONG_BITS,
+        *(
+            percentage(f"wrong_bits_{count}", f"wrong bits, {count} vectors", 2, higher_is_better=False)
+            for count in REPORTED_LENGTHS
+        ),
+        *(
+            percentage(f"wrong_bits_{count}_repeats", f"wrong bits, {count} repeats", 2, higher_is_better=False)
+            for count in REPORTED_REPEATS
+        ),
+        SEQUENCE_ACCURACY,
+    )
 
     def __init__(
         self,

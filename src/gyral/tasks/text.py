@@ -14,7 +14,7 @@ Each row continues in the next window, and so does the state of the network.
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from gyral.core.cache import cache_directory
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, BITS, PERPLEXITY
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus
@@ -181,6 +182,7 @@ class TextTask(SequenceTask[TextData]):
         OptionError: an option is out of bounds, or too large for the corpus.
     """
 
+    measures = (BITS, ACCURACY, PERPLEXITY)
     causal = True
 
     def __init__(
@@ -227,6 +229,17 @@ class TextTask(SequenceTask[TextData]):
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
         self._regularization: Tensor | None = None  # of the window that `forward` has read, in training
         self._steps = window  # of the window of this training step
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.generation.surprisal import show_surprisal
+        from gyral.generation.text import continue_text
+
+        return {"continue_text": continue_text, "show_surprisal": show_surprisal}
+
+    @classmethod
+    def evaluations(cls) -> dict[str, Callable[..., dict[str, float] | None]]:
+        return {"dynamic": use_dynamic_evaluation}
 
     def forward(self, batch: Window) -> Tensor:
         """Return the logits (B, T, symbols). The state continues from the last window, or is reset."""
@@ -322,3 +335,30 @@ class TextTask(SequenceTask[TextData]):
 def unigram_loss(corpus: Corpus) -> float:
     """Return the loss on the test split, in nats per symbol, of the symbol frequencies of the training split."""
     return frequency_loss(corpus.splits["train"], corpus.splits["test"][1:], len(corpus.vocabulary))
+
+
+def use_dynamic_evaluation(
+    task: TextTask,
+    request: Any,
+    *,
+    rule: str,
+    lr: float | None = None,
+    decay: float | None = None,
+    window: int = 5,
+    epsilon: float = 2e-5,
+) -> None:
+    """Let the evaluation also report the results of dynamic evaluation: gradient steps on the text that is evaluated.
+
+    Args:
+        task: a trained task.
+        request: not used.
+        rule: sgd; or rms, scaled by the root mean square of the gradients on the training text.
+        lr: learning rate; null: 0.1 for sgd, 0.00005 for rms.
+        decay: towards the trained weights, in [0, 1]; null: 0.002.
+        window: tokens per gradient step.
+        epsilon: of rms, added to the root mean square.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+    task.dynamic = DynamicEvaluation(rule, lr, decay, window, epsilon)

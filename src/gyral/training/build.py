@@ -11,21 +11,21 @@ from omegaconf import DictConfig, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
 
 from gyral.config.composition import check_config
-from gyral.config.instantiation import LocatedError, check_made, check_section, check_sections, make
+from gyral.config.instantiation import LocatedError, check_made, check_sections, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask, Task
 from gyral.training import compat
-from gyral.training.callbacks import Checkpoints, ProgressBar
+from gyral.training.callbacks.checkpoints import Checkpoints
+from gyral.training.callbacks.progress_bar import ProgressBar
 from gyral.training.checkpoints import (
     SafeCheckpointIO,
     choose_checkpoint,
     load_checkpoint,
     load_weights,
     validate_checkpoint,
-    validate_last,
 )
 from gyral.training.ddp import strategy  # noqa: F401  (registers the strategy "ddp")
 from gyral.training.ddp.cluster import ClusterEnvironment, cluster_environment
@@ -49,28 +49,6 @@ def configure_process(config: DictConfig) -> None:
     torch.use_deterministic_algorithms(check_boolean("deterministic", config.deterministic))
     seed_everything(config.seed, workers=True, verbose=False)
     compat.silence_lightning()
-
-
-def build_run(run: Run) -> tuple[Trainer, Task, int]:
-    """Return trainer, task and number of optimizer steps of the last checkpoint; nothing is written.
-
-    Every option of the run is validated.
-
-    Raises:
-        UserError: an option that is not allowed, or a checkpoint that does not fit.
-    """
-    configure_process(run.config)
-    task = build_task(run.config)
-    resumed_at = validate_last(task, run.directory) if run.checkpoint else 0
-    if run.checkpoint is None and run.config.weights is not None:
-        load_weights(task, run.config.weights)
-    trainer = build_trainer(run.config, run.directory)
-    for name, node in (run.config.logger or {}).items():  # loggers write when they are built, see `open_loggers`
-        check_section(node, f"logger.{name}")
-    for callback in trainer.callbacks:
-        if hasattr(callback, "check_task"):
-            callback.check_task(task)
-    return trainer, task, resumed_at
 
 
 def build_task(config: DictConfig) -> Task:
@@ -106,6 +84,19 @@ def build_task(config: DictConfig) -> Task:
     return task
 
 
+def task_class(run: Run) -> type[Task]:
+    """Return the class of the task of a run.
+
+    Raises:
+        UserError: the configuration of the run names no task.
+    """
+    target = run.config.task.get("_target_")
+    found = get_object(str(target))
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise UserError(f"{run.directory}: task._target_={target}: must be a subclass of {Task.__name__}")
+    return found
+
+
 def _check_model_type(config: DictConfig, model: Any) -> None:
     """Raise `OptionError` if a class of models is not of the type that the task requires."""
     task = get_object(config.task._target_)
@@ -115,10 +106,27 @@ def _check_model_type(config: DictConfig, model: Any) -> None:
         raise LocatedError("model._target_", config.model._target_, reason)
 
 
+def build_callbacks(config: DictConfig, task: Task | None = None) -> list[Callback]:
+    """Return the callbacks of a run.
+
+    Args:
+        config: the run's configuration.
+        task: the task that they are for; those that need a particular one check it.
+
+    Raises:
+        UserError: an option that is unknown, of the wrong type or not allowed, or a callback for another task.
+    """
+    callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
+    for name, callback in zip(config.callbacks or {}, callbacks, strict=True):
+        check_made(callback, Callback, config, f"callbacks.{name}")
+        if task is not None and hasattr(callback, "check_task"):
+            callback.check_task(task)
+    return callbacks
+
+
 def build_trainer(
     config: DictConfig,
     directory: Path,
-    loggers: list[Any] | None = None,
     callbacks: list[Callback] | None = None,
     environment: ClusterEnvironment | None = None,
 ) -> Trainer:
@@ -127,22 +135,20 @@ def build_trainer(
     Args:
         config: the run's configuration.
         directory: the folder to which the callbacks write.
-        loggers: its loggers; they can also be set later, as `trainer.loggers`.
-        callbacks: replace the configured callbacks.
+        callbacks: its callbacks. None: those that are configured.
         environment: rank of this process. None: the process that a user started.
 
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
+    compat.silence_lightning()
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
-        callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
-        for name, callback in zip(config.callbacks or {}, callbacks, strict=True):
-            check_made(callback, Callback, config, f"callbacks.{name}")
+        callbacks = build_callbacks(config)
     trainer = make(
         config,
         "trainer",
@@ -157,7 +163,7 @@ def build_trainer(
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
         enable_checkpointing=any(isinstance(callback, Checkpoints) for callback in callbacks),
         callbacks=callbacks,
-        logger=loggers or [],
+        logger=[],  # they are set when the run is recorded
         plugins=[SafeCheckpointIO(), environment or cluster_environment(config)],
         profiler=config.trainer.get("profiler") or compat.NoProfiler(),
     )
@@ -204,7 +210,7 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
     `task.data.loader("test")`, which `task.render` draws.
 
     Args:
-        directory: the run directory, or the run's record from `gyral.runs`.
+        directory: the run directory, or the run's record from `gyral.list_runs`.
         checkpoint: "best" or "last".
         trust: the modules besides Gyral's own that the configuration of the run may name, if you trust the authors of
             the modules and of the run: "my_cells", or several names.

@@ -22,8 +22,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
-from gyral.runs import legacy
-from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, PREVIOUS_CHECKPOINT
+from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, PREVIOUS_CHECKPOINT, Run
 from gyral.tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise OptionError("checkpoint", path, "is not a checkpoint") from None
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
         raise OptionError("checkpoint", path, "was not written by a training run")
-    return legacy.translate_checkpoint(checkpoint)
+    return checkpoint
 
 
 def validate_last(task: Task, run_directory: Path) -> int:
@@ -160,6 +159,21 @@ def validate_last(task: Task, run_directory: Path) -> int:
         os.replace(previous, last)
         log.warning("%s; the previous checkpoint is used (step %d)", error, step)
         return step
+
+
+def prepare_start(task: Task, run: Run) -> int:
+    """Return the number of optimizer steps of the checkpoint from which a run resumes, after validating it.
+
+    A new run takes the weights that the option `weights` names, if any; the number is 0.
+
+    Raises:
+        UserError: a checkpoint that does not fit.
+    """
+    if run.checkpoint is not None:
+        return validate_last(task, run.directory)
+    if run.config.weights is not None:
+        load_weights(task, run.config.weights)
+    return 0
 
 
 def validate_checkpoint(task: Task, path: Path) -> int:

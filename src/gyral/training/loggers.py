@@ -12,16 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, StringConstraints
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from gyral.config.instantiation import make
+from gyral.config.instantiation import check_section, make
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
+from gyral.runs.measures import read_measures, to_plain
 from gyral.runs.metrics_file import read_rows
 from gyral.runs.names import describe_option, model_name
 from gyral.runs.provenance import origin_of, read_provenance
@@ -142,40 +143,26 @@ def wandb_logger(
     import wandb
 
     compat.skip_wandb_launch()
-    options: dict[str, Any] = {
-        "silent": True,
-        "init_timeout": 30,
-        "console": "wrap",
-        "git_root": str(Path(__file__).parent),
-        "save_code": True,  # without it, W&B does not save the difference to the commit
-        "x_save_requirements": False,  # takes 0.3 s; `_save_packages` writes the same
-        "x_transaction_log_flush_interval": 1.0,  # seconds; a run that is killed loses what is not written
-    }
-    options = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
-
-    def start(mode: Any) -> Any:
-        return wandb.init(
-            dir=str(run.directory),
-            id=run.identity,
-            name=display_name(run),
-            project=project,
-            entity=entity,
-            group=group or os.environ.get("WANDB_RUN_GROUP") or (run.sweep or "")[:LONGEST_NAME] or None,
-            job_type=identity["task_name"],
-            notes=notes,
-            resume="allow" if run.checkpoint else None,  # None replaces a run that was stopped before a checkpoint
-            settings=wandb.Settings(mode=mode, **options),
-        )
-
     identity = _identity(run)
+    options: dict[str, Any] = {
+        "dir": str(run.directory),
+        "id": run.identity,
+        "name": display_name(run),
+        "project": project,
+        "entity": entity,
+        "group": group or os.environ.get("WANDB_RUN_GROUP") or (run.sweep or "")[:LONGEST_NAME] or None,
+        "job_type": identity["task_name"],
+        "notes": notes,
+        "resume": "allow" if run.checkpoint else None,  # None replaces a run that was stopped before a checkpoint
+    }
     mode = os.environ.get("WANDB_MODE", "online")
     if mode == "online" and not has_wandb_key(wandb.setup().settings.base_url):
         mode = "offline"  # wandb would ask for a key
     try:
-        experiment = start(mode)
+        experiment = wandb.init(**options, settings=_settings(mode))
     except wandb.errors.Error as error:
         log.warning("Weights & Biases cannot be reached (%s): this run is logged offline", str(error).splitlines()[0])
-        experiment = start("offline")
+        experiment = wandb.init(**options, settings=_settings("offline"))
     experiment.config.update(identity, allow_val_change=True)
     given = [tags] if isinstance(tags, str) else tags or ()
     own = [identity[f"{name}_name"][:LONGEST_TAG] for name in ("cell", "task", "experiment")]
@@ -186,6 +173,27 @@ def wandb_logger(
     if experiment.settings.mode == "offline":
         log.info("W&B is offline; to upload this run: wandb sync %s", shlex.quote(str(experiment.settings.sync_dir)))
     return RunLogger(experiment=experiment, save_dir=str(run.directory))
+
+
+def _settings(mode: str) -> Any:
+    """Return the settings of W&B, as far as its installed version has them.
+
+    Args:
+        mode: "online", "offline" or "disabled".
+    """
+    import wandb
+
+    options: dict[str, Any] = {
+        "silent": True,
+        "init_timeout": 30,
+        "console": "wrap",
+        "git_root": str(Path(__file__).parent),
+        "save_code": True,  # without it, W&B does not save the difference to the commit
+        "x_save_requirements": False,  # takes 0.3 s; `_save_packages` writes the same
+        "x_transaction_log_flush_interval": 1.0,  # seconds; a run that is killed loses what is not written
+    }
+    known = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
+    return wandb.Settings(mode=mode, **known)  # type: ignore[arg-type]
 
 
 class RunLogger(WandbLogger):
@@ -236,7 +244,7 @@ def _identity(run: Run) -> dict[str, Any]:
     origin = origin_of(run.directory)
     config: Any = OmegaConf.to_container(run.config)
     return {
-        "run": origin,
+        "run": {**origin, **to_plain(*read_measures(run.directory))},
         "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],
         "model_name": model_name(config),
         "cell_name": cell_of(config),
@@ -260,6 +268,16 @@ def _save_packages(experiment: Any, run: Run) -> None:
         return
     path.write_text("".join(f"{name}=={version}\n" for name, version in sorted(packages.items())))
     experiment.save(str(path), base_path=experiment.dir, policy="now")
+
+
+def check_loggers(config: DictConfig) -> None:
+    """Check the configured loggers, which write when they are built, see `open_loggers`.
+
+    Raises:
+        OptionError: an option that is unknown, of the wrong type or not allowed.
+    """
+    for name, node in (config.logger or {}).items():
+        check_section(node, f"logger.{name}")
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Training and final test of a run: what every process of the run executes."""
+"""Training, evaluation and final test of a run: what every process of the run executes."""
 
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Trainer
@@ -9,24 +10,37 @@ from gyral.tasks.base import Task
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.statistics import Statistics, count_parameters, peak_memory
 from gyral.training.checkpoints import choose_checkpoint
-from gyral.training.evaluation import evaluate
 
 
-def fit_and_test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
-    """Train from the start or from the last checkpoint, test the best checkpoint, and return the final metrics.
-
-    A model without parameters is not trained.
-    """
+def fit(trainer: Trainer, task: Task, run: Run) -> None:
+    """Train from the start or from the last checkpoint. A model without parameters is not trained."""
     if count_parameters(task):
         trainer.fit(task, datamodule=task.data, ckpt_path=run.checkpoint, weights_only=True)
-    else:  # a model without parameters, such as LEAD-3; the checkpoint lets other commands load the run
+    else:  # a model without parameters; the checkpoint lets other commands load the run
         trainer.validate(task, datamodule=task.data, verbose=False)
         trainer.save_checkpoint(run.directory / LAST_CHECKPOINT)
+
+
+def test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
+    """Test the best checkpoint after training, and return the final metrics with the statistics of training."""
     statistics = summarize(trainer)
     checkpoint = choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
     metrics = evaluate(trainer, task, "test", checkpoint)
     trainer.strategy.barrier()  # no process ends while another may still communicate with it
     return {**metrics, **statistics}
+
+
+def evaluate(trainer: Trainer, task: Task, split: str, checkpoint: Path | None) -> dict[str, float]:
+    """Return the metrics of a task on a split.
+
+    Args:
+        trainer: runs the evaluation.
+        task: the task with its model.
+        split: "train", "val" or "test".
+        checkpoint: the checkpoint whose weights are evaluated. None: the current weights.
+    """
+    trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)
+    return {name.replace("test/", f"{split}/"): value.item() for name, value in trainer.callback_metrics.items()}
 
 
 def summarize(trainer: Trainer) -> dict[str, float | None]:

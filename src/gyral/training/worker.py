@@ -41,7 +41,8 @@ def main(connection_number: int) -> None:
         trainer, task = _build(run, scratch, environment)
         torch.set_num_threads(threads)
         connection.send((time.monotonic(), READY))
-        loop.fit_and_test(trainer, task, run)
+        loop.fit(trainer, task, run)
+        loop.test(trainer, task, run)
         message = FINISHED
     except Interrupted:
         message = FINISHED
@@ -84,7 +85,8 @@ def join(config: DictConfig) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch, stop.on_signals():
         trainer, task = _build(run, scratch)
         with peer_processes(trainer, run):
-            return loop.fit_and_test(trainer, task, run)
+            loop.fit(trainer, task, run)
+            return loop.test(trainer, task, run)
 
 
 def _build(run: Run, scratch: str, environment: ClusterEnvironment | None = None) -> tuple[Trainer, Any]:

@@ -17,7 +17,8 @@ from gyral.applications.babi.batches import LEVELS, QuestionBatch
 from gyral.data.babi.stories import Question, questions
 from gyral.data.batching import IGNORED
 from gyral.models.attention import Attention, LastStep, RotationalAttention
-from tests.helpers.running import SMALL_BABI, build_task, invoke
+from tests.applications.babi.small import SMALL_BABI
+from tests.helpers.running import build_task, invoke
 from tests.helpers.stories import oracle
 
 

@@ -16,7 +16,7 @@ from gyral.data.treebank.brackets import read_trees
 from gyral.data.treebank.sentences import ParsedSentence, load, parse_sentence
 from tests.applications.probes.data.test_pairs import corpus_of
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[2] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
 MAKERS = {
     "right": trees.right_branching,
     "left": trees.left_branching,

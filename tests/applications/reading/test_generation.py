@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from gyral import generation
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.generation import answer_questions, explain, links_of
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.page import Arc, Candidate, Shown, draw, write_page
 from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
+from gyral.config import offers
 from gyral.core.errors import OptionError
-from tests.helpers.questions import QUESTIONS, VOCABULARY
+from tests.applications.reading.examples import QUESTIONS, VOCABULARY
+from tests.helpers.pages import read_page
 
 SHOWN = Shown(
     place="question 1 of 2",
@@ -45,19 +46,19 @@ def build(edges: bool = True) -> ReadingTask:
 
 def test_questions_of_the_test_split_are_answered_one_line_each(tmp_path: Path) -> None:
     task = build()
-    assert generation.needs_no_options(task)
-    generate = generation.choose(generation.generators_of(task), {"questions": 2}, "task")
-    lines = list(generate(questions=2))
+    generator, values = offers.choose([*type(task).generators().values()], {"questions": "2"}, "task")
+    assert not offers.required(generator)
+    lines = list(generator(task, **values))
     assert re.fullmatch(r"where is john \? (home|john) \(\d+%, (right|wrong; right: home)\)\n", lines[0])
     assert lines[1].startswith("@placeholder is mary . ")
     page = tmp_path / "page.html"
     assert list(answer_questions(task, questions=9, html=str(page)))[-1] == f"{page}\n"
-    assert page.read_text().count("<section>") == 3
+    assert len(read_page(page).all("section")) == 3
     with pytest.raises(OptionError, match="questions=0"):
         list(answer_questions(task, questions=0))
 
 
-def test_a_page_shows_edges_or_else_chains() -> None:
+def test_a_page_shows_edges_or_else_chains(tmp_path: Path) -> None:
     task = build()
     shown = explain(task, task.batch_of("test", [0]), "a")
     assert shown.is_read
@@ -68,7 +69,10 @@ def test_a_page_shows_edges_or_else_chains() -> None:
     shown = explain(without, without.batch_of("test", [0]), "a")
     assert not shown.is_read
     assert shown.arcs == [Arc(0, 4, 1), Arc(4, 9, 1)]
-    assert "dashed" in draw(shown)
+    for each, dashed in ((shown, 2), (shown._replace(is_read=True), 0)):
+        write_page(tmp_path / "page.html", [each], "a")
+        page = read_page(tmp_path / "page.html")
+        assert (len(page.all("path")), len(page.all("path", "dashed"))) == (2, dashed)
 
 
 def test_words_of_a_mention_have_no_link_between_them() -> None:
@@ -76,27 +80,26 @@ def test_words_of_a_mention_have_no_link_between_them() -> None:
 
 
 def test_a_document_is_drawn_with_a_line_for_each_sentence(tmp_path: Path) -> None:
-    picture = draw(SHOWN)
-    words = re.findall(
-        r'<text(?: class="(\w+)")? x="([\d.]+)" y="(\d+)"[^>]*>(.*?)(?:<title>.*?</title>)?</text>', picture
-    )
-    assert [word for *_, word in words] == ["ann", "&lt;b&gt;", *SHOWN.document[2:], *SHOWN.question]
-    heights = [int(y) for _, _, y, _ in words]
+    write_page(tmp_path / "page.html", [SHOWN], "Questions & answers")
+    page = read_page(tmp_path / "page.html")
+    words = page.all("text")
+    assert [word.text for word in words] == [*SHOWN.document, *SHOWN.question]
+    heights = [int(word.attributes["y"] or "") for word in words]
     assert len(set(heights)) == 3
     assert heights[:4] == [heights[0]] * 4
     assert heights[4] == heights[7] > heights[3]
     assert heights[8] > heights[7]
-    assert [chain for chain, *_ in words if chain] == ["chain2", "chain2", "chain1", "chain1"]
-    assert len(re.findall(r'<path class="chain\d"', picture)) == 3
-    assert picture.count("<rect") == 1  # words with less than the share of uniform attention have no color
-    write_page(tmp_path / "page.html", [SHOWN], "Questions & answers")
-    page = (tmp_path / "page.html").read_text()
-    assert "<title>Questions &amp; answers</title>" in page
-    assert "<td>&lt;b&gt;</td><td>25%</td>" in page
-    assert "(which is right)" in page
+    kinds = [word.attributes["class"] for word in words if "class" in word.attributes]
+    assert kinds == ["chain2", "chain2", "chain1", "chain1"]
+    assert words[5].tooltip == "90.0% of the attention"
+    assert words[8].tooltip == "", "the question"
+    assert len(page.all("path")) == 3
+    assert len(page.all("rect")) == 1, "words with less than the share of uniform attention have no color"
+    assert page.all("head")[0].tooltip == page.all("h1")[0].text == "Questions & answers"
+    assert [cell.text for cell in page.all("td")] == ["ann", "75%", "", "<b>", "25%", ""]
+    assert "(which is right)" in page.all("h2")[0].text
 
 
 def test_lines_that_are_full_go_on_below() -> None:
     long = SHOWN._replace(document=["word"] * 60, attention=np.full(60, 1 / 60), arcs=[Arc(0, 59, 1)])
-    rows = set(re.findall(r'<text[^>]* y="(\d+)"', draw(long)))
-    assert len(rows) == 5  # 18 words a line, and the question
+    assert len({word.place.y for word in draw(long).words}) == 5  # 18 words a line, and the question

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.pages import read_page
 from tests.helpers.running import invoke
 
 SMALL = (
@@ -23,10 +24,13 @@ def test_a_page_shows_the_programs_of_a_scene(tmp_path: Path) -> None:
     lines = outcome.out.splitlines()
     assert len(lines) == 5
     assert all("? " in line and " · " in line and "scene" in line for line in lines[:4])
-    text = page.read_text()
-    assert text.count("<section>") == 4
+    sections = read_page(page).all("section")
     programs = [line.split(" · ")[1] for line in lines[:4]]
-    assert text.count("<use href") == 1 + sum(each.count("(") + each.count("scene") - 1 for each in programs)
+    assert [section.all("code")[0].text for section in sections] == programs
+    for section, program in zip(sections, programs, strict=True):
+        pictures = section.all("svg")
+        assert len(pictures) == program.count("(") + program.count("scene") - 1, "of each step but the last"
+        assert all(len(picture.all("circle")) >= 3 for picture in pictures), "an object at least"
     wrong = invoke(f"run={tmp_path / 'run'}", "scene=4", entry="generate")
     assert "scene=4: must be an integer from 1 to 3" in wrong.error
 

@@ -13,9 +13,10 @@ import pytest
 from gyral.applications.summarization.data.files import Article, Output
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.core.errors import OptionError
-from tests.helpers.running import PARTS, Outcome, invoke
+from tests.applications.summarization.small import PARTS
+from tests.helpers.running import Outcome, invoke
 
-PAIRS = Path(__file__).parents[1] / "tasks" / "pairs.jsonl"
+PAIRS = Path(__file__).with_name("pairs.jsonl")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

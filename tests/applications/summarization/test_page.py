@@ -1,13 +1,13 @@
 """The page of summaries: what is shown, in which colours, and that nothing in a text is taken for HTML."""
 
 import base64
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gyral.applications.summarization.page import Shown, measure, strengths, write_page
+from tests.helpers.pages import Element, read_page
 
 SHOWN = Shown(
     place="a.jsonl:1",
@@ -19,21 +19,25 @@ SHOWN = Shown(
 )
 
 
-def spans(text: str, part: str) -> list[tuple[str, str]]:
-    """Return strength and word of each word in the parts of a class."""
-    section = re.search(rf'class="{part}">(.*?)</(?:p|div)>\s*(?:</div>|<h3>|$)', text, re.DOTALL)
-    assert section is not None
-    return re.findall(r'<span style="--a:([\d.]+)"[^>]*>(.*?)</span>', section[1])
+def colored(page: Element, tag: str, kind: str) -> list[tuple[str | None, str]]:
+    """Return strength and word of each word in the part of a class."""
+    [part] = page.all(tag, kind)
+    return [(span.attributes["style"], span.text) for span in part.all("span")]
 
 
 def test_words_are_coloured_by_attention_and_by_what_was_copied(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", [SHOWN], "Summaries")
-    text = (tmp_path / "page.html").read_text()
+    page = read_page(tmp_path / "page.html")
     # the means over steps are 0.25, 0.05, 0.375, 0.325, and uniform attention is 0.25
-    assert spans(text, "article") == [("0.00", "the"), ("0.00", "&lt;b&gt;"), ("0.29", "cat"), ("0.19", "sat")]
-    assert spans(text, "summary") == [("1.00", "the"), ("0.50", "cat"), ("0.00", "&amp;"), ("0.25", "cat")]
-    [steps] = re.findall(r'data-steps="(.*?)"', text)
-    numbers = np.frombuffer(base64.b64decode(steps), dtype=np.uint8).reshape(4, 4)
+    assert colored(page, "p", "article") == [
+        *(("--a:0.00", "the"), ("--a:0.00", "<b>"), ("--a:0.29", "cat"), ("--a:0.19", "sat"))
+    ]
+    assert colored(page, "div", "summary") == [
+        *(("--a:1.00", "the"), ("--a:0.50", "cat"), ("--a:0.00", "&"), ("--a:0.25", "cat"))
+    ]
+    assert page.all("div", "summary")[0].text.split() == ["the", "cat", "&", "cat"], "with spaces between words"
+    [section] = page.all("section")
+    numbers = np.frombuffer(base64.b64decode(section.attributes["data-steps"] or ""), dtype=np.uint8).reshape(4, 4)
     assert numbers.tolist() == np.round(255 * strengths(SHOWN.attention)).astype(int).tolist()
 
 
@@ -49,12 +53,12 @@ def test_a_summary_is_measured() -> None:
 def test_what_is_empty_is_shown(tmp_path: Path) -> None:
     empty = SHOWN._replace(reference=[], summary=[], attention=np.zeros((0, 4)), copied=np.zeros(0))
     write_page(tmp_path / "page.html", [empty], "<Summaries>")
-    text = (tmp_path / "page.html").read_text()
-    assert "(no word)" in text
-    assert "Reference" not in text
-    assert "<title>&lt;Summaries&gt;</title>" in text
+    page = read_page(tmp_path / "page.html")
+    assert page.all("div", "summary")[0].text.strip() == "(no word)"
+    assert [heading.text for heading in page.all("h3")] == ["Article (the part that was read)", "Summary"]
+    assert page.all("head")[0].tooltip == "<Summaries>"
     write_page(tmp_path / "page.html", [], "none")
-    assert "<section" not in (tmp_path / "page.html").read_text()
+    assert not read_page(tmp_path / "page.html").all("section")
 
 
 def test_uniform_attention_has_no_color_and_all_of_it_the_full_one() -> None:

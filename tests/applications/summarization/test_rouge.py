@@ -13,7 +13,7 @@ from gyral.applications.summarization.rouge import novel_ngrams, repetition, sco
 from gyral.core.errors import OptionError
 from gyral.data.text.penn import split_sentences
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[2] / "data")) / "cnn_dailymail"
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data")) / "cnn_dailymail"
 
 
 def test_shares_of_ngrams_and_of_the_longest_common_subsequence() -> None:

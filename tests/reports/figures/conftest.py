@@ -5,16 +5,10 @@ from pathlib import Path
 import pytest
 
 from gyral.runs.directory import Run, load_run
-from tests.helpers.running import SMALL_BABI, SMALL_RECALL, invoke
+from tests.helpers.running import SMALL_RECALL, train
 
 # zoneout reveals it if recording draws random numbers, or leaves the model in another mode
 RUM = (*SMALL_RECALL, "model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2", "optimizer.lr=0.02")
-
-
-def train(directory: Path, *arguments: str) -> Path:
-    outcome = invoke(*arguments, f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
-    return directory
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +31,3 @@ def goru(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(directory: Path) -> Run:
     return load_run(directory)
-
-
-@pytest.fixture(scope="session", params=["sentence", "word"])
-def answering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run on generated stories of task 2, with attention."""
-    arguments = ("model=gru", "task.qa=2", "task.attention=true", f"task.level={request.param}", "optimizer.lr=0.05")
-    return load_run(train(tmp_path_factory.mktemp("runs") / "run", *SMALL_BABI, *arguments))

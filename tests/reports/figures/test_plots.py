@@ -17,8 +17,9 @@ from gyral.reports.figures.panels import make_panels
 from gyral.reports.figures.plots import DRAW, plot
 from gyral.reports.figures.style import column_counts, format_tick, style
 from gyral.reports.sweep_report import collect
+from gyral.runs.measures import write_measures
 from tests.helpers.running import invoke
-from tests.helpers.written import PROVENANCE, RESULTS, TABLE1, write_run
+from tests.helpers.written import MEASURES, PROVENANCE, REMARKS, RESULTS, TABLE1, write_run
 from tests.reports.figures.checks import check_figure
 
 CELLS = {"rum": "gyral.cells.rum.RUMCell", "gru": "gyral.cells.gru.GRUCell", "lstm": "gyral.cells.lstm.LSTMCell"}
@@ -46,6 +47,7 @@ def write(
     for step, accuracy in zip(STEPS, accuracies, strict=False):
         lines += [f"{step - 1},{2 - accuracy},2.3,0.5,1000,", f"{step - 1},,,,,{accuracy}"]
     (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+    write_measures(run, MEASURES, REMARKS)
     (run / "provenance.json").write_text(json.dumps(PROVENANCE))
     if state == "DONE":
         results = {**RESULTS, "test/accuracy": accuracies[-1], "parameters": parameters, "steps": int(STEPS[-1])}

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gyral.reports.figures.target_kernel import target_kernel
 from gyral.runs.directory import Run, load_run
-from tests.helpers.running import load_last
-from tests.reports.figures.conftest import RUM, train
+from tests.helpers.running import load_last, train
+from tests.reports.figures.conftest import RUM
 
 
 def best_weights(directory: Path) -> dict[str, Tensor]:

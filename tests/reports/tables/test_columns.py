@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY
 from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.reports.tables.sections import Section
@@ -14,7 +15,7 @@ HEADS = ("row", "accuracy\nin %\ndelay = 10", "accuracy\nin %\ndelay = 20", "los
 
 def section_of(*heads: str) -> Section:
     table = Table("t", "c", heads, [("a", tuple(TableCell(str(i)) for i in range(1, len(heads))))], details=heads[-1:])
-    return Section("t", "accuracy", [], [], [table])
+    return Section("t", (ACCURACY,), [], [], [table])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from gyral.core.measures import ACCURACY, COARSE
 from gyral.reports import catalogue
+from gyral.reports.measures import with_measures
 from gyral.reports.tables.cells import NOTHING
 from gyral.reports.tables.paper_table import measured_cell, paper_table
 from gyral.runs.records import read
@@ -67,9 +69,9 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
     records, _ = read(tmp_path)
     sweep = catalogue.load("rum_paper_table1")
-    assert measured_cell(sweep, "accuracy", records).text.startswith("50.0")
-    assert measured_cell(sweep, "coarse_8x", records) == NOTHING
-    assert measured_cell(sweep, "coarse_8x", []).missing == ("missing",)
+    assert measured_cell(sweep, ACCURACY, records).text.startswith("50.0")
+    assert measured_cell(sweep, COARSE, records) == NOTHING
+    assert measured_cell(sweep, COARSE, []).missing == ("missing",)
 
 
 def test_seeds_and_steps_stand_at_the_first_of_the_numbers_of_the_same_runs(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_seeds_and_steps_stand_at_the_first_of_the_numbers_of_the_same_runs(tmp_
     paper = sweep.papers[f"{TABLE1}/gru"]
     rows = [catalogue.Row(f"{TABLE1}/gru", (), paper, [record]) for record in read(tmp_path)[0]]
     rows.append(replace(rows[0], records=[]))
-    *table, (_, absent) = paper_table(sweep, rows).rows
+    *table, (_, absent) = paper_table(with_measures(sweep, rows[0].records), rows).rows
     for _, measured in table:
         assert [len(cell.lines) for cell in measured[:4:2]] == [4, 1]
     assert [cell.lines for cell in absent[:4:2]] == [["missing"], ["missing"]]

@@ -10,7 +10,7 @@ embeddings of its words.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
 from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, Remark, percentage
 from gyral.data.babi import corpus as babi
 from gyral.data.babi.answers import answer_counts, frequency_loss
 from gyral.data.babi.corpus import Babi, load_stories
@@ -152,6 +153,12 @@ class BabiTask(SequenceTask[BabiData]):
         UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
 
+    measures = (ACCURACY, percentage("majority", "most frequent answer", at_end=True, floor_of=ACCURACY.name))
+    remarks = (
+        babi.STAND_INS,
+        Remark("generated", "*", "on GENERATED stories, which are not from bAbI", "GENERATED stories"),
+    )
+
     def __init__(
         self,
         model: ModelFactory,
@@ -227,6 +234,19 @@ class BabiTask(SequenceTask[BabiData]):
         """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 if there is none."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
         return total / (batch.answers != IGNORED).sum().clamp(min=1)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.babi.generation import answer_story
+
+        return {"answer_story": answer_story}
+
+    @classmethod
+    def figures(cls) -> dict[str, Callable[..., Any]]:
+        from gyral.applications.babi.figures.answers import answers
+        from gyral.applications.babi.figures.attention import attention
+
+        return {"answers": answers, "attention": attention}
 
     def render(self, batch: QuestionBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the end of a story with its question, the answer and the prediction (`predicted`, (B,))."""

@@ -21,6 +21,11 @@ HEIGHT = 4.2  # inches
 MARGIN = 0.05  # of the plane, around the boxes
 
 
+def draw_boxes(run: Run) -> tuple[Figure, Iterator[Figure] | None]:
+    """Draw the boxes of a run, and the frames of an animation if the run has recorded them; see `boxes`."""
+    return boxes(run), animate_boxes(run)
+
+
 def boxes(run: Run) -> Figure:
     """Draw the boxes of up to 12 concepts, those with the most hyponyms, with their hard edges.
 

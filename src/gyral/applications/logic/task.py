@@ -7,7 +7,7 @@ An example, in which the second formula implies the first one:
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, Lo
 from gyral.applications.logic.data.formulas import RELATIONS
 from gyral.applications.logic.model import PairClassifier
 from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.measures import ACCURACY, SUBSTITUTE, percentage
 from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
@@ -114,6 +115,12 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         UserError: an option is out of bounds, or a file is missing or is not in the format.
     """
 
+    measures = (
+        ACCURACY,
+        *(percentage(f"accuracy_{count}_operators", f"accuracy, operators: {count}", at_end=True) for count in TESTED),
+    )
+    remarks = (SUBSTITUTE,)
+
     def __init__(
         self,
         model: ModelFactory,
@@ -160,6 +167,12 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         formulas = torch.cat(batch.inputs.unbind(dim=2))
         logits: Tensor = self.model(formulas, lengths=(formulas != PADDING_ID).sum(dim=1))[0]
         return logits
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.logic.generation import relate_formulas
+
+        return {"relate_formulas": relate_formulas}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         formulas = (

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from gyral.applications.probes import published
 from gyral.applications.probes.data.encoding import EncodedSentence, SentenceEncoder
 from gyral.applications.probes.data.pairs import PairSet
-from gyral.applications.probes.report import NO_VALUE, ProbeReport, number
 from gyral.applications.probes.scoring import log_probabilities
 from gyral.core.errors import OptionError
+from gyral.runs.evaluation_report import NO_VALUE, EvaluationReport, number
 from gyral.tasks.base import SequenceTask
 from gyral.tasks.text import TextTask
 
@@ -88,7 +88,7 @@ def _accuracy(pairs: Sequence[PairResult]) -> float:
     return 100 * sum(pair.right for pair in pairs) / len(pairs) if pairs else float("nan")
 
 
-def report_pairs(task: SequenceTask, name: str, sets: Sequence[PairSet], model: str) -> ProbeReport:
+def report_pairs(task: SequenceTask, name: str, sets: Sequence[PairSet], model: str) -> EvaluationReport:
     """Return the table of a benchmark, by contrast ("syneval") or by phenomenon ("blimp").
 
     Args:
@@ -115,7 +115,9 @@ def report_pairs(task: SequenceTask, name: str, sets: Sequence[PairSet], model: 
     rows = (_syneval_rows if name == "syneval" else _blimp_rows)(sets, results)
     published_heads = ["LSTM, published", "ON-LSTM, published"] if name == "syneval" else ["LSTM, published"]
     heads = ["accuracy, %", "pairs", "all pairs", "forms known", "on those", "all words known", "on those"]
-    return ProbeReport(f"{TITLES[name]}: {model}", [*heads, *published_heads], rows, [*NOTES, SOURCES[name]], numbers)
+    return EvaluationReport(
+        f"{TITLES[name]}: {model}", [*heads, *published_heads], rows, [*NOTES, SOURCES[name]], numbers
+    )
 
 
 def _cells(name: str, counted: Tally, *published_values: float | None) -> list[str]:

@@ -10,12 +10,12 @@ from gyral.applications.probes import trees
 from gyral.applications.probes.distances import syntactic_distances
 from gyral.applications.probes.parsing_scores import SHORT, ParsingScores, gold_tree, score
 from gyral.applications.probes.published import TREES
-from gyral.applications.probes.report import ProbeReport, number
 from gyral.applications.probes.trees import Tree, tree_of_distances
 from gyral.core.errors import OptionError, UserError
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.treebank.sentences import SAMPLE, ParsedSentence, treebank_sentences
 from gyral.data.vocabulary import END_OF_LINE
+from gyral.runs.evaluation_report import EvaluationReport, number
 from gyral.tasks.base import SequenceTask
 from gyral.tasks.text import TextTask
 
@@ -85,7 +85,7 @@ def baselines(sentences: Sequence[ParsedSentence]) -> Iterator[Row]:
 
 def report_parsing(
     induced: dict[str, InducedTrees], sentences: Sequence[ParsedSentence], model: str, data: str
-) -> ProbeReport:
+) -> EvaluationReport:
     """Return the table of the scores of a model's layers, of baselines and of published trees.
 
     Args:
@@ -105,7 +105,7 @@ def report_parsing(
     numbers = {f"{row.name}/{name}": value for row in (*layers, *others) for name, value in _numbers(row).items()}
     short = sum(len(sentence.words) <= SHORT for sentence in sentences)
     heads = ["unlabeled F1, %", f"all {len(sentences):,}", f"{short:,} of ≤ {SHORT} words", "depth"]
-    return ProbeReport(
+    return EvaluationReport(
         f"Parsing without supervision: {model} on {data}",
         [*heads, *LABELS, *MORE_LABELS],
         rows,

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from textwrap import fill, shorten
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from hydra.utils import get_object
 from matplotlib.figure import Figure
 
 from gyral.applications.reading.data.questions import ReadingBatch
-from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.reports.figures.common import describe_run
@@ -19,6 +17,9 @@ from gyral.reports.figures.panels import without_formulas
 from gyral.reports.figures.style import SMALL
 from gyral.runs.directory import Run
 from gyral.training import build
+
+if TYPE_CHECKING:
+    from gyral.applications.reading.tasks.base import ReadingTask
 
 MAX_ANSWERS = 12  # columns, the answers with the highest probabilities in any of the runs
 MAX_SENTENCES = 24  # of a document that fits into a figure
@@ -31,13 +32,13 @@ class Read(NamedTuple):
     """The answers of one run after each sentence of a document, (sentences, candidates)."""
 
     run: Run
-    task: ReadingTask
+    task: "ReadingTask"
     batch: ReadingBatch
     step: int
     probabilities: np.ndarray
 
 
-def reading_answers(runs: Sequence[Run]) -> Figure:
+def answers(*runs: Run) -> Figure:
     """Draw the probabilities of the answers to a validation question after each sentence, a panel for each run.
 
     As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the document and the question are read as a whole, and
@@ -87,23 +88,23 @@ def sentence_ends(words: Sequence[str]) -> list[int]:
 
 def _check(run: Run) -> None:
     """Raise `OptionError` if the task of a run has no reader."""
-    task = get_object(run.config.task._target_)
-    if not issubclass(task, ReadingTask):
+    task = build.task_class(run)
+    if task.figures().get("answers") is not answers:
         reason = f"must be a run of a task with a reader, as the other one; its task is {task.__name__}"
         raise OptionError("run", run.directory, reason)
 
 
 def _load(run: Run, like: Read | None) -> Read:
     """Return the answers of a run to a question; to that of another run if `like` is one."""
+    task: Any
     task, step = build.load_trained(run, "best")
-    assert isinstance(task, ReadingTask)
     row = _choose(run, task) if like is None else _find(run, task, like)
     batch = task.batch_of("val", [row])
     ends = sentence_ends(task.words(batch, 0)[: int(batch.document_lengths[0])])
     return Read(run, task, batch, step, task.probabilities_after(batch, ends)[:, 0].cpu().numpy())
 
 
-def _choose(run: Run, task: ReadingTask) -> int:
+def _choose(run: Run, task: "ReadingTask") -> int:
     """Return the validation question, among the first ones, that has the most sentences that fit into the figure."""
     most, found = 1, None
     for row in range(min(len(task.data.splits["val"]), SEARCHED)):
@@ -117,7 +118,7 @@ def _choose(run: Run, task: ReadingTask) -> int:
     return found
 
 
-def _find(run: Run, task: ReadingTask, like: Read) -> int:
+def _find(run: Run, task: "ReadingTask", like: Read) -> int:
     """Return the index of the validation question of another run."""
     wanted = like.task.words(like.batch, 0)
     for row in range(min(len(task.data.splits["val"]), SEARCHED)):

@@ -1,15 +1,12 @@
 """An HTML page of documents with their chains of mentions, and the attention of a reader to their words."""
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
-from string import Template
 from typing import NamedTuple
 
 import numpy as np
 
-from gyral.core.files import replace_when_written
-from gyral.core.html import page_head, strengths
+from gyral.core.html import strengths, write_html
 
 # Units of the picture. The text has a font of fixed width, so that the places of the words are known.
 SIGN = 8.2  # width of a character
@@ -77,67 +74,59 @@ class _Place(NamedTuple):
         return self.x + self.width / 2
 
     @property
-    def y(self) -> float:
+    def y(self) -> int:
         return MARGIN + self.line * LINE
+
+
+class _Word(NamedTuple):
+    """A word in the picture.
+
+    Attributes:
+        text: the word.
+        place: where it is.
+        color: number of the color of its chain; None: of no chain.
+        attention: to the word; None in the question.
+        strength: opacity of its background, with two digits.
+    """
+
+    text: str
+    place: _Place
+    color: int | None
+    attention: float | None
+    strength: str
+
+
+class Picture(NamedTuple):
+    """A document with its question below the height `border`; an arc is the number of its color and an SVG path."""
+
+    width: int
+    height: int
+    border: int
+    words: list[_Word]
+    curves: list[tuple[int, str]]
 
 
 def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:
     """Write a self-contained HTML page."""
-    text = page_head(title, STYLE) + HEAD.substitute(title=html.escape(title)) + "".join(map(_section, shown)) + FOOT
-    replace_when_written(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_html(path, __file__, title=title, shown=shown, draw=draw, colors=COLORS)
 
 
-def _section(shown: Shown) -> str:
-    best = shown.candidates[0]
-    rows = "".join(
-        f"<tr{' class=right' if one.is_right else ''}><td>{html.escape(one.name)}</td><td>{one.probability:.0%}</td>"
-        f'<td><i style="width:{100 * one.probability:.1f}%"></i></td></tr>\n'
-        for one in shown.candidates
-    )
-    links = "edges" if shown.is_read else "chains, which this model does not read"
-    return SECTION.substitute(
-        place=html.escape(shown.place),
-        question=html.escape(" ".join(shown.question)),
-        answer=html.escape(best.name),
-        remark="which is right" if best.is_right else f"right: {html.escape(shown.right)}",
-        facts=f"{len(shown.document)} words, {len(shown.arcs)} {links}",
-        rows=rows,
-        picture=draw(shown),
-    )
-
-
-def draw(shown: Shown) -> str:
-    """Return a document and its question as an SVG picture, a line for each sentence, with arcs between mentions."""
+def draw(shown: Shown) -> Picture:
+    """Return the picture of a document and its question, a line for each sentence, with arcs between mentions."""
     places = _lay_out(shown)
-    lines = places[-1].line + 1
-    first = places[len(shown.document)]  # of the question
-    parts = [
-        f'<line class="join" x1="0" x2="100%" y1="{first.y - LINE / 2 - 8:.0f}" y2="{first.y - LINE / 2 - 8:.0f}"/>'
-    ]
-    colors = [f"{strength:.2f}" for strength in strengths(shown.attention)] + ["0"] * len(shown.question)
-    for place, strength in zip(places, colors, strict=True):
-        if float(strength) > 0:
-            parts.append(
-                f'<rect x="{place.x - 2:.1f}" y="{place.y - 13:.0f}" width="{place.width + 4:.1f}" height="18" rx="3" '
-                f'fill-opacity="{strength}"/>'
-            )
-    dashed = "" if shown.is_read else " dashed"
-    parts += [
-        f'<path class="chain{arc.chain % COLORS}{dashed}" d="{_curve(places[arc.source], places[arc.target])}"/>'
-        for arc in shown.arcs
-    ]
-    chains = {end: arc.chain for arc in shown.arcs for end in (arc.source, arc.target)}
-    tooltips = [f"{weight:.1%} of the attention" for weight in shown.attention] + [""] * len(shown.question)
-    for index, (word, place) in enumerate(zip((*shown.document, *shown.question), places, strict=True)):
-        kind = f' class="chain{chains[index] % COLORS}"' if index in chains else ""
-        tooltip = f"<title>{tooltips[index]}</title>" if tooltips[index] else ""
-        parts.append(
-            f'<text{kind} x="{place.x:.1f}" y="{place.y:.0f}" textLength="{place.width:.1f}">'
-            f"{html.escape(word)}{tooltip}</text>"
-        )
-    width = max(place.x + place.width for place in places) + LEFT
-    height = 2 * MARGIN + (lines - 1) * LINE
-    return PICTURE.substitute(width=f"{width:.0f}", height=f"{height:.0f}", parts="\n".join(parts))
+    question = len(shown.question)
+    texts = (*shown.document, *shown.question)
+    attention = [*shown.attention.tolist(), *[None] * question]
+    opacities = [f"{strength:.2f}" for strength in (*strengths(shown.attention).tolist(), *[0.0] * question)]
+    colors = {end: arc.chain % COLORS for arc in shown.arcs for end in (arc.source, arc.target)}
+    words = zip(texts, places, map(colors.get, range(len(texts))), attention, opacities, strict=True)
+    return Picture(
+        width=round(max(place.x + place.width for place in places) + LEFT),
+        height=2 * MARGIN + places[-1].line * LINE,
+        border=places[len(shown.document)].y - LINE // 2 - 8,
+        words=[_Word(*word) for word in words],
+        curves=[(arc.chain % COLORS, _curve(places[arc.source], places[arc.target])) for arc in shown.arcs],
+    )
 
 
 def _lay_out(shown: Shown) -> list[_Place]:
@@ -180,71 +169,3 @@ def _curve(source: _Place, target: _Place) -> str:
 
 
 _SENTENCE_ENDS = tuple([end] for end in ENDS)
-
-STYLE = """\
-:root { --look: 255 170 40; --c0: #0072b2; --c1: #d55e00; --c2: #007a5a; --c3: #a0409a; --c4: #8a6d00; --c5: #b0232f;
-  --c6: #3f51b5; --c7: #50707f }
-@media (prefers-color-scheme: dark) { :root { --look: 190 100 0; --c0: #56b4e9; --c1: #ff9a50; --c2: #3cc79f;
-  --c3: #d78ad2; --c4: #e0c040; --c5: #ff7f8a; --c6: #9fa8ff; --c7: #9fc0cf } }
-body { margin: 0 auto; max-width: 80rem; padding: 0.75rem 1.25rem }
-h2 { margin: 0; font-size: 1.05rem }
-.faint { color: var(--faint); font-variant-numeric: tabular-nums }
-section { border-top: 1px solid var(--line); margin-top: 1.25rem; padding-top: 0.75rem }
-.beside { display: grid; grid-template-columns: minmax(0, 1fr) 19rem; gap: 0 2rem; align-items: start }
-@media (max-width: 55rem) { .beside { grid-template-columns: minmax(0, 1fr) } }
-.picture { overflow-x: auto }
-svg { display: block }
-svg text { font: 13.5px ui-monospace, monospace; fill: var(--ink); paint-order: stroke; stroke: var(--page);
-  stroke-width: 2px; stroke-opacity: 0.6 }
-svg text[class] { font-weight: 600 }
-svg rect { fill: rgb(var(--look)) }
-svg path { fill: none; stroke-width: 1.6; stroke-opacity: 0.65 }
-svg path:hover { stroke-width: 3.5; stroke-opacity: 1 }
-svg path.dashed { stroke-dasharray: 4 4 }
-svg .join { stroke: var(--line); stroke-dasharray: 2 4 }
-table { border-collapse: collapse; width: 100% }
-td { padding: 0.1rem 0.4rem; overflow-wrap: break-word }
-td:nth-child(2) { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
-td:nth-child(3) { width: 40% }
-td i { display: block; height: 0.7rem; background: var(--faint); border-radius: 2px }
-tr.right { font-weight: 600 }
-tr.right i { background: var(--c2) }
-.key span { padding: 0 0.4em; border-radius: 3px; color: var(--ink); background: rgb(var(--look) / 0.8) }
-""" + "".join(
-    f"svg path.chain{n} {{ stroke: var(--c{n}) }} svg text.chain{n} {{ fill: var(--c{n}) }}\n" for n in range(COLORS)
-)
-
-HEAD = Template("""\
-<header>
-<h1>$title</h1>
-<p class="faint key">Each line is a sentence of the document; the question is below the dashed line.
-<span>attention</span> that of the question to a word, on a logarithmic scale from the share that every word has
-if the attention is uniform (no color) to all of it. Arcs join consecutive mentions of a chain; they are dashed if the
-model does not read them.</p>
-</header>
-<main>
-""")
-
-SECTION = Template("""\
-<section>
-<h2>$question <strong>$answer</strong> <span class="faint">($remark)</span></h2>
-<p class="faint">$place · $facts</p>
-<div class="beside">
-<div class="picture">$picture</div>
-<table><tbody>
-$rows</tbody></table>
-</div>
-</section>
-""")
-
-PICTURE = Template("""\
-<svg width="$width" height="$height" role="img">
-$parts
-</svg>
-""")
-
-FOOT = """\
-</main>
-</body>
-</html>
-"""

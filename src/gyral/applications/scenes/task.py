@@ -8,7 +8,7 @@ An example:
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from gyral.applications.scenes.data.questions import all_words
 from gyral.applications.scenes.models.concept_learner import Answers, SceneModel
 from gyral.core.checks import check_choice, check_integer, check_integers
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, percentage
 from gyral.data.batching import IGNORED, Stream, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.base import Task
@@ -215,9 +216,8 @@ class ScenesTask(Task[SceneData]):
         max_length: the most steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
-            `gyral.applications.scenes.data.clevr.load_clevr`. The
-            sizes are then those of its excerpts, and `objects`, `more_objects` and `questions` have no effect. None:
-            generated scenes.
+            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then those of its excerpts, and `objects`,
+            `more_objects` and `questions` have no effect. None: generated scenes.
         batch_size, eval_batch_size, batch_questions: see `SceneData`.
         data_seed: seed of the scenes and of the training batches.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
@@ -226,6 +226,11 @@ class ScenesTask(Task[SceneData]):
         UserError: an option is out of bounds, or a file is missing or not in the format.
     """
 
+    measures = (
+        ACCURACY,
+        percentage(f"accuracy_{MORE_OBJECTS}", "accuracy, more objects"),
+        *(percentage(f"accuracy_{type_}", f"accuracy, {type_.replace('_', ' ')}") for type_ in TYPES),
+    )
     metrics: SceneMetrics
     model_type = SceneModel
 
@@ -255,14 +260,13 @@ class ScenesTask(Task[SceneData]):
         sizes = {"train": train_scenes, "val": val_scenes, "test": test_scenes}
         for split, size in sizes.items():
             check_integer(f"{split}_scenes", size)
-        own_objects = check_objects("objects", objects)
-        ranges = dict.fromkeys(SPLITS, own_objects)
+        ranges = dict.fromkeys(SPLITS, check_objects("objects", objects))
         if more_objects is not None:
             ranges[MORE_OBJECTS] = check_objects("more_objects", more_objects)
-            sizes[MORE_OBJECTS] = test_scenes
         curriculum = Lessons(lessons, threshold)
         if clevr is None:
             vocabulary = QuestionVocabulary(all_words())
+            sizes[MORE_OBJECTS] = test_scenes
             splits = {
                 split: generate_collection(
                     sizes[split], questions, each, max_length, vocabulary, mix_seed(data_seed, split)
@@ -313,6 +317,12 @@ class ScenesTask(Task[SceneData]):
             return super(ScenesTask, self.eval()).predict(batch)
         finally:
             self.train(training)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.scenes.generation import answer_scene
+
+        return {"answer_scene": answer_scene}
 
     def render(self, batch: SceneBatch, predicted: Tensor, row: int = 0) -> str:
         words = self.vocabulary.decode(batch.questions[row, 0].tolist())

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,9 +15,11 @@ from gyral.applications.summarization.data.batches import EncodedSummaries, Summ
 from gyral.applications.summarization.data.files import STANDARD_INPUT, Article, Output, join_words, read_articles
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.page import Shown, write_page
-from gyral.applications.summarization.task import SummaryTask, Written
 from gyral.core.checks import check_integer
 from gyral.data.records import Report
+
+if TYPE_CHECKING:
+    from gyral.applications.summarization.task import SummaryTask, Written
 
 log = logging.getLogger(__name__)
 ON_PAGE = 20  # number of summaries on a page; larger pages open slowly
@@ -25,7 +27,7 @@ LOG_INTERVAL = 10.0  # seconds between two log lines about progress
 
 
 def summarize(
-    task: SummaryTask,
+    task: "SummaryTask",
     *,
     input: str,
     out: str | None = None,
@@ -86,7 +88,7 @@ def summarize(
         log.info("%s shows %d", html, len(shown))
 
 
-def explain(task: SummaryTask, articles: Sequence[Article], written: Sequence[Written]) -> list[Shown]:
+def explain(task: "SummaryTask", articles: Sequence[Article], written: "Sequence[Written]") -> list[Shown]:
     """Return articles and summaries with the attention at each word and the words that were copied."""
     if not articles:
         return []
@@ -152,10 +154,10 @@ class _Progress:
             log.info("%s %s, %.3g a second%s", f"{self._count:,}", noun, self._rate(), self._report.oddities())
 
 
-def _encode(task: SummaryTask, pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
+def _encode(task: "SummaryTask", pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
     numbered = encode_pairs(pairs, task.data.corpus.vocabulary)
     return EncodedSummaries(numbered, "test", max_article=task.data.lengths["max_article"], max_summary=max_summary)
 
 
-def _batch(task: SummaryTask, encoded: EncodedSummaries) -> SummaryBatch:
+def _batch(task: "SummaryTask", encoded: EncodedSummaries) -> SummaryBatch:
     return task.transfer_batch_to_device(encoded.batch(np.arange(len(encoded))), task.device, 0)

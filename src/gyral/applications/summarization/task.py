@@ -10,7 +10,7 @@ Words are from a vocabulary, or from the article if the vocabulary does not cont
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -29,6 +29,7 @@ from gyral.applications.summarization.models.summarizer import Predictions, Summ
 from gyral.core.checks import check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
 from gyral.core.files import replace_when_written
+from gyral.core.measures import Measure
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
 from gyral.data.text.penn import split_sentences
 from gyral.tasks.base import ModelFactory, SequenceTask
@@ -138,6 +139,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         OptionError: an option is out of bounds.
     """
 
+    measures = (Measure("rouge1", "ROUGE-1"), Measure("rouge2", "ROUGE-2"), Measure("rougeL", "ROUGE-L"))
     model_type = Summarizer
 
     def __init__(
@@ -212,6 +214,12 @@ class SummaryTask(SequenceTask[SummaryData]):
             return self.eval().model.summarize(batch, self.decoding)
         finally:
             self.train(training)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.summarization.generation import summarize
+
+        return {"summarize": summarize}
 
     def render(self, batch: SummaryBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the beginnings of an article, of its summary, and of the generated summary (`predicted`, (B, L))."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import Remark
 from gyral.data.babi import release, synthetic
 from gyral.data.babi.release import FOLDERS, TASKS, NoReleaseError, Release
 from gyral.data.babi.stories import Sentence, Story, questions, split_validation
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 VALIDATION = ("cut", "official")
 GENERATED = "generated"  # name of a corpus of generated stories
+STAND_INS = Remark("stand_ins", "°", "trained on the 1k file, because the 10k file does not exist")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import without_formulas
 from gyral.reports.figures.style import add_legend, line_style
 from gyral.reports.tables.sections import Section
-from gyral.runs.measures import MEASURES
 from gyral.runs.names import describe_option
 
 
@@ -57,7 +56,7 @@ def _numbers(sweep: Sweep, rows: list[Row]) -> dict[str, float]:
 def _draw_section(axes: Axes, section: Section, options: Options) -> dict[str, Line2D]:
     """Draw the rows of a section, and return the handles of a legend by their labels."""
     assert section.sweep is not None
-    numbers, measure = _numbers(section.sweep, section.rows), MEASURES[section.measure]
+    numbers, measure = _numbers(section.sweep, section.rows), section.sweep.main
     x = np.array([*numbers.values()])
     handles: dict[str, Line2D] = {}
     reach: list[float] = []

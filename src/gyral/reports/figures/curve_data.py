@@ -8,7 +8,6 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.runs.directory import METRICS
-from gyral.runs.measures import MEASURES
 from gyral.runs.metrics_file import logged_metrics, read_curves
 from gyral.runs.run_record import RunRecord
 
@@ -77,7 +76,7 @@ def read_line(record: RunRecord, metric: str, axis: str) -> Line | None:
     steps, values = (np.array(numbers, dtype=float) for numbers in curves[metric])
     order = np.argsort(steps, kind="stable")
     order = order[np.isfinite(values[order])]
-    steps, values = steps[order], values[order] * scale_of(metric)
+    steps, values = steps[order], values[order] * scale_of(metric, record)
     if not len(steps):
         return None
     return Line(steps, steps if axis == "step" else _place(record, steps, curves, axis), values)
@@ -87,10 +86,10 @@ def _has_file(record: RunRecord) -> bool:
     return (Path(record.place) / METRICS).is_file()
 
 
-def scale_of(metric: str) -> float:
-    """Return the factor between a metric and the printed number."""
+def scale_of(metric: str, record: RunRecord) -> float:
+    """Return the factor between a metric of a run and the printed number."""
     name = metric.rpartition("/")[2]
-    return MEASURES[name].scale if name in MEASURES else 1.0
+    return next((measure.scale for measure in record.measures if measure.name == name), 1.0)
 
 
 def _place(

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
+from gyral.core.measures import BITS, MSE
 from gyral.reports.figures.curve_data import Line, Mean, average, metrics_of, read_line
 from gyral.reports.figures.layout import finish, label_outer, make_grid, measure_of, metric_label, set_limits
 from gyral.reports.figures.options import Options
@@ -71,8 +72,8 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
         one.set_title(panel.title)
     if share:
         reach = [(np.concatenate([x for x, _ in reach]), np.concatenate([y for _, y in reach]))] * len(reach)
-    for one, metric, (x, y) in zip(axes, metrics, reach, strict=True):
-        _set_limits(one, metric, x, y, options)
+    for one, panel, metric, (x, y) in zip(axes, panels, metrics, reach, strict=True):
+        _set_limits(one, panel.records, metric, x, y, options)
     named = [metric_label(metric, panel.records) for panel, metric in pairs]
     label_outer(axes, [_x_label(options.x, unit)] * len(panels), named)
     add_legend(figure, *_legend_entries(panels, rows, labels, metrics, options.seeds != "all"))
@@ -158,18 +159,20 @@ def draw_baseline(axes: Axes, records: Sequence[RunRecord], metric: str, vertica
 
 def baselines(records: Sequence[RunRecord], metric: str) -> list[float]:
     """Return the distinct losses, to three digits, of the best predictors without memory, in the metric's unit."""
-    factor = {"loss": 1.0, "mse": 1.0, "bits": 1 / np.log(2)}.get(metric.rpartition("/")[2])
+    factor = {"loss": 1.0, MSE.name: 1.0, BITS.name: 1 / np.log(2)}.get(metric.rpartition("/")[2])
     found = [record.baseline for record in records if record.baseline is not None and factor]
     return [value * (factor or 1) for value in {f"{value:.3g}": value for value in found}.values()]
 
 
-def _set_limits(axes: Axes, metric: str, x: np.ndarray, y: np.ndarray, options: Options) -> None:
+def _set_limits(
+    axes: Axes, records: Sequence[RunRecord], metric: str, x: np.ndarray, y: np.ndarray, options: Options
+) -> None:
     for axis, values in (("x", x), ("y", y)):
         log = axis in options.log
         if log and not (values > 0).any():
             name = options.x if axis == "x" else metric
             raise OptionError("log", options.log, f"{name} has no positive value")
-        bounds = (0.0, 100.0) if axis == "y" and measure_of(metric, []).unit == "%" else None
+        bounds = (0.0, 100.0) if axis == "y" and measure_of(metric, records).unit == "%" else None
         from_zero = [0.0] if axis == "x" and not log else []
         set_limits(axes, axis, np.append(values, from_zero), log=log, bounds=bounds)
     if "x" not in options.log:

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gyral.core.errors import OptionError
+from gyral.core.measures import Measure
 from gyral.reports.figures.layout import finish, label_outer, make_grid, metric_label, set_limits
 from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import without_formulas
 from gyral.reports.figures.style import SMALL, add_legend, line_style
 from gyral.reports.tables.groups_table import groups_of, published_groups
 from gyral.reports.tables.sections import Section
-from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
 
 GRAY = "#8a8a8a"  # of published lines of models that the sweep does not train
@@ -34,7 +34,7 @@ def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
     Raises:
         OptionError: no run has logged the measure of a group.
     """
-    shown = [section for section in sections if section.measure in MEASURES and _groups(section)[1]]
+    shown = [section for section in sections if section.main and _groups(section)[1]]
     if not shown:
         raise OptionError(
             "plot", "groups", "needs results by groups, such as test/accuracy_7_operators; no run has any"
@@ -58,17 +58,19 @@ def _groups(section: Section) -> tuple[str, list[int]]:
 
 def _draw_section(axes: Axes, section: Section, options: Options) -> dict[str, Line2D]:
     """Draw the rows of a section, and return the handles of a legend by their labels."""
+    assert section.main is not None
+    measure = section.main
     unit, numbers = _groups(section)
     handles: dict[str, Line2D] = {}
     reach: list[float] = []
     references = section.sweep.published if section.sweep else {}
     for index, (row, label) in enumerate(zip(section.rows, section.labels, strict=True)):
         look = line_style(index)
-        values = _read(row.records, section.measure, unit, numbers)
+        values = _read(row.records, measure, unit, numbers)
         if len(values):
             reach += draw_row(axes, np.array(numbers, dtype=float), values, look, options)
             handles[label.replace("\n", ", ")] = Line2D([], [], **look)
-        if published := published_groups(row.paper, section.measure):
+        if published := published_groups(row.paper, measure.name):
             hollow = {**look, **PUBLISHED}
             reach += _draw_published(axes, published, hollow)
             handles[f"{label.splitlines()[0]}, published"] = Line2D([], [], **hollow)
@@ -80,17 +82,16 @@ def _draw_section(axes: Axes, section: Section, options: Options) -> dict[str, L
         _mark_trained(axes, section.sweep.trained, unit)
     groups = [*numbers, *chain.from_iterable(references.values())]
     set_limits(axes, "x", np.array(groups, dtype=float), log="x" in options.log, bounds=None)
-    bounds = (0.0, 100.0) if MEASURES[section.measure].unit == "%" else None
+    bounds = (0.0, 100.0) if measure.unit == "%" else None
     set_limits(axes, "y", np.array(reach), log="y" in options.log, bounds=bounds)
     return handles
 
 
-def _read(records: Sequence[RunRecord], measure: str, unit: str, numbers: Sequence[int]) -> np.ndarray:
+def _read(records: Sequence[RunRecord], measure: Measure, unit: str, numbers: Sequence[int]) -> np.ndarray:
     """Return the results of the finished runs, (runs, groups), NaN where a group has none."""
-    scale = MEASURES[measure].scale
     done = [record.results for record in records if record.results]
-    names = [f"test/{measure}_{number}_{unit}" for number in numbers]
-    return np.array([[scale * results.get(name, np.nan) for name in names] for results in done])
+    names = [f"test/{measure.name}_{number}_{unit}" for number in numbers]
+    return np.array([[measure.scale * results.get(name, np.nan) for name in names] for results in done])
 
 
 def draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any], options: Options) -> list[float]:

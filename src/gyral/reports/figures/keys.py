@@ -16,7 +16,7 @@ from gyral.reports.figures.memory import load_trace
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import COLORS, add_legend
 from gyral.runs.directory import Run
-from gyral.training.callbacks import MemoryTraces
+from gyral.training.callbacks.memory_trace import MemoryTraces
 
 MAX_FRAMES = 120  # of an animation, about 1 MB
 HEIGHT = 2.9  # inches
@@ -39,6 +39,11 @@ class Locations(NamedTuple):
     after: np.ndarray
     writes: np.ndarray
     strengths: np.ndarray
+
+
+def draw_keys(run: Run) -> tuple[Figure, Iterator[Figure] | None]:
+    """Draw the keys of a run, and the frames of an animation if the run has recorded them; see `keys`."""
+    return keys(run), animate_keys(run)
 
 
 def keys(run: Run) -> Figure:

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
+from gyral.core.measures import loss_unit
 from gyral.reports.figures.common import add_title, missing_part_error
 from gyral.reports.figures.layout import finish, make_grid
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import BASELINE, add_legend, line_style
 from gyral.runs.directory import Run
-from gyral.runs.measures import loss_unit
 from gyral.training import build
 
 BATCHES = 2  # the loss is averaged over the first batches of the validation split

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from gyral.core.measures import Measure, loss_unit
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import set_ticks
-from gyral.runs.measures import FURTHER_MEASURES, MEASURES, Measure, loss_unit
-from gyral.runs.run_record import RunRecord
+from gyral.runs.run_record import RunRecord, measures_of
 
 MAX_PANELS = 24
 SPLITS = {"train": "training", "val": "validation", "test": "test"}
@@ -72,7 +72,7 @@ def label_outer(axes: Sequence[Axes], xlabels: Sequence[str], ylabels: Sequence[
 def measure_of(metric: str, records: Sequence[RunRecord]) -> Measure:
     """Return the measure of a metric, such as val/accuracy; a metric without one is printed as it is logged."""
     name = metric.rpartition("/")[2]
-    known = {**MEASURES, **FURTHER_MEASURES}.get(name)
+    known = measures_of(records).get(name)
     if known:
         return known
     if name in ("loss", "baseline"):

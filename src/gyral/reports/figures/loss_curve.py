@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from gyral.core.measures import loss_unit
 from gyral.reports.figures.layout import finish, make_grid, set_limits
 from gyral.reports.figures.style import BASELINE, COLORS, add_legend, save, style
-from gyral.runs.measures import loss_unit
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
 FILE = "loss.png"

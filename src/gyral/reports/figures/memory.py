@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from gyral.generation.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.reports.figures.common import missing_part_error
 from gyral.runs.directory import Run
 from gyral.tasks.base import SequenceTask
-from gyral.tasks.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.training import build
 
 

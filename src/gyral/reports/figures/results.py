@@ -12,14 +12,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
+from gyral.core.measures import main_measure
 from gyral.reports.figures.curves import draw_baseline
 from gyral.reports.figures.layout import finish, label_outer, make_grid, measure_of, metric_label, set_limits
 from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import Panel, Series
 from gyral.reports.figures.style import BASELINE, COLORS, SMALL, add_legend, line_style
 from gyral.reports.tables.cells import standard_deviation
-from gyral.runs.measures import main_measure
-from gyral.runs.run_record import RunRecord
+from gyral.runs.run_record import RunRecord, measures_of
 
 ROW_HEIGHT = 0.21  # inches of a bar with its distance to the next one
 ERROR_BAR: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "capthick": 0.9}
@@ -54,7 +54,7 @@ class Result:
 
 def default_result(records: Sequence[RunRecord]) -> str:
     """Return the main measure of runs on the test split."""
-    return f"test/{main_measure(result_names(records)).name}"
+    return f"test/{main_measure(measures_of(records).values(), result_names(records)).name}"
 
 
 def result_names(records: Sequence[RunRecord]) -> list[str]:
@@ -113,8 +113,8 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
         one.grid(visible=False, axis="y")
     if same:
         reach = [[value for values in reach for value in values]] * len(reach)
-    for one, metric, values, shown in zip(axes, metrics, reach, names, strict=True):
-        percent = measure_of(metric, []).unit == "%"
+    for one, panel, metric, values, shown in zip(axes, panels, metrics, reach, names, strict=True):
+        percent = measure_of(metric, panel.records).unit == "%"
         set_limits(one, "x", np.array([0.0, *values]), log=False, bounds=(0.0, 100.0) if percent else None)
         one.set_xlim(left=0 if min(values) >= 0 else None)
         one.set_ylim(len(shown) - 0.5, -0.5)
@@ -167,9 +167,9 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
         reach.append(([x for x, _ in points], [y for _, y in points]))
     if same:
         reach = [([v for x, _ in reach for v in x], [v for _, y in reach for v in y])] * len(reach)
-    for one, metric, (x, y) in zip(axes, metrics, reach, strict=True):
+    for one, panel, metric, (x, y) in zip(axes, panels, metrics, reach, strict=True):
         set_limits(one, "x", np.array(x), log="x" in options.log, bounds=None)
-        percent = measure_of(metric, []).unit == "%"
+        percent = measure_of(metric, panel.records).unit == "%"
         set_limits(one, "y", np.array(y), log="y" in options.log, bounds=(0.0, 100.0) if percent else None)
     ylabels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
     label_outer(axes, ["parameters"] * len(panels), ylabels)

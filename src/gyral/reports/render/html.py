@@ -11,14 +11,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gyral.core.html import page_head
+from gyral.core.html import page_template
+from gyral.core.measures import Measure, loss_unit
 from gyral.reports.catalogue import column_of
+from gyral.reports.figures.curve_data import scale_of
 from gyral.reports.render.text import labelled_runs, one_line
 from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
-from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
 from gyral.runs.names import describe_option
-from gyral.runs.run_record import CURVES, POINTS, RunRecord
+from gyral.runs.run_record import POINTS, RunRecord, curve_names, measures_of
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("charts.js", "page.js")
@@ -35,6 +36,8 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
         sections: sections of the report.
         notes: lines about runs that cannot be read.
     """
+    from markupsafe import Markup  # of jinja2, which no other report needs
+
     title = sections[0].title if len(sections) == 1 else title
     places: dict[str, int] = {}  # index of each run in the page's data
     runs: list[dict[str, Any]] = []
@@ -55,8 +58,9 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
     content = content.replace("<", "\\u003c")  # no markup, neither the end of the script nor a comment in it
     body.append(f'<script type="application/json" id="data">{content}</script>')
     script = "".join((FOLDER / name).read_text() for name in SCRIPTS)
-    body.append(f"<script>\n{script}</script>\n</body>\n</html>\n")
-    return page_head(title, (FOLDER / "page.css").read_text()) + "\n".join(body)
+    body.append(f"<script>\n{script}</script>")
+    style = (FOLDER / "page.css").read_text()
+    return page_template(__file__).render(title=title, style=Markup(style), body=Markup("\n".join(body)))
 
 
 def _introduction(sections: Sequence[Section]) -> str:
@@ -92,15 +96,15 @@ def _run(record: RunRecord, label: str, section: Section) -> dict[str, Any]:
         "started": origin.started,
         "host": origin.host,
         "parameters": results.get("parameters"),
-        "score": _scaled(results.get(f"test/{section.measure}"), f"test/{section.measure}"),
+        "score": _finite(section.main.value(results) if section.main else results.get("test/loss")),
         "floors": {name: floors for name in record.curves if (floors := _floors(record, name))},
         "test": {
-            name: _scaled(results.get(f"test/{_measure(name)}"), name)
+            name: _scaled(results.get(f"test/{_measure(name)}"), name, record)
             for name in record.curves
             if name.startswith("val/")
         },
         "curves": {
-            name: [curve.steps, [_round(_scale(name) * value) for value in curve.values]]
+            name: [curve.steps, [_round(scale_of(name, record) * value) for value in curve.values]]
             for name, curve in record.curves.items()
         },
     }
@@ -114,9 +118,9 @@ def _floors(record: RunRecord, name: str) -> list[tuple[str, float]]:
     found: list[tuple[str, float | None]] = []
     if _measure(name) in IN_UNITS_OF_LOSS:
         baseline = results.get("test/baseline") if record.baseline is None else record.baseline
-        found.append(("memoryless baseline", _scaled(baseline, name)))
-    if _measure(name) == "accuracy":
-        found.append((FURTHER_MEASURES["majority"].label, _scaled(results.get("test/majority"), name)))
+        found.append(("memoryless baseline", _scaled(baseline, name, record)))
+    floors = (floor for floor in record.measures if floor.floor_of == _measure(name))
+    found += [(floor.label, _finite(floor.value(results))) for floor in floors]
     return [(label, _round(value)) for label, value in found if value is not None]
 
 
@@ -124,26 +128,22 @@ def _measure(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _scale(name: str) -> float:
-    """Return the factor between a metric and the printed number."""
-    return MEASURES[_measure(name)].scale if _measure(name) in MEASURES else 1.0
+def _scaled(value: float | None, name: str, record: RunRecord) -> float | None:
+    return None if value is None else _finite(scale_of(name, record) * value)
 
 
-def _scaled(value: float | None, name: str) -> float | None:
-    return None if value is None else _finite(_scale(name) * value)
-
-
-def _metric(name: str, unit: str) -> tuple[str, str, tuple[int, int] | None]:
+def _metric(name: str, unit: str, known: dict[str, Measure]) -> tuple[str, str, tuple[int, int] | None]:
     """Return a metric for the page's script: its name, its title, and the bounds of its values.
 
     Args:
         name: the name in metrics.csv, such as val/accuracy.
         unit: the unit of the loss.
+        known: the measures of the runs.
     """
     split, measure = name.split("/")
-    if measure not in MEASURES:
+    if measure not in known:
         return name, f"{SPLITS[split]} {measure} ({unit})", None
-    return name, f"{SPLITS[split]} {MEASURES[measure].title}", SHARE if MEASURES[measure].unit == "%" else None
+    return name, f"{SPLITS[split]} {known[measure].title}", SHARE if known[measure].unit == "%" else None
 
 
 def _group(section: Section, record: RunRecord) -> str:
@@ -159,8 +159,8 @@ def _charts(section: Section, places: dict[str, int]) -> dict[str, Any]:
     records = section.records
     first = "train/loss" if section.sweep and section.sweep.layout == "curves" else f"val/{section.measure}"
     names = {name for record in records for name in (*(record.results or {}), *record.curves)}
-    unit = loss_unit(names)
-    score = f"test {MEASURES[section.measure].title}" if section.measure in MEASURES else f"test loss ({unit})"
+    unit, known = loss_unit(names), measures_of(records)
+    score = f"test {section.main.title}" if section.main else f"test loss ({unit})"
     scored = [row for row in section.rows if any(f"test/{section.measure}" in (r.results or {}) for r in row.records)]
     paper = []
     for row, label in zip(section.rows, section.labels, strict=True):
@@ -173,11 +173,11 @@ def _charts(section: Section, places: dict[str, int]) -> dict[str, Any]:
     return {
         "name": section.sweep.name if section.sweep else records[0].task if records else "",
         "runs": [places[record.place] for record in records],
-        "metrics": [_metric(name, unit) for name in CURVES if name in names],
+        "metrics": [_metric(name, unit, known) for name in curve_names(known.values()) if name in names],
         "first": first,
         "log": first == "train/loss",  # of which the paper shows orders of magnitude
         "score": score if len(scored) > 1 or paper else None,  # a single number is no comparison
-        "bounds": SHARE if section.measure in MEASURES and MEASURES[section.measure].unit == "%" else None,
+        "bounds": SHARE if section.main and section.main.unit == "%" else None,
         "paper": paper,
     }
 

@@ -10,8 +10,8 @@ from gyral.reports.render.text import labelled_runs, one_line, run_line
 from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.columns import without_details
 from gyral.reports.tables.labels import SHARED
-from gyral.reports.tables.marks import MARKS
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.runs.run_record import remarks_of
 
 ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its standard fonts
     "\\": r"\textbackslash{}",
@@ -133,9 +133,9 @@ def _caption(table: Table, section: Section) -> str:
         parts.append("Best in bold")
     if any(_lacks_runs(cell) for cell in cells):
         parts.append("†\N{NO-BREAK SPACE}Some runs are missing")
-    for mark, meaning in MARKS.values():
-        if any(mark in cell.text for cell in cells):
-            parts.append(f"{mark}\N{NO-BREAK SPACE}{meaning[:1].upper()}{meaning[1:]}")
+    for remark in remarks_of(section.records):
+        if any(remark.mark in cell.text for cell in cells):
+            parts.append(f"{remark.mark}\N{NO-BREAK SPACE}{remark.footnote[:1].upper()}{remark.footnote[1:]}")
     # long words, such as overrides, may break after an underscore
     return _escape("".join(f"{part}. " for part in parts).rstrip()).replace(r"\_", r"\_\allowbreak ")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from gyral.runs.measures import MEASURES
+from gyral.core.measures import Measure
 from gyral.runs.run_record import RunRecord
 
 MAX_LISTED_SEEDS = 5
@@ -144,9 +144,9 @@ class Table:
     details: tuple[str, ...] = ()
 
 
-def value_of(measure: str) -> Callable[[RunRecord], float | None]:
+def value_of(measure: Measure) -> Callable[[RunRecord], float | None]:
     """Return a function that gives the measure of a run on the test split as it is printed, None if it has none."""
-    return lambda record: MEASURES[measure].value(record.results)
+    return lambda record: measure.value(record.results)
 
 
 def result_of(name: str, scale: float = 1) -> Callable[[RunRecord], float | None]:

@@ -20,13 +20,12 @@ from gyral.reports.tables.cells import (
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
-from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
 
 
 def groups_of(measure: str, records: Sequence[RunRecord]) -> tuple[str, list[int]]:
     """Return what the numbers of the groups count, such as "operators", and the numbers in increasing order."""
-    pattern = re.compile(rf"test/{measure}_(\d+)_([a-z]+)")
+    pattern = re.compile(rf"test/{re.escape(measure)}_(\d+)_([a-z]+)")
     names = {name for record in records for name in record.results or {}}
     found = [match for name in names if (match := pattern.fullmatch(name))]
     return next((match[2] for match in found), "groups"), sorted({int(match[1]) for match in found})
@@ -45,7 +44,7 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
     A second table has published values of models that the sweep does not train, if there are any.
     """
     shown = [row for row in rows if row.records] or rows
-    measure = MEASURES[sweep.measure]
+    measure = sweep.main
     unit, numbers = groups_of(sweep.measure, [record for row in shown for record in row.records])
     published = [published_groups(row.paper, sweep.measure) for row in shown]
     numbers = sorted({*numbers, *(number for own in published for number in own)})
@@ -66,7 +65,7 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
 
 def _cell(sweep: Sweep, records: list[RunRecord], name: str, published: float | None) -> TableCell:
     """Return the cell of the mean and the standard deviation of a result, beside the published value."""
-    measure = MEASURES[sweep.measure]
+    measure = sweep.main
     value = result_of(name, measure.scale)
     values = [found for record in records if (found := value(record)) is not None]
     missing = tuple(record.state for record in records if not record.results)
@@ -82,7 +81,7 @@ def _cell(sweep: Sweep, records: list[RunRecord], name: str, published: float | 
 def _published_table(sweep: Sweep, unit: str) -> Table:
     """Return the published values of models that the sweep does not train."""
     numbers = _sorted_numbers(sweep.published.values())
-    digits = MEASURES[sweep.measure].digits
+    digits = sweep.main.digits
     body = [
         (name, tuple(published_cell(values.get(number), digits) for number in numbers))
         for name, values in sweep.published.items()

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
+from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep, column_of, in_column
 from gyral.reports.tables.cells import (
     Table,
@@ -17,10 +18,8 @@ from gyral.reports.tables.cells import (
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
-from gyral.runs.measures import MEASURES
-from gyral.runs.run_record import RunRecord, select
+from gyral.runs.run_record import RunRecord, measures_of, select
 
-MAJORITY = "majority"
 AVERAGE = "average"  # the published average, among the published values of lines
 
 
@@ -30,7 +29,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
     If the sweep has `best_seed`, the table also has the average of the seeds that are the best of their line on the
     validation split.
     """
-    measure = MEASURES[sweep.measure]
+    measure = sweep.main
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for row in rows:
         means = [fmean(scores) for line in sweep.lines if (scores := _scores(sweep, row, line))]
@@ -42,7 +41,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
                 text=f"{fmean(means):.{measure.digits}f}{marks_of(row.records)}{_deviation(sweep, row)}",
                 mean=fmean(means),
                 missing=(f"of {len(means)} of {len(sweep.lines)}",) if len(means) < len(sweep.lines) else (),
-                runs=tuple((record, value_of(sweep.measure)(record)) for record in row.records),
+                runs=tuple((record, value_of(sweep.main)(record)) for record in row.records),
             )
         solved = TableCell(
             f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
@@ -76,26 +75,31 @@ def _list_seeds(sweep: Sweep, row: Row) -> str:
 
 
 def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
-    """Return the measure on each line of the rows that have runs, and the score of the most frequent answer."""
+    """Return the measure on each line of the rows that have runs, and that of predictors that ignore the inputs."""
     started = [row for row in rows if row.records]
     labels = [label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
-    measure = MEASURES[sweep.measure]
+    measure = sweep.main
+    records = [record for row in started for record in row.records]
+    logged = {name for record in records for name in record.metrics}
+    known = measures_of(records).values()
+    floors = [one for one in known if one.floor_of == measure.name and f"test/{one.name}" in logged]
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for line in sweep.lines:
-        majority = "–"
-        for record in (record for row in started for record in in_column(sweep, row, line)):
-            if record.results and f"test/{MAJORITY}" in record.results:
-                majority = f"{measure.scale * record.results[f'test/{MAJORITY}']:.{measure.digits}f}"
+        own = [record for row in started for record in in_column(sweep, row, line)]
         measured = mark_best([_line_cell(sweep, row, line) for row in started], measure.higher_is_better)
-        body.append((line, (*measured, TableCell(majority))))
-    if all(cells[-1].text == "–" for _, cells in body):  # a task without this metric
-        return Table("", "", (sweep.column_name, *labels), [(line, cells[:-1]) for line, cells in body])
-    return Table("", "", (sweep.column_name, *labels, MAJORITY), body)
+        body.append((line, (*measured, *(_floor_cell(floor, own) for floor in floors))))
+    return Table("", "", (sweep.column_name, *labels, *(floor.name for floor in floors)), body)
+
+
+def _floor_cell(floor: Measure, records: list[RunRecord]) -> TableCell:
+    """Return the cell of the score of a predictor that ignores the inputs, which all runs on a line share."""
+    values = [value for record in records if (value := floor.value(record.results)) is not None]
+    return TableCell(f"{values[-1]:.{floor.digits}f}" if values else "–")
 
 
 def _line_cell(sweep: Sweep, row: Row, line: str) -> TableCell:
     """Return the cell of the mean and the standard deviation of a row's runs on a line, beside the published value."""
-    digits = MEASURES[sweep.measure].digits
+    digits = sweep.main.digits
     scores, own = _scores(sweep, row, line), in_column(sweep, row, line)
     pairs = [(record, _score(sweep, record, line)) for record in row.records]
     runs = tuple((record, score) for record, score in pairs if score is not None or record in own)
@@ -130,7 +134,7 @@ def _deviation(sweep: Sweep, row: Row) -> str:
         scores = [_scores(sweep, replace(row, records=records), line) for line in sweep.lines]
         if all(scores):
             averages.append(fmean(fmean(own) for own in scores))
-    return f" ± {standard_deviation(averages):.{MEASURES[sweep.measure].digits}f}" if len(averages) > 1 else ""
+    return f" ± {standard_deviation(averages):.{sweep.main.digits}f}" if len(averages) > 1 else ""
 
 
 def _best_average(sweep: Sweep, row: Row) -> TableCell:
@@ -139,7 +143,7 @@ def _best_average(sweep: Sweep, row: Row) -> TableCell:
     if not scores:
         return TableCell("–")
     missing = (f"of {len(scores)} of {len(sweep.lines)}",) if len(scores) < len(sweep.lines) else ()
-    return TableCell(f"{fmean(scores):.{MEASURES[sweep.measure].digits}f}", missing=missing, mean=fmean(scores))
+    return TableCell(f"{fmean(scores):.{sweep.main.digits}f}", missing=missing, mean=fmean(scores))
 
 
 def _best_score(sweep: Sweep, row: Row, line: str) -> float | None:
@@ -168,7 +172,7 @@ def _score(sweep: Sweep, record: RunRecord, line: str) -> float | None:
     """Return the measure of a run on a line. A model for all lines logs it under a name that ends in the line's."""
     own = "" if column_of(sweep, record) == line else f"_{sweep.column_name}{line}"
     value = (record.results or {}).get(f"test/{sweep.measure}{own}")
-    return None if value is None else MEASURES[sweep.measure].scale * value
+    return None if value is None else sweep.main.scale * value
 
 
 def _scores(sweep: Sweep, row: Row, line: str) -> list[float]:

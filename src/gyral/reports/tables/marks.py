@@ -3,22 +3,15 @@
 from collections.abc import Sequence
 
 from gyral.reports.catalogue import Row
-from gyral.runs.run_record import RunRecord
+from gyral.runs.run_record import RunRecord, remarks_of
 
-# for each result that reports other data than the row's, the mark of the number and its footnote
-MARKS = {
-    "stand_ins": ("°", "trained on the 1k file, because the 10k file does not exist"),
-    "generated": ("*", "on GENERATED stories, which are not from bAbI"),
-    "substitute": ("†", "on a SUBSTITUTE for the paper's data, so that no published value compares with it"),
-}
 TRANSCRIBED = ("‡", "transcribed from an earlier table; the run directory does not exist any more")
 
 
 def marks_of(records: Sequence[RunRecord]) -> str:
-    """Return the marks of the results of runs."""
-    marks = "".join(
-        mark for name, (mark, _) in MARKS.items() if any(record.metrics.get(f"test/{name}") for record in records)
-    )
+    """Return the marks of the results of runs: those of the remarks that apply to one of them."""
+    applied = (r for r in remarks_of(records) if any(record.metrics.get(f"test/{r.name}") for record in records))
+    marks = "".join(dict.fromkeys(remark.mark for remark in applied))
     return marks + TRANSCRIBED[0] * any(record.transcribed for record in records)
 
 
@@ -31,4 +24,6 @@ def marked(number: str, records: Sequence[RunRecord]) -> str:
 def mark_footnotes(rows: Sequence[Row]) -> list[str]:
     """Return a footnote for each mark that the numbers of some row have."""
     found = "".join(marks_of(row.records) for row in rows)
-    return [f"{mark} {meaning}" for mark, meaning in (*MARKS.values(), TRANSCRIBED) if mark in found]
+    remarks = remarks_of(record for row in rows for record in row.records)
+    meanings = dict.fromkeys([*((remark.mark, remark.footnote) for remark in remarks), TRANSCRIBED])
+    return [f"{mark} {meaning}" for mark, meaning in meanings if mark in found]

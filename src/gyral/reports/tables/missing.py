@@ -8,7 +8,6 @@ from gyral.config.overrides import plain, program, typed
 from gyral.config.trust import trust_words
 from gyral.reports.catalogue import DIRECTORY, Row, Sweep, column_of, in_column
 from gyral.reports.tables.paper_table import absent_seeds
-from gyral.runs.legacy import row_folders
 from gyral.runs.run_record import RunRecord
 
 
@@ -105,10 +104,10 @@ def _sweep_directory(rows: list[Row], directory: Path) -> Path:
 
 
 def _is_in_folder(record: RunRecord, row: Row) -> bool:
-    return Path(record.place).parent.name in row_folders(row.experiment)
+    return Path(record.place).parent.name == Path(row.experiment).name
 
 
 def _is_in_sweep(record: RunRecord, row: Row, directory: Path | None) -> bool:
     """Return whether the sweep, started again in the directory, continues a run."""
     folder = Path(record.place).parent
-    return directory is None or (folder.parent == directory and folder.name in row_folders(row.experiment))
+    return directory is None or (folder.parent == directory and folder.name == Path(row.experiment).name)

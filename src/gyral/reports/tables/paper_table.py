@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
 from gyral.reports.tables.cells import (
     NOTHING,
@@ -21,7 +22,6 @@ from gyral.reports.tables.cells import (
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marked
 from gyral.reports.tables.references import reference_rows
-from gyral.runs.measures import MEASURES
 from gyral.runs.run_record import RunRecord
 
 
@@ -31,29 +31,30 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
     Without published values, the table has no columns for them. The last rows are references that need no training.
     """
     columns = columns_of(sweep, rows)
-    measures = (sweep.measure, *sweep.also)
+    measures = [sweep.measures[name] for name in (sweep.measure, *sweep.also)]
     if sweep.column:
         shown = [f"{sweep.column_name}={column}" for column in columns]
     else:
-        shown = [MEASURES[measure].label for measure in measures] if sweep.also else ["measured"]
+        shown = [measure.label for measure in measures] if sweep.also else ["measured"]
     heads = ("row", *(head for title in shown for head in (title, "paper")), "parameters", "paper")
     body: list[tuple[str, tuple[TableCell, ...]]] = []
     for row in rows:
         cells: list[TableCell] = []
         for measure, column in itertools.product(measures, columns):
-            published = row.paper.get(measure)
+            published = row.paper.get(measure.name)
             if isinstance(published, dict):
                 published = published.get(column)
             measured = measured_cell(sweep, measure, in_column(sweep, row, column), published)
-            cells += [measured, published_cell(published, MEASURES[measure].digits)]
+            cells += [measured, published_cell(published, measure.digits)]
         in_order = [record for column in columns for record in in_column(sweep, row, column)]
         parameters = row.paper.get("parameters")
         size = NOTHING if parameters is None else TableCell(format_thousands(parameters))
         body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
     for index, (measure, _) in enumerate(itertools.product(measures, columns)):
-        body = mark_best_of_column(body, 2 * index, MEASURES[measure].higher_is_better)
+        body = mark_best_of_column(body, 2 * index, measure.higher_is_better)
     body, runs = move_common_notes([(name, _note_runs_once(cells)) for name, cells in body])
-    if not any({*measures, "parameters"} & set(paper) for paper in sweep.papers.values()):  # nothing is published
+    published_names = {sweep.measure, *sweep.also, "parameters"}
+    if not any(published_names & set(paper) for paper in sweep.papers.values()):  # nothing is published
         heads, body = (heads[0], *heads[1::2]), [(name, cells[::2]) for name, cells in body]
     empty = (NOTHING,) * (len(heads) - 2)
     body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
@@ -71,7 +72,7 @@ def _note_runs_once(cells: tuple[TableCell, ...]) -> tuple[TableCell, ...]:
     return tuple(result)
 
 
-def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: float | None = None) -> TableCell:
+def measured_cell(sweep: Sweep, measure: Measure, records: list[RunRecord], paper: float | None = None) -> TableCell:
     """Return the cell of a measure on the test split, with its seeds and steps, and the seeds that are missing."""
     if not records:
         return TableCell("", missing=("missing",), paper=paper)
@@ -79,7 +80,7 @@ def measured_cell(sweep: Sweep, measure: str, records: list[RunRecord], paper: f
     values = [found for record in records if (found := value(record)) is not None]
     if not values and any(record.results for record in records):  # the task of this row has no such measure
         return NOTHING
-    text = marked(format_mean(values, MEASURES[measure].digits), records)
+    text = marked(format_mean(values, measure.digits), records)
     cell = runs_cell(records, text, value, paper).with_statistics()
     absent = absent_seeds(records, sweep.axes["seed"])
     return replace(cell, missing=(*cell.missing, f"{describe_seeds(absent)} missing")) if absent else cell

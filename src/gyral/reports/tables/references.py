@@ -2,7 +2,6 @@
 
 from gyral.reports.catalogue import Row, Sweep
 from gyral.reports.tables.cells import TableCell
-from gyral.runs.measures import MEASURES
 
 
 def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]:
@@ -10,7 +9,7 @@ def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]
 
     All runs of a table are on the same text, so the first run with the score stands for all of them.
     """
-    measure = MEASURES[sweep.measure]
+    measure = sweep.main
     references = []
     for order in sweep.ngrams:
         for record in (record for row in rows for record in row.records):

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gyral.core.measures import Measure
 from gyral.reports import catalogue
 from gyral.reports.catalogue import Plan, Row, Sweep, job_of
+from gyral.reports.measures import with_measures
 from gyral.reports.tables.cells import Table
 from gyral.reports.tables.curves_table import curves_table
 from gyral.reports.tables.groups_table import groups_table
@@ -14,8 +16,7 @@ from gyral.reports.tables.marks import mark_footnotes
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
 from gyral.reports.tables.paper_table import paper_table
 from gyral.reports.tables.references import reference_footnotes
-from gyral.reports.tables.task_table import measures_of, task_table
-from gyral.runs.measures import MEASURES, Measure
+from gyral.reports.tables.task_table import logged_measures, task_table
 from gyral.runs.run_record import RunRecord
 
 
@@ -25,7 +26,7 @@ class Section:
 
     Attributes:
         title: its title.
-        measure: one of `gyral.runs.measures.MEASURES`, or "loss".
+        measures: the measures of the tables, the main one first; none for a loss.
         rows: the rows with their runs.
         labels: the name of each row.
         tables: its tables.
@@ -37,7 +38,7 @@ class Section:
     """
 
     title: str
-    measure: str
+    measures: tuple[Measure, ...]
     rows: list[Row]
     labels: list[str]
     tables: list[Table]
@@ -52,10 +53,14 @@ class Section:
         return [record for row in self.rows for record in row.records]
 
     @property
-    def measures(self) -> list[Measure]:
-        """The measures of the tables; none for a loss."""
-        names = (self.measure, *(self.sweep.also if self.sweep else ()))
-        return [MEASURES[name] for name in names if name in MEASURES]
+    def main(self) -> Measure | None:
+        """The main measure of the tables, None for a loss."""
+        return self.measures[0] if self.measures else None
+
+    @property
+    def measure(self) -> str:
+        """The name of the main measure, or "loss"."""
+        return self.main.name if self.main else "loss"
 
     @property
     def shortfall(self) -> str:
@@ -80,10 +85,12 @@ def make_sections(
         missing: whether to show rows, columns and seeds of a sweep that have no run.
     """
     found, left = [], records
-    for sweep in (catalogue.load(only),) if only else catalogue.named():
+    experiments = (record.experiment for record in records)
+    for sweep in (catalogue.load(only),) if only else catalogue.containing(experiments):
         mine = [record for record in records if record.experiment in sweep.papers]
         left = [record for record in left if record.experiment not in sweep.papers]
         if mine or only:
+            sweep = with_measures(sweep, mine)
             shown = sweep if missing else sweep.without_missing(mine)
             found.append(_section_of_sweep(shown, catalogue.rows_of(shown, mine), directory))
     if only:
@@ -113,7 +120,8 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
         tables, footnotes = [curves_table(sweep, rows)], mark_footnotes(rows)
     absent, commands = find_missing(sweep, rows, directory)
     stopped = [record for row in rows for record in row.records if not record.results]
-    return Section(sweep.title, sweep.measure, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
+    measures = tuple(sweep.measures[name] for name in (sweep.measure, *sweep.also))
+    return Section(sweep.title, measures, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
 
 
 def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: Plan) -> Section:
@@ -126,12 +134,12 @@ def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: P
         if is_stopped(record)
     )
     commands = list(dict.fromkeys(again)) if directory else []
-    main = next(iter(measures_of([record for row in rows for record in row.records])), None)
+    main = next(iter(logged_measures([record for row in rows for record in row.records])), None)
     table = task_table(f"Runs on {task}", rows)
     labels = [row.name for row in rows]
     return Section(
         table.title,
-        main.name if main else "loss",
+        (main,) if main else (),
         rows,
         labels,
         [table],

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gyral.core.measures import MSE, Measure, logged, loss_measure, loss_unit
 from gyral.reports.catalogue import Row, differing_task_options, name_rows
 from gyral.reports.tables.cells import (
     NOTHING,
@@ -18,17 +19,16 @@ from gyral.reports.tables.cells import (
 )
 from gyral.reports.tables.labels import caption, common_overrides
 from gyral.reports.tables.marks import marked
-from gyral.runs.measures import MEASURES, Measure, loss_unit
 from gyral.runs.names import describe_option
-from gyral.runs.run_record import RunRecord, select
+from gyral.runs.run_record import RunRecord, measures_of, select
 
 MAX_CONDITIONS = 6  # values of a task's options that are columns; more are rows
 
 
-def measures_of(records: Sequence[RunRecord]) -> list[Measure]:
+def logged_measures(records: Sequence[RunRecord]) -> list[Measure]:
     """Return the measures that runs of a task log on the test split, the monitored one first."""
     names = {name for record in records for name in record.results or {}}
-    measured = [measure for measure in MEASURES.values() if f"test/{measure.name}" in names]
+    measured = logged(measures_of(records).values(), names)
     monitored = {str(select(record.config, "task.monitor")).rpartition("/")[2] for record in records}
     return sorted(measured, key=lambda measure: measure.name not in monitored)
 
@@ -53,8 +53,8 @@ def describe_condition(row: Row, keys: Sequence[str]) -> str:
 def _table_of_measures(title: str, rows: list[Row], conditions: list[str]) -> Table:
     records = [record for row in rows for record in row.records]
     names = {name for record in records for name in record.results or {}}
-    measured, unit = measures_of(records), loss_unit(names)
-    with_loss = unit != MEASURES["mse"].label or not measured  # the loss of a regression is one of its measures
+    measured, unit = logged_measures(records), loss_unit(names)
+    with_loss = unit != MSE.label or not measured  # the loss of a regression is one of its measures
     columns = [(measure.title.replace(" in ", "\nin "), measure.higher_is_better) for measure in measured]
     if with_loss:
         columns.append((f"test loss\n({unit})", False))
@@ -83,7 +83,7 @@ def _table_of_measures(title: str, rows: list[Row], conditions: list[str]) -> Ta
 def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> Table:
     records = [record for row in rows for record in row.records]
     names = {name for record in records for name in record.results or {}}
-    main = next(iter(measures_of(records)), Measure("loss", loss_unit(names), digits=4, higher_is_better=False))
+    main = next(iter(logged_measures(records)), loss_measure(names))
     keys, columns = differing_task_options(rows), list(dict.fromkeys(conditions))
     settings: dict[tuple[str, ...], dict[str, Row]] = {}
     for row, condition in zip(rows, conditions, strict=True):

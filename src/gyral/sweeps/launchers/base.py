@@ -24,14 +24,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 import gyral
 from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
 from gyral.core.signals import SIGNALS, Interrupted
 from gyral.runs.directory import DONE, FAILED
-from gyral.runs.legacy import existing_subdirectory
 
 log = logging.getLogger(__name__)
 
@@ -172,10 +171,7 @@ class SweepLauncher(Launcher):
         HydraConfig.instance().set_config(config)  # interpolations of the run directory read this configuration
         try:
             sweep = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
-            subdirectory = existing_subdirectory(sweep, str(config.hydra.sweep.subdir))
-            with read_write(config.hydra):
-                config.hydra.sweep.subdir = subdirectory
-            directory = (sweep / subdirectory).resolve()
+            directory = (sweep / str(config.hydra.sweep.subdir)).resolve()
         finally:
             HydraConfig.instance().cfg = previous
         command, cwd = tuple(sys.argv), str(Path.cwd())

@@ -7,8 +7,8 @@ import numpy as np
 from pytorch_lightning import Trainer
 
 from gyral.core.errors import UserError
+from gyral.generation.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.nn.recurrent import RecurrentBase
-from gyral.tasks.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.training.callbacks.after_validation import AfterValidation
 from gyral.training.loggers import MetricsFile
 
@@ -16,7 +16,7 @@ from gyral.training.loggers import MetricsFile
 class MemoryTraces(AfterValidation):
     """After each validation, appends to memory_trace.csv what the memory does during one validation example.
 
-    It is the longest example of the first batch, which is run once more, step by step; see `gyral.tasks.memory_trace`.
+    It is the longest example of the first batch, which is run once more, step by step.
     Each row is a validation: `step`, the index of the last optimizer step, from 0, then for each time step t of the
     example, from 0, the values that the cell has: `read_x/<t>` and `read_y/<t>`, the key of the read head;
     `write_x/<t>`, `write_y/<t>` and `strength/<t>`, the key and the strength of the vector that is written, only where

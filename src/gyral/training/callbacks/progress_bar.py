@@ -9,8 +9,8 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
 
 from gyral.core.checks import check_integer, check_real
+from gyral.core.measures import main_measure
 from gyral.core.progress import PROGRESS, format_seconds, line
-from gyral.runs.measures import main_measure
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class ProgressBar(LightningProgressBar):
         values = {} if task.train_loss is None else {"train loss": f"{task.train_loss:.4g}"}
         if "val/loss" in metrics:
             values["val loss"] = f"{metrics['val/loss']:.4g}"
-            measure = main_measure(metrics, "val")
+            measure = main_measure(task.measures, metrics, "val")
             if measure.name != "loss":
                 score = f"{measure.value(metrics, 'val'):.{measure.digits}f} {measure.unit}".rstrip()
                 values[f"val {measure.label}"] = score

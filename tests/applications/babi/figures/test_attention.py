@@ -9,10 +9,10 @@ from gyral.applications.babi.figures.attention import attention
 from gyral.applications.babi.figures.stories import load_story
 from gyral.core.errors import OptionError
 from gyral.data.babi.stories import sentence_text
-from gyral.reports.figures.drawing import draw
+from gyral.report import draw_figure as draw
 from gyral.runs.directory import Run
-from tests.helpers.running import SMALL_BABI
-from tests.reports.figures.conftest import train
+from tests.applications.babi.small import SMALL_BABI
+from tests.helpers.running import train
 
 
 def test_a_column_is_how_a_question_attends_to_the_sentences_before_it(answering: Run) -> None:

@@ -12,9 +12,9 @@ from gyral.applications.boxes.data.pairs import FalsePairs, published_mammals
 from gyral.applications.boxes.data.splits import held_out_splits, published_wordnet
 from gyral.core.errors import OptionError, UserError
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
-TREE = Path(__file__).parents[2] / "tasks" / "tree.tsv"
-FILMS = Path(__file__).parents[2] / "tasks" / "ratings.csv"
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
+TREE = Path(__file__).parents[1] / "tasks" / "tree.tsv"
+FILMS = Path(__file__).parents[1] / "tasks" / "ratings.csv"
 # A file of WordNet in small: mammal, dog and puppy, a second sense of dog, and Fido, an instance of a dog.
 LICENSE = "  1 This software and database is being provided to you  \n"
 NOUNS = """\

@@ -1,11 +1,10 @@
 """Truth tables of formulas, and the seven relations."""
 
 import itertools
-import re
 
 import pytest
 
-from gyral.applications.logic.data.formulas import ALWAYS, RELATIONS, VARIABLES, count_operators, relation, truth_table
+from gyral.applications.logic.data.formulas import ALWAYS, RELATIONS, VARIABLES, relation, truth_table
 
 
 def table(text: str) -> int:
@@ -26,7 +25,6 @@ def test_a_truth_table_is_that_of_the_same_expression_in_python(formula: str, py
     for row, values in enumerate(itertools.product((False, True), repeat=len(VARIABLES))):
         assigned = dict(zip(VARIABLES, reversed(values), strict=True))
         assert bool(found >> row & 1) == eval(python, {}, assigned)
-    assert count_operators(formula.split()) == len(re.findall("not|and|or", python))
 
 
 def test_each_relation_has_its_definition() -> None:

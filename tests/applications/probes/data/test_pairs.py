@@ -17,7 +17,7 @@ from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.penn import tokenize
 from gyral.data.vocabulary import Vocabulary, split_words
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 
 
 def write_templates(data: Path, pickled: bool) -> None:

@@ -16,7 +16,7 @@ from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.data.records import Report, UnusableError
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 FILE = """http://web.archive.org/web/1234
 
 @entity1 met @entity0 in @entity2 . @entity0 left .

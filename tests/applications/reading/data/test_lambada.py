@@ -14,7 +14,7 @@ from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
 from gyral.data.records import Report, UnusableError
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 PASSAGE = b"gavriel nodded to rowan . rowan was there . they walked , rowan nodded , gavriel said , hello , rowan"
 matches = functools.partial(parse, place="here:1", edges="matches", max_chains=14)
 

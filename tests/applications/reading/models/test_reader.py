@@ -20,7 +20,7 @@ from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.cells.rum import RUMCell
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
-from tests.helpers.questions import QUESTIONS, VOCABULARY, batch_of
+from tests.applications.reading.examples import QUESTIONS, VOCABULARY, batch_of
 from tests.helpers.running import compose_config
 
 CELLS = {

@@ -14,7 +14,8 @@ from gyral.applications.reading.tasks.babi_reading import BabiReadingTask
 from gyral.core.errors import OptionError
 from gyral.data.babi import release
 from gyral.data.babi.stories import questions
-from tests.helpers.running import SMALL_BABI, build_task, invoke
+from tests.applications.reading.small import SMALL_READING
+from tests.helpers.running import build_task, invoke
 
 MODEL = ("model=attention_sum", "cell@model.cell=mage_gru", "model.cell.hidden_size=4", "model.embedding_size=3")
 
@@ -86,8 +87,7 @@ def test_a_mix_has_both_worlds_and_its_size_in_the_log(caplog: pytest.LogCapture
 
 
 def test_a_run_gives_its_results_again(tmp_path: Path) -> None:
-    small = [option for option in SMALL_BABI if option != "task=babi"]
-    arguments = ("task=babi_mix", *MODEL, *small, f"hydra.run.dir={tmp_path}")
+    arguments = ("task=babi_mix", *MODEL, *SMALL_READING, f"hydra.run.dir={tmp_path}")
     trained = invoke(*arguments)
     assert trained.status == 0, trained.err
     results = json.loads((tmp_path / "DONE").read_text())

@@ -5,18 +5,17 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
-from gyral.applications.reading.tasks.base import ReadingData, ReadingTask, uniform_loss
+from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from tests.helpers.questions import QUESTIONS, VOCABULARY, batch_of
+from tests.applications.reading.examples import QUESTIONS, VOCABULARY, batch_of
 
 
 def build(**options: Any) -> ReadingTask:
@@ -107,7 +106,3 @@ def test_attention_and_answers_after_steps_are_probabilities() -> None:
     torch.testing.assert_close(after.sum(dim=-1), torch.ones(2, 2))
     torch.testing.assert_close(task.probabilities(batch).sum(dim=-1), torch.ones(2))
     assert task.training
-
-
-def test_a_guess_among_the_candidates_has_the_loss_of_their_number() -> None:
-    assert uniform_loss([batch_of(0, 1), batch_of(2)]) == pytest.approx((2 * np.log(2) + 0) / 3)

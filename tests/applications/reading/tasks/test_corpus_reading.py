@@ -7,7 +7,7 @@ import torch
 
 from gyral.applications.reading.tasks.corpus_reading import MentionMetrics
 from gyral.data.batching import IGNORED
-from tests.helpers.questions import VOCABULARY, batch_of
+from tests.applications.reading.examples import VOCABULARY, batch_of
 from tests.helpers.running import invoke, read_rows
 
 

@@ -13,7 +13,7 @@ from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.data.sources import read_pairs
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches
-from tests.helpers.examples import article, write_lines
+from tests.applications.summarization.articles import article, write_lines
 
 # a, b and . are in the vocabulary: 4, 5 and 6
 ROWS = [

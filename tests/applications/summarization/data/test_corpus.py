@@ -20,10 +20,10 @@ from gyral.applications.summarization.data.sources import read_pairs
 from gyral.core.errors import OptionError, UserError
 from gyral.data.records import Report
 from gyral.data.splits import SPLITS
+from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
-from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
 
-DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
+DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 SIZES = {"train": 40, "val": 5, "test": 7}
 
 

@@ -7,7 +7,7 @@ import pytest
 from gyral.applications.summarization.data.parts import read_part, write_part
 from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
 from gyral.data.records import DamagedPartError, Report
-from tests.helpers.examples import article, write_lines
+from tests.applications.summarization.articles import article, write_lines
 
 
 def test_a_part_gives_back_what_was_written(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
 from gyral.core.errors import OptionError
 from gyral.data.records import Report
+from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
-from tests.helpers.examples import article, example, write_chunk, write_lines, write_story
 
 CAT = Pair(["the", "cat", "sat", "."], (["it", "sat", "."], ["a", "cat", "!"]), [])
 

@@ -10,9 +10,10 @@ from gyral.applications.summarization import rouge
 from gyral.applications.summarization.models.lead import Lead
 from gyral.core.errors import OptionError
 from gyral.data.text.penn import tokenize
-from tests.helpers.running import SUMMARIES, invoke
+from tests.applications.summarization.small import SUMMARIES
+from tests.helpers.running import invoke
 
-PAIRS = Path(__file__).parents[1] / "tasks" / "pairs.jsonl"
+PAIRS = Path(__file__).parents[1] / "pairs.jsonl"
 REPLACED = ("model", "task.decoded", "task.article_length")
 OPTIONS = [option for option in SUMMARIES if not option.startswith(REPLACED)]
 

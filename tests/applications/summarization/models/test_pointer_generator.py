@@ -27,7 +27,7 @@ from gyral.data.vocabulary import PADDING_ID
 from gyral.nn.recurrent import reorder
 from tests.applications.summarization.models.test_beam import plain
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = Path(__file__).resolve().parents[4] / "conf"
 MODELS = choices("cell")
 V, H, X = 9, 4, 3
 OWN = V  # the first extended number

@@ -1,7 +1,8 @@
 """What tasks on pairs of concepts share: the model predicts the probability of a concept, given another."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,6 +82,12 @@ class ConceptTask(Task[Data]):
 
     model_type = ConceptModel
     names: Sequence[str]
+
+    @classmethod
+    def figures(cls) -> dict[str, Callable[..., Any]]:
+        from gyral.applications.boxes.figure import draw_boxes
+
+        return {"boxes": draw_boxes}
 
     def forward(self, batch: ConceptBatch) -> Tensor:
         """Return log P(a | b) of each pair, (B,)."""

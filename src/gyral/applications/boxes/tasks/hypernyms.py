@@ -22,6 +22,7 @@ from gyral.applications.boxes.data.pairs import ConceptBatch, PairBatches, publi
 from gyral.applications.boxes.data.splits import HypernymSplits, held_out_splits, published_wordnet
 from gyral.applications.boxes.tasks.concept_pairs import ConceptTask, LabelledScores, Probability, ProbabilityMetrics
 from gyral.core.checks import check_choice, check_integer
+from gyral.core.measures import ACCURACY, Measure
 from gyral.data.batching import RepeatedBatches, mix_seed
 from gyral.data.drawn import DrawnBatches
 from gyral.data.splits import SPLITS
@@ -149,6 +150,11 @@ class HypernymTask(ConceptTask[HypernymData]):
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
     """
 
+    measures = (
+        Measure("f1", "F1", digits=4),
+        ACCURACY,
+        Measure("average_precision", "average precision", digits=4, at_end=True),
+    )
     metrics: HypernymMetrics
 
     def __init__(

@@ -27,6 +27,7 @@ from gyral.applications.boxes.tasks.concept_pairs import (
 )
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.core.measures import SUBSTITUTE, Measure
 from gyral.data.batching import RepeatedBatches, mix_seed
 from gyral.data.drawn import DrawnBatches
 from gyral.data.splits import SPLITS
@@ -140,6 +141,13 @@ class RatingsTask(ConceptTask[RatingData]):
     Raises:
         UserError: an option is out of bounds, or the file cannot be read or is not in the form.
     """
+
+    measures = (
+        Measure("kl", "Kullback-Leibler divergence", digits=4, higher_is_better=False),
+        Measure("pearson", "Pearson correlation", digits=4),
+        Measure("spearman", "Spearman correlation", digits=4),
+    )
+    remarks = (SUBSTITUTE,)
 
     def __init__(
         self,

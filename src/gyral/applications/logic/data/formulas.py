@@ -102,8 +102,3 @@ def relation(first: int, second: int) -> str:
     if first & ~second == 0:
         return "<"
     return ">" if second & ~first == 0 else "#"
-
-
-def count_operators(tokens: Sequence[str]) -> int:
-    """Return the number of operators in a formula, negations included."""
-    return sum(token in OPERATORS for token in tokens)

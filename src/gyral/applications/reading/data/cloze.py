@@ -44,10 +44,9 @@ def load_cloze(
         data_dir: data folder.
         source: "published": the questions in the folder `path`. "highlights": a substitute, questions that are made of
             the highlights of the first articles of CNN / Daily Mail (`gyral.applications.reading.data.highlights`),
-            which are in the
-            folder `cnn_dailymail` of the data folder: 900 of the validation split for training and 100 for validation,
-            500 of the test split. "generated": a small generated stand-in. "auto": the first of these for which there
-            are files.
+            which are in the folder `cnn_dailymail` of the data folder: 900 of the validation split for training and
+            100 for validation, 500 of the test split. "generated": a small generated stand-in. "auto": the first of
+            these for which there are files.
         path: folder with the splits: folders `training`, `validation` and `test` of `.question` files, or files
             `training.jsonl`, `validation.jsonl` and `test.jsonl`; also named `train`, `val` or `dev`. None:
             `cnn/questions` or `cnn` in the data folder.
@@ -63,34 +62,22 @@ def load_cloze(
     check_choice("source", source, SOURCES)
     check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
     form: dict[str, Any] = {"edges": check_choice("edges", edges, EDGES), "document_length": document_length}
-    if document_length is not None:
-        check_integer("document_length", document_length)
+    check_integer("document_length", 1 if document_length is None else document_length)
     if path is not None and source not in ("auto", "published"):
         raise OptionError("path", path, f"must be null for source={source}")
     folder = _find_folder(Path(data_dir)) if path is None else Path(path)
     if folder is None and source == "published":
         raise OptionError("data_dir", data_dir, _missing(data_dir))
+    options: dict[str, Any] = {"vocabulary_size": vocabulary_size, "processes": processes}
     if folder is not None and source in ("auto", "published"):
         option = ("data_dir", data_dir) if path is None else ("path", path)
         sources = {split: _source(split, folder, option, form) for split in SPLITS}
-        return load(
-            f"cloze_{folder.resolve().name}", sources, data_dir, vocabulary_size=vocabulary_size, processes=processes
-        )
-    articles = Path(data_dir) / "cnn_dailymail"
-    if source == "highlights" or (
-        source == "auto" and all((articles / file).exists() for file, _ in ARTICLES.values())
-    ):
-        corpus = load(
-            "cloze_highlights",
-            _highlights(articles, form, seed),
-            data_dir,
-            vocabulary_size=vocabulary_size,
-            processes=processes,
-        )
-        missing = f"{_missing(data_dir)}; " if source == "auto" else ""
-        reason = f"{missing}a SUBSTITUTE, questions made of the highlights of 1,500 articles"
-        return replace(corpus, substitute=f"{reason}, with which no published result compares")
+        return load(f"cloze_{folder.resolve().name}", sources, data_dir, **options)
     missing = _missing(data_dir) if source == "auto" else ""
+    articles = Path(data_dir) / "cnn_dailymail"
+    is_there = all((articles / file).exists() for file, _ in ARTICLES.values())
+    if source == "highlights" or (source == "auto" and is_there):
+        return _load_highlights(articles, form, seed, missing, **options)
     return generated_corpus(
         "generated_cloze",
         cloze,
@@ -134,8 +121,17 @@ def _source(split: str, folder: Path, option: tuple[str, Any], form: dict[str, A
     raise OptionError(*option, f"{folder} has no {split} split: neither a folder {names} nor {NAMES[split][0]}.jsonl")
 
 
-def _highlights(folder: Path, form: dict[str, Any], seed: int) -> dict[str, QuestionSource]:
-    return {
+def _load_highlights(folder: Path, form: dict[str, Any], seed: int, missing: str, **options: Any) -> ReadingCorpus:
+    """Return questions that are made of the highlights of articles.
+
+    Args:
+        folder: folder of the articles.
+        form: options of the questions.
+        seed: see `load_cloze`.
+        missing: sentence about the files in whose place the questions are, or "".
+        **options: see `gyral.applications.reading.data.prepared.load`.
+    """
+    sources = {
         split: QuestionSource(
             [folder / file],
             functools.partial(parse_article, seed=seed, **form),
@@ -147,3 +143,6 @@ def _highlights(folder: Path, form: dict[str, Any], seed: int) -> dict[str, Ques
         )
         for split, (file, part) in ARTICLES.items()
     }
+    corpus = load("cloze_highlights", sources, folder.parent, **options)
+    substitute = f"{missing}{'; ' if missing else ''}a SUBSTITUTE, questions made of the highlights of 1,500 articles"
+    return replace(corpus, substitute=f"{substitute}, with which no published result compares")

@@ -35,6 +35,7 @@ EDGES = ("matches", "coreference", "none")
 TRAIN, DEVELOPMENT, TEST = "train.txt", "lambada_development_plain_text.txt", "lambada_test_plain_text.txt"
 TRAIN_URL = "http://ttic.uchicago.edu/~kgimpel/data/lambada-train-valid.tar.gz"
 TRAIN_FOLDER = "lambada-train-valid"  # in the archive of the training passages
+PUBLISHED = "lambada"  # name of the corpus
 CUT = 4382  # of the 4,869 development passages, nine tenths: without training passages, these train
 
 # The words that are no candidates in the code of Dhingra et al. (bdhingra/coref-gru, branch lambada).
@@ -86,9 +87,8 @@ def load_lambada(
         raise OptionError("chains", chains, reason)
     form: dict[str, Any] = {"edges": edges, "max_chains": max_chains}
     folder = Path(data_dir) / "lambada"
-    if source == "generated" or (
-        source == "auto" and not any((folder / name).exists() for name in (DEVELOPMENT, TEST))
-    ):
+    is_there = any((folder / name).exists() for name in (DEVELOPMENT, TEST))
+    if source == "generated" or (source == "auto" and not is_there):
         return generated_corpus(
             "generated_passages",
             passage,
@@ -98,6 +98,25 @@ def load_lambada(
             seed=seed,
             missing=missing(folder, DEVELOPMENT) if source == "auto" else "",
         )
+    corpus = _load_passages(folder, source, form, chains, vocabulary_size=vocabulary_size, processes=processes)
+    if corpus.name == PUBLISHED:
+        return corpus
+    reason = f"{missing(folder, TRAIN)}; " if source == "auto" else ""
+    substitute = f"{reason}training on a SUBSTITUTE, nine tenths of the development passages of LAMBADA"
+    return replace(corpus, substitute=f"{substitute}, with which no published result compares")
+
+
+def _load_passages(
+    folder: Path, source: str, form: dict[str, Any], chains: str | Path | None, **options: Any
+) -> ReadingCorpus:
+    """Return the passages of files, by the name `PUBLISHED` if the training passages are among them.
+
+    Args:
+        folder: folder of the files.
+        source, chains: see `load_lambada`.
+        form: options of `parse`.
+        **options: see `gyral.applications.reading.data.prepared.load`.
+    """
     files = _files(folder, source)
     found = None if chains is None else _read_chains(chains)
     key = ["lambada", 1, form, None if chains is None else file_state(Path(chains))]
@@ -114,14 +133,8 @@ def load_lambada(
         )
         for split, (file, part) in files.items()
     }
-    is_published = files["train"][0].name == TRAIN
-    name = "lambada" if is_published else "lambada_development"
-    corpus = load(name, sources, data_dir, vocabulary_size=vocabulary_size, processes=processes)
-    if is_published:
-        return corpus
-    reason = f"{missing(folder, TRAIN)}; " if source == "auto" else ""
-    substitute = f"{reason}training on a SUBSTITUTE, nine tenths of the development passages of LAMBADA"
-    return replace(corpus, substitute=f"{substitute}, with which no published result compares")
+    name = PUBLISHED if files["train"][0].name == TRAIN else "lambada_development"
+    return load(name, sources, folder.parent, **options)
 
 
 def _read_chains(path: str | Path) -> dict[str, list[Chain]]:

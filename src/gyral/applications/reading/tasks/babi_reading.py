@@ -12,13 +12,13 @@ training split, and edges join consecutive mentions of the same person, object o
 from pathlib import Path
 from typing import Any
 
-from gyral.applications.babi.task import frequency_loss, load_stories
 from gyral.applications.reading.data.babi_questions import answers_in_stories, read_questions
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
 from gyral.core.checks import check_boolean
 from gyral.data.babi import corpus
-from gyral.data.babi.corpus import Babi
+from gyral.data.babi.answers import frequency_loss
+from gyral.data.babi.corpus import Babi, load_stories
 from gyral.tasks.base import ModelFactory
 
 
@@ -47,6 +47,8 @@ class BabiReadingTask(ReadingTask):
     Raises:
         UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
+
+    remarks = (corpus.STAND_INS, *ReadingTask.remarks)
 
     def __init__(
         self,

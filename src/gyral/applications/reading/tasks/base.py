@@ -1,8 +1,7 @@
 """Reading comprehension: the base class of tasks that answer questions about documents."""
 
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +17,7 @@ from gyral.applications.reading.models.readouts import AttentionClassifier, Atte
 from gyral.cells.graph import GraphCell
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, SUBSTITUTE, Measure, Remark
 from gyral.data.batching import IGNORED, BucketedBatches, Examples, SortedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
@@ -121,6 +121,8 @@ class ReadingTask(SequenceTask[ReadingData]):
         OptionError: a cell of the model reads another number of types of edges.
     """
 
+    measures: tuple[Measure, ...] = (ACCURACY,)
+    remarks: tuple[Remark, ...] = (SUBSTITUTE,)
     model_type = Reader
 
     def __init__(
@@ -177,6 +179,18 @@ class ReadingTask(SequenceTask[ReadingData]):
         """Return the mean cross-entropy of the questions whose answer is a candidate, in nats; 0 if there is none."""
         total = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="sum")
         return total / (batch.targets != IGNORED).sum().clamp(min=1)
+
+    @classmethod
+    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
+        from gyral.applications.reading.generation import answer_questions
+
+        return {"answer_questions": answer_questions}
+
+    @classmethod
+    def figures(cls) -> dict[str, Callable[..., Any]]:
+        from gyral.applications.reading.figures import answers
+
+        return {"answers": answers}
 
     def render(self, batch: ReadingBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the end of a document with its question, the answer and the prediction (`predicted`, (B,))."""
@@ -242,16 +256,3 @@ class ReadingTask(SequenceTask[ReadingData]):
                 yield None if not training else self.eval()
         finally:
             self.train(training)
-
-
-def uniform_loss(batches: Iterable[ReadingBatch]) -> float:
-    """Return the cross-entropy, in nats, of a predictor to which all mentioned candidates are equally likely.
-
-    Questions whose answer is none of the candidates are left out; without any other, the loss is 0.
-    """
-    losses = []
-    for batch in batches:
-        for mentions, target in zip(batch.mentions.numpy(), batch.targets.tolist(), strict=True):
-            if target != IGNORED:
-                losses.append(math.log(max(len(np.unique(mentions[mentions > 0])), 1)))
-    return sum(losses) / len(losses) if losses else 0.0

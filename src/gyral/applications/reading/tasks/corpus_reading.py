@@ -11,6 +11,7 @@ from torchmetrics import MeanMetric
 from gyral.applications.reading.data.prepared import ReadingCorpus
 from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.applications.reading.tasks.base import ReadingData, ReadingMetrics, ReadingTask
+from gyral.core.measures import percentage
 from gyral.data.batching import IGNORED
 from gyral.tasks.base import ModelFactory
 
@@ -60,6 +61,12 @@ class CorpusReadingTask(ReadingTask):
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
     """
+
+    measures = (
+        *ReadingTask.measures,
+        percentage("answerable", "answer among the candidates", at_end=True),
+        percentage("most_mentioned", "most mentioned candidate", at_end=True),
+    )
 
     def __init__(
         self,

@@ -136,11 +136,6 @@ def named_argument(word: str) -> int:
     return _NAMED.get(word, 0)
 
 
-def answer_type(program: Sequence[Step]) -> str:
-    """Return the type of the question that a program answers, one of `TYPES`."""
-    return OPERATORS[OPERATOR_IDS[program[-1].operator]].type
-
-
 def nested(program: Sequence[Step]) -> str:
     """Return a program in the notation of functions, such as count(filter(red, scene))."""
     stack: list[str] = []

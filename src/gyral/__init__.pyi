@@ -1,0 +1,53 @@
+"""The public names: `gyral.__getattr__` imports them from here on first access, and type checkers read them here."""
+
+from gyral.cells.base import RecurrentCell as RecurrentCell
+from gyral.cells.dnc import DNCCell as DNCCell
+from gyral.cells.dynamic_conv import DynamicConvCell as DynamicConvCell
+from gyral.cells.eurnn import EURNNCell as EURNNCell
+from gyral.cells.external import ExternalCell as ExternalCell
+from gyral.cells.fast_weights import FastWeightsCell as FastWeightsCell
+from gyral.cells.fs_rnn import FSRNNCell as FSRNNCell
+from gyral.cells.full_urnn import FullURNNCell as FullURNNCell
+from gyral.cells.goru import GORUCell as GORUCell
+from gyral.cells.gru import GRUCell as GRUCell
+from gyral.cells.inputs import LinkedInputs as LinkedInputs
+from gyral.cells.inputs import MaskedInputs as MaskedInputs
+from gyral.cells.lantm import LANTMCell as LANTMCell
+from gyral.cells.light_conv import LightConvCell as LightConvCell
+from gyral.cells.lstm import LSTMCell as LSTMCell
+from gyral.cells.mage import MAGECell as MAGECell
+from gyral.cells.mage_gru import MAGEGRUCell as MAGEGRUCell
+from gyral.cells.ntm import NTMCell as NTMCell
+from gyral.cells.on_lstm import ONLSTMCell as ONLSTMCell
+from gyral.cells.rnn import RNNCell as RNNCell
+from gyral.cells.rum import RUMCell as RUMCell
+from gyral.cells.urnn import URNNCell as URNNCell
+from gyral.cells.weinet import WeiNetCell as WeiNetCell
+from gyral.config.composition import compose as compose
+from gyral.core.edges import Edges as Edges
+from gyral.nn.layers import DNC as DNC
+from gyral.nn.layers import EURNN as EURNN
+from gyral.nn.layers import FSRNN as FSRNN
+from gyral.nn.layers import GORU as GORU
+from gyral.nn.layers import GRU as GRU
+from gyral.nn.layers import LANTM as LANTM
+from gyral.nn.layers import LSTM as LSTM
+from gyral.nn.layers import MAGE as MAGE
+from gyral.nn.layers import MAGEGRU as MAGEGRU
+from gyral.nn.layers import NTM as NTM
+from gyral.nn.layers import ONLSTM as ONLSTM
+from gyral.nn.layers import RNN as RNN
+from gyral.nn.layers import RUM as RUM
+from gyral.nn.layers import URNN as URNN
+from gyral.nn.layers import DynamicConv as DynamicConv
+from gyral.nn.layers import FastWeights as FastWeights
+from gyral.nn.layers import FullURNN as FullURNN
+from gyral.nn.layers import LightConv as LightConv
+from gyral.nn.layers import WeiNet as WeiNet
+from gyral.nn.recurrent import Recurrent as Recurrent
+from gyral.runs.table import list_runs as list_runs
+from gyral.train import fit as fit
+from gyral.training.build import build as build
+from gyral.training.build import load as load
+
+__all__: list[str]  # these names; star imports need them at run time only

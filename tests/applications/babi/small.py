@@ -1,0 +1,23 @@
+"""Small runs on bAbI, and what the suites of all tasks must know of it: see tests/helpers/slices.py."""
+
+from typing import Any
+
+from tests.helpers.running import SMALL
+
+SMALL_BABI = (
+    *(option for option in SMALL if option.split("=")[0] not in ("task.train_size", "task.val_size", "task.test_size")),
+    "task=babi",
+    "task.generated=true",
+    "task.size=1k",
+)
+SIZES: dict[str, Any] = {"generated": True, "size": "1k"}
+TINY = SIZES
+OF_EVERY_CELL = ("babi",)
+ALTERNATIVES: dict[str, list[Any]] = {
+    "babi.qa": [2, "all"],
+    "babi.size": ["10k"],
+    "babi.attention": [True, "rotational"],
+    "babi.edges": ["entities"],
+}
+# options of a release, which do not change generated stories
+NO_EFFECT = ("generated", "path", "data_dir", "validation", "stand_in")

@@ -1,0 +1,47 @@
+"""What the suites of all tasks must know of concepts and boxes: see tests/helpers/slices.py."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.applications.boxes.model import ConceptModel
+from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
+
+TASKS = Path(__file__).parent / "tasks"
+SIZES: dict[str, Any] = {"films": 12}
+ALTERNATIVES: dict[str, list[Any]] = {
+    "hypernyms.hierarchy": [str(TASKS / "tree.tsv")],
+    "hypernyms.root": ["carnivore.n.01"],
+    "ratings.ratings": [str(TASKS / "ratings.csv")],
+    "ratings.liked": [3.0],
+}
+RIGHT = {"kl": 0.0, "pearson": 1.0, "spearman": 1.0}
+ABSENT = (r"wordnet/\S+: no such file",)  # the error where a corpus is absent
+
+
+def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:
+    """Return the options of a small model, which has no cell."""
+    return ("model=smoothed_box", f"model.dimension={size}") if required is ConceptModel else None
+
+
+def oracle(task: Any, batch: Any) -> Tensor | None:
+    """Return the logarithms of the right probabilities."""
+    return task.targets(batch).log().clamp(min=-50) if isinstance(task.objective, Probability) else None
+
+
+def uniform(task: Any, batch: Any) -> Tensor | None:
+    """Return outputs that are the same for all inputs."""
+    return torch.zeros(batch.targets.shape) if isinstance(task.objective, Probability) else None
+
+
+def right_scores(task: Any, batches: list[Any]) -> dict[str, float] | None:
+    """Return the cross-entropy and the divergence of right predictions, which are kept below a largest probability."""
+    if not isinstance(task.objective, Probability):
+        return None
+    targets = torch.cat([task.targets(batch) for batch in batches]).double()
+    predicted = targets * (1 - MARGIN)
+    loss = -(torch.xlogy(targets, predicted) + torch.xlogy(1 - targets, 1 - predicted)).mean()
+    entropy = -(torch.xlogy(targets, targets) + torch.xlogy(1 - targets, 1 - targets)).mean()
+    return {"loss": loss.item(), "kl": (loss - entropy).item()}

@@ -1,0 +1,14 @@
+"""What the suites of all tasks must know of logical inference: see tests/helpers/slices.py."""
+
+from typing import Any
+
+from gyral.applications.logic.task import LogicalInferenceTask
+
+SIZES: dict[str, Any] = {"generated": True}
+TINY = SIZES
+NO_EFFECT = ("generated", "path", "data_dir")  # options of files, which do not change generated pairs
+
+
+def effects(task: Any) -> list[Any] | None:
+    """Return what an option may change beside the data and the sizes of the model."""
+    return [task.model.readout.dropout.p] if isinstance(task, LogicalInferenceTask) else None

@@ -1,0 +1,37 @@
+"""What the suites of all tasks must know of scenes: see tests/helpers/slices.py."""
+
+from typing import Any
+
+from gyral.applications.scenes.models.concept_learner import SceneModel
+from gyral.applications.scenes.task import ScenesTask
+
+SIZES: dict[str, Any] = {
+    "train_scenes": 30,
+    "val_scenes": 12,
+    "test_scenes": 6,
+    "questions": 5,
+    "lessons": [[5, 6]],
+}
+TINY: dict[str, Any] = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
+QUICK_TO_BUILD = TINY
+ALTERNATIVES: dict[str, list[Any]] = {
+    "objects": [[2, 4]],
+    "more_objects": [None, [8, 9]],
+    "lessons": [[], [[3, 3], [6, 12]]],
+}
+NO_EFFECT = ("clevr",)  # where files lie
+RIGHT = {"lesson_accuracy": 1.0}
+WITHOUT_PREDICTION = ("majority",)
+
+
+def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:
+    """Return the options of a small concept learner with a cell."""
+    if required is not SceneModel:
+        return None
+    sides = [(f"cell@model.{side}={cell}", f"model.{side}.hidden_size={size}") for side in ("encoder", "decoder")]
+    return ("model=concept_learner", "model.features=8", f"model.embedding_size={size}", *sides[0], *sides[1])
+
+
+def effects(task: Any) -> list[Any] | None:
+    """Return what an option may change beside the data and the sizes of the model."""
+    return [vars(task.data.curriculum)] if isinstance(task, ScenesTask) else None

@@ -1,0 +1,118 @@
+"""The measures of runs as plain data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gyral.core.errors import UserError
+from gyral.core.measures import ACCURACY, BITS, MSE, SEQUENCE_ACCURACY, SUBSTITUTE, Measure, main_measure
+from gyral.runs import records
+from gyral.runs.measures import FILE, from_plain, read_measures, to_plain, write_measures
+from gyral.runs.migrated_measures import measures_of_23c1191
+from gyral.runs.record_files import SUFFIX, read_record, write_record
+from gyral.runs.run_record import RunRecord, measures_of
+from tests.helpers.running import invoke
+from tests.helpers.written import MEASURES, REMARKS, TABLE1, report_of, write_run
+
+HITS = Measure("hits", "hits among 10", "%", 100, 1)
+
+
+def test_a_run_directory_keeps_what_its_task_measures(tmp_path: Path) -> None:
+    write_measures(tmp_path, MEASURES, REMARKS)
+    assert read_measures(tmp_path) == (MEASURES, REMARKS)
+
+
+def test_only_what_differs_from_the_default_is_written() -> None:
+    plain = to_plain([Measure("rouge1", "ROUGE-1")], [])
+    assert plain == {"measures": [{"name": "rouge1", "label": "ROUGE-1"}], "remarks": []}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"measures": []},
+        {"measures": {}, "remarks": []},
+        {"measures": ["accuracy"], "remarks": []},
+        {"measures": [{"name": "accuracy"}], "remarks": []},
+        {"measures": [{"name": "accuracy", "label": "accuracy", "_target_": "os.system"}], "remarks": []},
+        {"measures": [{"name": 1, "label": "accuracy"}], "remarks": []},
+        {"measures": [{"name": "accuracy", "label": "accuracy", "digits": 10**6}], "remarks": []},
+        {"measures": [{"name": "accuracy", "label": "accuracy", "digits": True}], "remarks": []},
+        {"measures": [{"name": "accuracy", "label": "accuracy", "scale": float("nan")}], "remarks": []},
+        {"measures": [{"name": "accuracy", "label": "accuracy", "higher_is_better": "no"}], "remarks": []},
+        {"measures": [], "remarks": [{"name": "substitute", "mark": "†"}]},
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line_and_hides_no_other_run(content: Any, tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    damaged = write_run(tmp_path, f"{TABLE1}/lstm", accuracy=0.25)
+    (damaged / FILE).write_text(json.dumps(content))
+    [found], [note] = records.read(tmp_path)
+    assert found.experiment == f"{TABLE1}/gru"
+    assert note.startswith(f"{damaged}: cannot be read: measures.json")
+    assert "\n" not in note
+
+
+def test_a_run_of_an_earlier_version_names_the_command_that_migrates_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    (run / FILE).unlink()
+    expected = f"measures.json: has no measures, as in earlier versions; to add them: python -m src.migrate {run}"
+    assert invoke(f"sweep={tmp_path}", entry="report").error.endswith(expected)
+
+
+def test_a_record_of_an_earlier_version_names_the_command_that_migrates_its_folder(tmp_path: Path) -> None:
+    path = write_record(records.read_run(write_run(tmp_path / "runs", f"{TABLE1}/gru", accuracy=0.25)), tmp_path)
+    content = json.loads(path.read_text())
+    del content["measures"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"migrate \S*{path.parent.name}$"):
+        read_record(path)
+
+
+def test_a_record_has_the_measures_that_the_run_logged(tmp_path: Path) -> None:
+    run = records.read_run(write_run(tmp_path / "runs", f"{TABLE1}/gru", accuracy=0.25))
+    path = write_record(run, tmp_path)
+    assert path.name.endswith(SUFFIX)
+    assert read_record(path).measures == (ACCURACY, SEQUENCE_ACCURACY)
+
+
+def test_reports_show_a_measure_that_only_the_run_knows(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25).rename(run)
+    (run / "overrides.yaml").write_text("[model=gru, task=own, seed=1]\n")
+    write_measures(run, (HITS, ACCURACY), ())
+    results = json.loads((run / "DONE").read_text())
+    (run / "DONE").write_text(json.dumps({**results, "test/hits": 0.625}))
+    _, printed = report_of(tmp_path)
+    assert "hits among 10" in printed
+    assert "62.5" in printed
+
+
+def test_the_main_measure_is_the_first_one_that_a_run_logs() -> None:
+    assert main_measure((BITS, ACCURACY), ["test/accuracy", "test/bits"]) == BITS
+    assert main_measure((BITS, ACCURACY), ["test/accuracy", "val/bits"]) == ACCURACY
+    assert main_measure((SEQUENCE_ACCURACY,), ["test/sequence_accuracy"]).label == "loss in nats"
+    assert main_measure((), ["test/mse"]).label == "loss in mean squared error"
+
+
+def test_runs_of_several_tasks_have_the_measures_of_all() -> None:
+    def record(*measures: Measure) -> RunRecord:
+        return RunRecord("", {"seed": 1}, {}, None, measures=measures)
+
+    found = measures_of([record(BITS, ACCURACY), record(ACCURACY, MSE), record()])
+    assert list(found.values()) == [BITS, ACCURACY, MSE]
+
+
+def test_runs_of_commit_23c1191_get_the_measures_and_remarks_that_they_log() -> None:
+    logged = ["test/loss", "test/substitute", "test/accuracy", "val/bits", "test/accuracy_3_operators", "monitor"]
+    measures, remarks = measures_of_23c1191(logged)
+    assert measures == (
+        BITS,
+        ACCURACY,
+        Measure("accuracy_3_operators", "accuracy, operators: 3", "%", 100, 1, at_end=True),
+    )
+    assert remarks == (SUBSTITUTE,)
+    assert from_plain("", json.loads(json.dumps(to_plain(measures, remarks)))) == (measures, remarks)
