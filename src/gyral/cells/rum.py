@@ -249,6 +249,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         return SubCell(partial(rum.subcell_problem, keep=keep, options=self._kernel_options()), *weights, self._cosines)
 
     def phases(self) -> list[Tensor]:
+        """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""
         return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
 
     def _kernel_options(self) -> rum.Options:
@@ -256,9 +257,11 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     def _norms(self) -> Tensor | None:
         """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate, or None."""
+        if not isinstance(self.norm_target, nn.LayerNorm):
+            return None
         layers = [self.norm_target, self.norm_gate if self.update_gate else self.norm_target, self.norm_candidate]
         pairs = [torch.stack((layer.weight, layer.bias)) for layer in layers if isinstance(layer, nn.LayerNorm)]
-        return torch.stack(pairs) if pairs else None
+        return torch.stack(pairs)
 
     @contextmanager
     def record_cosines(self) -> Iterator[list[Tensor]]:
