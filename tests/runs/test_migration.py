@@ -89,7 +89,7 @@ def test_an_interrupted_migration_can_be_started_again(folder: Path, monkeypatch
 
 def test_what_was_not_migrated_ends_in_one_line_with_the_command(folder: Path) -> None:
     run = folder / "run"
-    expected = f"has the name {OLD} of an earlier version; to migrate it: python -m src.migrate {run}"
+    expected = f"has the name {OLD} of an earlier version; to migrate: python -m src.migrate {run}"
     for words, entry in (([f"run={run}"], "evaluate"), ([f"run={run}"], "generate"), ([f"resume={run}"], "train")):
         assert invoke(*words, entry=entry).error == f"{run / 'config.yaml'}: {expected}"
     with pytest.raises(UserError, match=r"^\S+seed=1.run.json: has the name \S+ of an earlier version"):
