@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-faults lint format docs results bench gpu data wandb-sweeps clean
+.PHONY: help install train test test-all test-faults lint format docs results bench gpu data clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -61,9 +61,6 @@ gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHO
 
 data: $(INSTALLED)  ## download the corpora into data/ or DATA_DIR; CORPORA=ptb downloads one
 	@$(VENV)/bin/gyral fetch $(CORPORA)
-
-wandb-sweeps: $(INSTALLED)  ## generate conf/wandb from conf/sweep
-	@$(RUN) -m gyral.sweeps.wandb_agents
 
 clean:  ## remove .venv and caches, not runs and data
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache site build src/*.egg-info *.egg-info

@@ -1,4 +1,4 @@
-"""Sweeps for W&B agents: the files are generated from conf/sweep, and the commands of an agent compose."""
+"""`gyral sweep`: the definition of a sweep for W&B agents, whose commands compose."""
 
 import itertools
 import re
@@ -12,15 +12,16 @@ from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_com
 
 from gyral.config.groups import choices
 from gyral.reports import catalogue as sweeps
-from gyral.sweeps import wandb_agents
-from tests.helpers.running import CONF, compose_config
+from tests.helpers.running import compose_config, invoke
 
-FILES = sorted((CONF / "wandb").glob("*.yaml"))
-GRIDS = [sweep.name for sweep in sweeps.named()]
+GRIDS = [name for name in choices("sweep") if sweeps.has_report(name)]
+SEARCHES = [("task=copy",), ("task=recall", "model=rum")]
 
 
-def load(path: Path) -> dict[str, Any]:
-    definition = yaml.safe_load(path.read_text())
+def defined(name: str, *overrides: str) -> dict[str, Any]:
+    outcome = invoke(name, *overrides, entry="sweep")
+    assert outcome.status == 0, outcome.err
+    definition = yaml.safe_load(outcome.out)
     assert isinstance(definition, dict)
     return definition
 
@@ -45,47 +46,98 @@ def commands(definition: dict[str, Any]) -> list[list[str]]:
     return shown
 
 
-def test_files_are_up_to_date() -> None:
-    assert {path.stem: path.read_text() for path in FILES} == wandb_agents.definitions()
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_what_an_agent_runs_composes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    definition = load(path)
-    assert {"name", "project", "program", "command", "method", "metric", "parameters"} <= set(definition)
-    assert definition["name"] == path.stem
+def check_commands(definition: dict[str, Any], shown: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that commands of an agent are single runs of the sweep that log the metric of the definition."""
     monkeypatch.setenv("WANDB_RUN_ID", "abc123")
     goals = {"max": "maximize", "min": "minimize"}
-    shown = commands(definition)
-    for words in shown[:: max(1, len(shown) - 1)] if path.stem in GRIDS else shown:  # rows have tests
-        assert words[:4] == ["/usr/bin/env", "python", "-m", "src.train"]
+    for words in shown:
+        assert words[:3] == ["/usr/bin/env", "python", "-m"]
         overrides = words[4:]
         assert not any(re.search(r"\$\{(?!oc\.env:)", word) for word in overrides)
         config = compose_config(*overrides, hydra_too=True)
-        assert config.hydra.run.dir.endswith(f"{path.stem}/abc123")
+        assert config.hydra.run.dir.endswith(f"{definition['name']}/abc123")
         assert config.hydra.mode is None, "an agent's runs are no sweeps of their own"
         assert definition["metric"] == {"name": config.task.monitor, "goal": goals[config.task.mode]}
-        assert config.logger.wandb.group == path.stem
+        assert config.logger.wandb.group == definition["name"]
         parsed = OverridesParser.create().parse_overrides(overrides)
         assert not any(override.is_sweep_override() for override in parsed)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", GRIDS)
-def test_each_table_and_figure_has_a_grid_with_the_sweeps_axes(name: str) -> None:
-    definition = load(CONF / "wandb" / f"{name}.yaml")
+def test_a_grid_has_the_axes_of_the_sweep_and_its_first_and_last_run_compose(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = defined(name)
     assert definition["method"] == "grid"
     axes = {key: [str(value) for value in values_of(value)] for key, value in definition["parameters"].items()}
     assert axes == sweeps.load(name).axes
+    shown = commands(definition)
+    check_commands(definition, [shown[0], shown[-1]], monkeypatch)
 
 
-def test_searches_stop_what_is_not_worth_going_on() -> None:
-    searches = [load(path) for path in FILES if path.stem not in GRIDS]
-    assert searches
-    for definition in searches:
-        assert definition["method"] == "bayes"
-        assert definition["early_terminate"]["type"] == "hyperband"
-        assert {"optimizer.lr", "model.cell.eta", "model.cell.hidden_size"} <= set(definition["parameters"])
+@pytest.mark.parametrize("overrides", SEARCHES, ids=" ".join)
+def test_a_search_has_distributions_and_early_stopping(
+    overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = defined("tune", *overrides)
+    assert definition["method"] == "bayes"
+    assert definition["early_terminate"]["type"] == "hyperband"
+    assert definition["parameters"]["optimizer.lr"]["distribution"] == "log_uniform_values"
+    assert definition["parameters"]["model.cell.hidden_size"] == {"values": [32, 64, 128, 256]}
+    check_commands(definition, commands(definition), monkeypatch)
+
+
+def test_overrides_hold_for_all_runs_and_replace_axes() -> None:
+    parameters = defined("adding", "seed=4", "trainer.max_steps=10")["parameters"]
+    assert parameters["seed"] == {"value": 4}
+    assert parameters["trainer.max_steps"] == {"value": 10}
+    assert parameters["experiment"] == defined("adding")["parameters"]["experiment"]
+
+
+def own_sweep(folder: Path, text: str) -> None:
+    (folder / "conf" / "sweep").mkdir(parents=True)
+    (folder / "conf" / "sweep" / "mine.yaml").write_text(text)
+
+
+def test_a_sweep_of_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_sweep(
+        tmp_path,
+        "# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {model: 'rum,gru', seed: 'range(1,3)'}}}\n",
+    )
+    definition = defined("mine", "task=recall")
+    assert definition["parameters"] == {
+        "task": {"value": "recall"},
+        "model": {"values": ["rum", "gru"]},
+        "seed": {"values": [1, 2]},
+    }
+    assert definition["command"][2:4] == ["-m", "gyral.train"], "there is no checkout here"
+    check_commands(definition, commands(definition), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("addin",), "sweep=addin: did you mean adding? must be one of adding, "),
+        (("adding", "task.nothing=1"), "task.nothing: no such option"),
+        (("adding", "model.cell.hidden_size=interval(1,2)"), "model.cell.hidden_size=interval(1,2): must be a list"),
+        (("adding", "seed"), "seed: must be key=value"),
+        (("adding", "~seed"), "~seed: must be key=value"),
+        (("mine",), "sweep=mine: W&B's agents know axes alone; write trainer below hydra.sweeper.params"),
+    ],
+)
+def test_a_sweep_that_agents_cannot_run_is_one_line(
+    words: tuple[str, ...], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_sweep(
+        tmp_path,
+        "# @package _global_\ntrainer: {max_steps: 9}\nhydra: {sweeper: {params: {model: 'rum,gru'}}}\n",
+    )
+    outcome = invoke(*words, entry="sweep")
+    assert outcome.out == ""
+    assert outcome.error.startswith(error)
 
 
 def test_every_group_of_rows_has_a_sweep() -> None:

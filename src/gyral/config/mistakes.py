@@ -4,20 +4,23 @@ Imports no torch.
 """
 
 import difflib
+import os
 from argparse import ArgumentError
 from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
-from hydra._internal.utils import get_args_parser
+from hydra._internal.utils import get_args_parser  # private: no public function checks flags without ending the process
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import choices, groups
-from gyral.config.overrides import is_sweep
+from gyral.config.overrides import is_sweep, quote
 from gyral.core.errors import SIMILARITY, OptionError, UserError
 
+MULTIRUN = {"-m", "--multirun"}
+PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
 STEPS = "training is counted in steps; write trainer.max_steps=<number>"
 TASK = "a task makes its own data; write task=<name>"
 GPU = "write trainer=gpu, and trainer.devices=<number> for several"
@@ -53,28 +56,37 @@ OTHERS = {
 SUGGESTIONS = 3
 
 
-def arrange_words(words: list[str], file: Path) -> list[str]:
-    """Return the words of a command line in the form that Hydra accepts: -m first, choices of groups without +.
+def arrange_words(words: list[str], file: Path, literal: tuple[str, ...] = ()) -> list[str]:
+    """Return the words of a command line in the form that Hydra accepts.
+
+    The flag -m is first, choices of groups are without +, and values that are literal text are quoted.
 
     Args:
         words: the words, without the name of the program.
         file: the primary configuration file, without its suffix.
+        literal: options besides `PATHS` whose values are literal text.
     """
-    first = [word for word in words if word in ("-m", "--multirun")][:1]
+    flags = [word for word in words if word in MULTIRUN][:1]
     chosen = _default_groups(file) if any(word.startswith("+") for word in words) else set()
-    others = [word for word in words if word not in ("-m", "--multirun")]
-    return first + [word[1:] if word[:1] == "+" and _key(word) in chosen else word for word in others]
+    arranged = []
+    for word in (word for word in words if word not in MULTIRUN):
+        key, _, value = word.partition("=")
+        # in a sweep, the value of a path may also be several
+        is_path = key in PATHS and value != "null" and (not flags or os.path.exists(value))
+        plus = word[:1] == "+" and _key(word) in chosen
+        arranged.append(quote(word) if key in literal or is_path else word[1:] if plus else word)
+    return flags + arranged
 
 
-def check_words(words: list[str], command: str) -> None:
+def check_words(words: list[str], file: Path) -> None:
     """Check the words of a command line for common mistakes.
 
     Args:
-        words: the words, without the name of the program.
-        command: the command: train, evaluate, …
+        words: the words, as `arrange_words` returns them.
+        file: the primary configuration file, without its suffix.
 
     Raises:
-        OptionError: a key of another framework, or several values without -m.
+        OptionError: a key of another framework, several values without -m, or a section that nothing would read.
         UserError: a flag that does not exist or lacks its value, or a word without a key.
     """
     parser = get_args_parser()
@@ -89,25 +101,25 @@ def check_words(words: list[str], command: str) -> None:
     for flag in (word for word in unknown if word.startswith("-")):
         name = flag.lstrip("-").partition("=")[0]
         raise UserError(f"{flag}: no such flag; options have no dashes: {name}=<value>")
-    hints = TRAIN if command == "train" else OTHERS
+    is_sweep_of_jobs = bool(MULTIRUN & set(words))
+    own_groups = set(groups()) if file.name == "train" else set()
     for word in words:
-        value = word.partition("=")[2]
-        if _key(word) == "resume" and value != "null" and {"-m", "--multirun"} & set(words):
-            raise OptionError("resume", value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
-        if _key(word) in hints.keys() - set(groups()):
-            raise OptionError(_key(word), value, hints[_key(word)])
-        if command == "train" and _key(word) in groups() and not word.startswith("~"):
-            _check_choice(_key(word), word)
-        if "," in value and not {"-m", "--multirun"} & set(words) and is_sweep(word):
-            raise OptionError(_key(word), value, "several values need -m, as in: gyral train -m model=rum,lstm")
+        key, value = _key(word), word.partition("=")[2]
+        if key == "resume" and value != "null" and is_sweep_of_jobs:
+            raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
+        if file.name == "train" and key in TRAIN and key not in own_groups:
+            raise OptionError(key, value, TRAIN[key])
+        if file.name != "train" and key in OTHERS:
+            raise OptionError(key, value, OTHERS[key])
+        if key in own_groups and not word.startswith("~"):
+            _check_choice(key, word)
+        if "," in value and not is_sweep_of_jobs and is_sweep(word):
+            raise OptionError(key, value, "several values need -m, as in: gyral train -m model=rum,lstm")
+    _check_additions(words, file)
 
 
 def _check_choice(group: str, word: str) -> None:
-    """Check that the value of a group is the name of a choice, or several.
-
-    Raises:
-        OptionError: it is a number, null, a reference or the like, which Hydra reports in its own terms.
-    """
+    """Raise `OptionError` for a choice that is a number, null or a reference, which Hydra reports in its own terms."""
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return
     value = OverridesParser.create().parse_override(word).value()
@@ -116,16 +128,8 @@ def _check_choice(group: str, word: str) -> None:
             raise OptionError(group, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
 
 
-def check_additions(words: list[str], file: Path) -> None:
-    """Check that no word adds a section, which nothing would read.
-
-    Args:
-        words: the words, without the name of the program.
-        file: the primary configuration file, without its suffix.
-
-    Raises:
-        OptionError: a word such as +lr=0.1.
-    """
+def _check_additions(words: list[str], file: Path) -> None:
+    """Raise `OptionError` for a word that adds a section which nothing would read, such as +lr=0.1."""
     added = [word for word in words if word.startswith("+") and "@" not in word]
     if not added:
         return
@@ -170,9 +174,9 @@ def _default_groups(file: Path) -> set[str]:
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
     """Yield the dotted keys of all sections and options that have public names."""
-    for name in map(str, config):
-        if not name.startswith("_"):
-            yield prefix + name
-            node = config._get_node(name)
-            if isinstance(node, DictConfig) and not (node._is_none() or node._is_interpolation()):
-                yield from _keys(node, f"{prefix}{name}.")
+    for name in (str(name) for name in config if not str(name).startswith("_")):
+        yield prefix + name
+        if OmegaConf.is_missing(config, name) or OmegaConf.is_interpolation(config, name):
+            continue
+        if isinstance(config[name], DictConfig):
+            yield from _keys(config[name], f"{prefix}{name}.")

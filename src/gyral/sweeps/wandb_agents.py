@@ -1,29 +1,27 @@
-"""Generates conf/wandb, the sweeps for agents of Weights & Biases, from conf/sweep.
+"""The definition of a sweep for agents of Weights & Biases, from its file in conf/sweep. Imports no torch."""
 
-python -m gyral.sweeps.wandb_agents            writes the files
-python -m gyral.sweeps.wandb_agents --check    exits with status 1 if the files are not up to date
-"""
-
-import sys
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import IntervalSweep
-from omegaconf import OmegaConf
+from hydra.core.override_parser.types import IntervalSweep, Override
+from omegaconf import DictConfig, OmegaConf
 
-from gyral.config import command_line as command_line  # registers resolvers
-from gyral.config.groups import CONFIG_PATH, choices
+from gyral.config.composition import compose_with_hydra
+from gyral.config.groups import find_config
+from gyral.config.overrides import typed
+from gyral.core.errors import OptionError, UserError
 from gyral.sweeps.grid import values_of
 
-SEARCH = "tune"
-SEARCHED = {"tune_copy": ("copy", "rum"), "tune_recall": ("recall", "rum")}  # name: task and model
+SEARCHER = "Tune"  # the class of the sweeper of a search, as in conf/sweep/tune.yaml
+SECTIONS = {"defaults", "hydra", "report"}  # of a sweep's file, besides which W&B's agents know axes alone
 GOALS = {"max": "maximize", "min": "minimize"}
 HEADER = """\
-# Generated from conf/sweep/{source}.yaml by `make wandb-sweeps`. {title}
-#   wandb sweep conf/wandb/{name}.yaml    then, on each machine,    wandb agent <the agent's path, which it prints>
+# {title} Printed by: {command}
+#   wandb sweep <this file>    then, on each machine,    wandb agent <the agent's path, which it prints>
 """
 
 
@@ -34,54 +32,74 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def definitions() -> dict[str, str]:
-    """Return the text of each file in conf/wandb by its name."""
-    grids = {name: _grid(name) for name in choices("sweep") if name != SEARCH}
-    return grids | {name: _search(name, task, model) for name, (task, model) in SEARCHED.items()}
+def definition(name: str, words: Sequence[str] = ()) -> str:
+    """Return the definition of a sweep in YAML: a grid of all combinations, or a Bayesian search for sweep=tune.
+
+    Args:
+        name: name of the sweep, as in sweep=<name>.
+        words: overrides of all runs, which replace axes of the same key.
+
+    Raises:
+        UserError: there is no such sweep, or a run of it cannot be composed, or W&B's agents cannot run it.
+    """
+    for word in words:
+        if not re.match(r"\+?\w[^=]*=", word):
+            raise UserError(f"{word}: must be key=value")
+    composed = compose_with_hydra([f"sweep={name}"])
+    sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
+    searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
+    axes = {str(key): _parse(f"{key}={values}") for key, values in (sweeper.get("params") or {}).items()}
+    further = set(map(str, OmegaConf.load(find_config("sweep", name)))) - SECTIONS
+    if not axes or (further and not searches):
+        reason = f"W&B's agents know axes alone; write {', '.join(sorted(further))} below hydra.sweeper.params"
+        raise OptionError("sweep", name, reason if axes else "has no axes in hydra.sweeper.params")
+    given = {override.get_key_element(): override for override in map(_parse, words)}
+    title = composed.report.title if OmegaConf.select(composed, "report.title") else f"The sweep {name}"
+    method: dict[str, Any] = {"method": "grid"}
+    command = typed(["gyral", "sweep", name, *words])
+    if searches:
+        given = {key: _parse(f"{key}={chosen[key]}") for key in ("task", "model")} | given
+        task, model = (given[key].get_value_element_as_str() for key in ("task", "model"))
+        name, title = f"{name}_{task}", f"A search over options of model={model} on task={task}"
+        method = {"method": "bayes"}
+    fixed = given if searches else axes | given
+    method["metric"] = _metric([f"{key}={_first(override)}" for key, override in fixed.items()])
+    if searches:
+        method["early_terminate"] = {"type": "hyperband", "min_iter": 2, "eta": 3}  # of validations
+    parameters = {key: _fixed(override) for key, override in given.items()}
+    parameters |= {key: _axis(override) for key, override in axes.items() if key not in given}
+    return HEADER.format(title=f"{title}.", command=command) + _text(name, method, parameters)
 
 
-def _grid(name: str) -> str:
-    """Return the definition of a sweep over all combinations of the axes of conf/sweep/<name>.yaml."""
-    node = OmegaConf.load(Path(CONFIG_PATH) / "sweep" / f"{name}.yaml")
-    axes = {str(key): _values(f"{key}={values}") for key, values in node.hydra.sweeper.params.items()}
-    first = [f"{key}={values[0]}" for key, values in axes.items()]
-    method = {"method": "grid", "metric": _metric(first)}
-    parameters = {key: {"values": values} for key, values in axes.items()}
-    return _text(name, name, f"{node.report.title}.", method, parameters)
+def _parse(word: str) -> Override:
+    return OverridesParser.create().parse_override(word)
 
 
-def _search(name: str, task: str, model: str) -> str:
-    """Return the definition of a search over the options of conf/sweep/tune.yaml."""
-    node = OmegaConf.load(Path(CONFIG_PATH) / "sweep" / f"{SEARCH}.yaml")
-    fixed = {"task": task, "model": model}
-    method = {
-        "method": "bayes",
-        "metric": _metric([f"{key}={value}" for key, value in fixed.items()]),
-        "early_terminate": {"type": "hyperband", "min_iter": 2, "eta": 3},  # of validations
-    }
-    parameters: dict[str, Any] = {key: {"value": value} for key, value in fixed.items()}
-    for key, axis in node.hydra.sweeper.params.items():
-        parameters[str(key)] = _parameter(f"{key}={axis}")
-    return _text(name, SEARCH, f"A search over options of model={model} on task={task}.", method, parameters)
+def _first(override: Override) -> str:
+    return values_of(override)[0]
 
 
 def _metric(overrides: list[str]) -> dict[str, str]:
     """Return the monitored metric of the configuration that overrides give."""
-    with initialize_config_dir(CONFIG_PATH, version_base="1.3"):
-        task = compose("train", overrides).task
+    task: DictConfig = compose_with_hydra(overrides).task
     return {"name": task.monitor, "goal": GOALS[task.mode]}
 
 
-def _values(override: str) -> list[Any]:
+def _values(override: Override) -> list[Any]:
     """Return the values of an axis; numbers as numbers, anything else, such as null, as text."""
-    parsed = OverridesParser.create().parse_override(override)
-    values = [(text, yaml.safe_load(text)) for text in values_of(parsed)]
+    values = [(text, yaml.safe_load(text)) for text in values_of(override)]
     return [value if isinstance(value, int | float) else text for text, value in values]
 
 
-def _parameter(override: str) -> dict[str, Any]:
-    """Return W&B's form of an axis of a search."""
-    axis = OverridesParser.create().parse_override(override).value()
+def _fixed(override: Override) -> dict[str, Any]:
+    """Return W&B's form of an override of the command line, which has one value or several."""
+    values = _values(override)
+    return {"value": values[0]} if len(values) == 1 else {"values": values}
+
+
+def _axis(override: Override) -> dict[str, Any]:
+    """Return W&B's form of an axis: a list of values, or a distribution."""
+    axis = override.value()
     if not isinstance(axis, IntervalSweep):
         return {"values": _values(override)}
     low, high = axis.start, axis.end
@@ -93,36 +111,16 @@ def _parameter(override: str) -> dict[str, Any]:
     return {"distribution": distribution, "min": low, "max": high}
 
 
-def _text(name: str, source: str, title: str, method: dict[str, Any], parameters: dict[str, Any]) -> str:
+def _text(name: str, method: dict[str, Any], parameters: dict[str, Any]) -> str:
+    package = "src" if Path("src/train.py").is_file() else "gyral"  # a bare checkout, or an installation
     directory = f"hydra.run.dir=outputs/sweep/{name}/${{oc.env:WANDB_RUN_ID}}"  # where reports look
     group = f"logger.wandb.group={name}"
-    definition = {
+    content = {
         "name": name,
         "project": "gyral",
-        "program": "src/train.py",
-        "command": ["${env}", "${interpreter}", "-m", "src.train", "${args_no_hyphens}", group, directory],
+        "program": f"{package}/train.py",
+        "command": ["${env}", "${interpreter}", "-m", f"{package}.train", "${args_no_hyphens}", group, directory],
         **method,
         "parameters": parameters,
     }
-    body = yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=1000)
-    return HEADER.format(source=source, name=name, title=title) + body
-
-
-def main() -> None:
-    """Write or, with --check, compare the files of conf/wandb."""
-    folder = Path(CONFIG_PATH) / "wandb"
-    expected = {folder / f"{name}.yaml": text for name, text in definitions().items()}
-    current = {path: path.read_text() for path in folder.glob("*.yaml")}
-    if "--check" in sys.argv:
-        outdated = sorted({path.name for path in {*expected, *current} if expected.get(path) != current.get(path)})
-        if outdated:
-            sys.exit(f"error: not up to date in {folder}: {', '.join(outdated)}; run `make wandb-sweeps`")
-        return
-    for path in set(current) - set(expected):
-        path.unlink()
-    for path, text in expected.items():
-        path.write_text(text)
-
-
-if __name__ == "__main__":
-    main()
+    return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000))

@@ -9,9 +9,10 @@ import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.accelerators import AcceleratorRegistry
 
 from gyral.config.composition import check_config
-from gyral.config.instantiation import LocatedError, check_made, check_sections, make
+from gyral.config.instantiation import LocatedError, check_made, check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
@@ -60,10 +61,15 @@ def build_task(config: DictConfig) -> Task:
     check_sections(config)
     optimizer = make(config, "optimizer")
     scheduler = make(config, "scheduler")
-    trial = optimizer([torch.nn.Parameter(torch.zeros(1))]) if callable(optimizer) else optimizer
+    if config.optimizer.get("lr") is not None:
+        check_real("optimizer.lr", config.optimizer.lr, minimum=0)
+    with located(config, "optimizer"):
+        trial = optimizer([torch.nn.Parameter(torch.zeros(1))]) if callable(optimizer) else optimizer
     check_made(trial, torch.optim.Optimizer, config, "optimizer")
     if scheduler is not None:
-        check_made(scheduler(trial), torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
+        with located(config, "scheduler"):
+            schedule = scheduler(trial)
+        check_made(schedule, torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
 
     def build_model(**sizes: Any) -> Any:
         try:
@@ -146,6 +152,8 @@ def build_trainer(
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
+    accelerators = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
+    check_choice("trainer.accelerator", config.trainer.get("accelerator", "auto"), accelerators)
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
         callbacks = build_callbacks(config)

@@ -74,18 +74,18 @@ def test_the_gradient_at_a_step_is_what_moving_its_hidden_state_costs(directory:
             return output, state
 
         cell.step = moved
-        with cell.record_states():
+        with cell.record_steps():
             return task.loss(task(batch), batch)
 
     slope = ((loss(1e-5) - loss(-1e-5)) / 2e-5).item()
     del cell.step
-    with cell.record_states() as states:
+    with cell.record_steps() as steps:
         measured = task.loss(task(batch), batch)
-    [gradient] = torch.autograd.grad(measured, [states[moved_at].hidden])
+    [gradient] = torch.autograd.grad(measured, [steps[moved_at].state.hidden])
     assert slope == pytest.approx((gradient * direction).sum().item(), rel=1e-6)
     # it is what was recorded, in single precision, after the last step
-    steps, gradients = read_step_gradients(directory)
-    assert steps == [8, 16, 24]
+    rows, gradients = read_step_gradients(directory)
+    assert rows == [8, 16, 24]
     [values] = gradients.values()
     assert values.shape == (3, batch.inputs.shape[1])
     assert values[-1, moved_at] == pytest.approx(gradient.norm().item(), rel=1e-4)

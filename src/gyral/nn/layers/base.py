@@ -1,0 +1,241 @@
+"""The base class of the layers."""
+
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
+
+from gyral.cells.base import RecurrentCell, State
+from gyral.cells.inputs import StepInputs
+from gyral.core.checks import check_boolean
+from gyral.core.errors import OptionError
+from gyral.nn.arguments import check_state
+from gyral.nn.recurrent import RecurrentBase
+
+
+class LayerOptions(TypedDict, total=False):
+    """The options that every layer has besides those of its cell; see `Layer`."""
+
+    device: torch.device | str | int | None
+    dtype: torch.dtype | None
+    backend: str
+    locked_dropout: bool
+    weight_drop: float
+
+
+class Layer(RecurrentBase):
+    """Base class of the layers. A subclass sets `cell_class`, and its constructor names the options of the cell.
+
+    A layer is called like `torch.nn.GRU`: on inputs (T, B, X), (B, T, X) with `batch_first`, (T, X) or a
+    `PackedSequence`. Its state is one tensor (num_layers · directions, B, N) if the state of the cell is one hidden
+    vector, else a NamedTuple of such tensors.
+
+    Args:
+        input_size: X, the width of the inputs.
+        hidden_size: N, the hidden size of each cell.
+        num_layers: Number of layers; each reads the outputs of the layer below.
+        bias: Whether the cells have biases. False is an error for cells without this option, whose biases are part of
+            their equations, or which have none.
+        batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
+        dropout: Probability, in [0, 1), of dropout on the outputs of each layer except the last, in training.
+        bidirectional: Whether each layer has a second cell that reads the sequence backwards; their outputs are
+            concatenated.
+        device: Device of the parameters; the default of torch if None.
+        dtype: Floating-point dtype of the parameters; the default of torch if None.
+        backend: "auto", "reference", "fused", "compile" or "graph"; see `gyral.nn.recurrent.RecurrentBase`.
+        locked_dropout: Whether `dropout` drops the same units at all steps of a sequence (Gal and Ghahramani 2016).
+        weight_drop: Probability, in [0, 1), that an entry of the recurrent weights is zero in training, the same
+            entries at all steps of a sequence (Merity et al. 2018).
+        **options: The options of the cell. An option with a name from above has the prefix `cell_`.
+
+    Attributes:
+        cell_class: The class of the cells.
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+        TypeError: The cell does not have an option.
+    """
+
+    cell_class: type[RecurrentCell]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        locked_dropout: bool = False,
+        weight_drop: float = 0.0,
+        **options: Any,
+    ) -> None:
+        arguments: dict[str, Any] = {
+            "batch_first": batch_first,
+            "dropout": dropout,
+            "bidirectional": bidirectional,
+            "backend": backend,
+            "locked_dropout": locked_dropout,
+            "weight_drop": weight_drop,
+        }
+        known = inspect.signature(self.cell_class).parameters
+        names = {name: name if name in known else name.removeprefix("cell_") for name in options}
+        of_cell = {names[name]: value for name, value in options.items()}
+        if "bias" in known:
+            of_cell["bias"] = bias
+        elif not check_boolean("bias", bias):
+            raise OptionError("bias", False, f"must be True: {self.cell_class.__name__} has no option bias")
+        factory = partial(self.cell_class, hidden_size=hidden_size, **of_cell)
+        super().__init__(factory, input_size, num_layers, device=device, dtype=dtype, **arguments)
+        self.hidden_size = hidden_size
+        defaults = known | inspect.signature(Layer.__init__).parameters
+        given = {"num_layers": num_layers, "bias": bias, **arguments, **options}
+        self._shown = [  # strings, since options may be factories that cannot be pickled
+            f"{name}={_show(value)}"
+            for name, value in given.items()
+            if value != defaults[names.get(name, name)].default
+        ]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join([str(self.input_size), str(self.hidden_size), *self._shown])})"
+
+    def forward(
+        self,
+        inputs: Any,
+        state: Any = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        starts: Tensor | None = None,
+    ) -> tuple[Any, Any]:
+        """Run over whole sequences.
+
+        Args:
+            inputs: (T, B, X); (B, T, X) with `batch_first`; (T, X), one sequence; or a `PackedSequence`. Any of them
+                may be the values of `gyral.MaskedInputs` or `gyral.LinkedInputs`, which cells with an external memory
+                or edges understand and others read as the values alone. Their other leaves have the same leading
+                dimensions, with a `PackedSequence` those of the padded sequences.
+            state: The state before the first step, in the form of the state that is returned or as a plain tuple of its
+                tensors; the initial state if None. It has no batch dimension if the inputs have none.
+            lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
+                outputs are zero; the backward direction starts at the end of the sequence.
+            starts: (T, B) bool, (B, T) with `batch_first`, or (T,) without batch dimension: True where a new segment of
+                a row begins, such as an episode or a document; see `gyral.nn.recurrent.Recurrent.forward`.
+
+        Returns:
+            The outputs (…, directions · output size of the cell) of the last layer, in the form of the inputs, and the
+            state after the last step of each sequence.
+
+        Raises:
+            OptionError: The backend does not support the cell on this device.
+            TypeError: Inputs or state have another dtype than the parameters, outside autocast.
+            UserError: A cell has hooks, which would never be called; register them on the layer.
+            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [1, T], or an edge comes
+                from before the first step.
+        """
+        values = inputs.values if isinstance(inputs, StepInputs) else inputs
+        if isinstance(values, PackedSequence):
+            return self._run_packed(values, inputs, state, lengths, starts)
+        if isinstance(values, Tensor) and values.dim() == 2:
+            return self._run_unbatched(values, inputs, state, lengths, starts)
+        return self.run(inputs, state, lengths, starts)
+
+    def _run_unbatched(self, values: Tensor, inputs: Any, state: Any, lengths: Any, starts: Any) -> tuple[Tensor, Any]:
+        if lengths is not None:
+            raise ValueError("lengths need inputs with a batch dimension")
+        if values.shape[1] != self.input_size:
+            width = self.input_size
+            raise ValueError(f"inputs have shape {tuple(values.shape)}, must have (T, B, {width}) or (T, {width})")
+        batch = 0 if self.batch_first else 1
+        if state is not None:
+            checked = check_state(state, self.cells[0].init_state(1), len(self.cells))  # type: ignore[operator]
+            state = tree_map(lambda leaf: leaf.unsqueeze(1), checked)
+        if isinstance(starts, Tensor) and starts.dim() == 1:
+            starts = starts.unsqueeze(batch)
+        inputs = tree_map_only(Tensor, lambda leaf: leaf.unsqueeze(batch), inputs)
+        outputs, final = self.run(inputs, state, None, starts)
+        return outputs.squeeze(batch), tree_map(lambda leaf: leaf.squeeze(1), final)
+
+    def _run_packed(
+        self, packed: PackedSequence, given: Any, state: Any, lengths: Any, starts: Any
+    ) -> tuple[PackedSequence, Any]:
+        if lengths is not None:
+            raise ValueError("a PackedSequence has its own lengths; lengths must be None")
+        data, batch_sizes, order, inverse = packed
+        # as it is packed, longest first: states and masks follow, outputs are packed in the same way
+        sequences, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), self.batch_first)
+        further: Any = None if given is packed else given._replace(values=None)
+        if state is not None and order is not None:
+            like = self.cells[0].init_state(1)  # type: ignore[operator]
+            checked = check_state(state, like, len(self.cells), len(lengths))
+            state = tree_map(lambda leaf: leaf.index_select(1, order), checked)
+        if order is not None:
+            batch = 0 if self.batch_first else 1
+            starts, further = tree_map_only(
+                Tensor, lambda leaf: leaf.to(order.device).index_select(batch, order), (starts, further)
+            )
+        inputs = sequences if further is None else further._replace(values=sequences)
+        outputs, final = self.run(inputs, state, lengths, starts)
+        if inverse is not None:
+            final = tree_map(lambda leaf: leaf.index_select(1, inverse), final)
+        repacked = pack_padded_sequence(outputs, lengths, self.batch_first)
+        return PackedSequence(repacked.data, batch_sizes, order, inverse), final
+
+    def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
+        checked = check_state(state, self.cells[0].init_state(1), len(self.cells), batch_size)  # type: ignore[operator]
+        leaves, structure = tree_flatten(checked)
+        return tuple(tree_unflatten(own, structure) for own in zip(*(leaf.unbind(0) for leaf in leaves), strict=True))
+
+    def join_states(self, states: tuple[State, ...]) -> Any:
+        joined = tree_map(_stack, *states)
+        leaves = tree_leaves(joined)
+        return leaves[0] if len(leaves) == 1 else joined
+
+    def flatten_parameters(self) -> None:
+        """Do nothing; for code that calls it on `torch.nn.GRU`."""
+
+
+def _stack(*leaves: Tensor) -> Tensor:
+    return torch.stack(leaves) if len(leaves) > 1 else leaves[0].unsqueeze(0)  # a view: memories may be large
+
+
+def _show(value: Any) -> str:
+    """Return the representation of an option's value: of a class its name, of a factory its call."""
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, partial):
+        parts = [_show(value.func), *map(_show, value.args), *(f"{k}={_show(v)}" for k, v in value.keywords.items())]
+        return f"partial({', '.join(parts)})"
+    return repr(value)
+
+
+class TorchWeights(nn.Module):
+    """Lets a layer whose cell is a `gyral.cells.torch_layer.TorchLayerCell` load the state dict of torch's layer."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.register_load_state_dict_pre_hook(_rename_torch_weights)
+
+
+def _rename_torch_weights(module: nn.Module, saved: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Rename the entries of torch's layer, such as `weight_hh_l1_reverse`, to those of the cells."""
+    assert isinstance(module, Layer)
+    cells: Any = module.cells
+    for index, cell in enumerate(cells):
+        layer, backward = divmod(index, module.directions)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            key = f"{prefix}{name}_l{layer}{'_reverse' * backward}"
+            if key in saved:
+                own = f"{name}_l0"
+                if parametrize.is_parametrized(cell.layer, own):
+                    own = f"parametrizations.{own}.original"
+                saved[f"{prefix}cells.{index}.layer.{own}"] = saved.pop(key)
