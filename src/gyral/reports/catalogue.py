@@ -14,8 +14,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, find_config
-from gyral.config.overrides import program, typed, undefer_option
+from gyral.config.overrides import undefer_option
 from gyral.core.checks import check_boolean, check_choice
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, suggest_name
 from gyral.runs.legacy import translate_override
 from gyral.runs.measures import MEASURES

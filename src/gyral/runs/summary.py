@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from gyral.config.overrides import program, typed
 from gyral.config.trust import trust_words
+from gyral.core.commands import program, typed
 from gyral.runs.measures import FURTHER_MEASURES, MEASURES, loss_unit
 
 COMPARED = ("lstm", "gru")  # the models with which a run is compared; the first that is not its own
