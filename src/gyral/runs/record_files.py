@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from gyral.config.overrides import program, typed
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import Measure, Remark
