@@ -38,7 +38,7 @@ ALGORITHMS = {"copy": 25_015, "reverse": 25_015, "bigram_flip": 68_965, "double"
 WORDS = {"awd_lstm": 24_221_600, "on_lstm": 25_232_180 - 11_340}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.named("eurnn", "goru", "gru", "urnn", "weinet")
 @pytest.mark.parametrize("row", rows(TABLE1))
 def test_rows_of_table_1_have_the_parameters_of_the_equations(row: str) -> None:
     config = compose_config(f"experiment={TABLE1}/{row}")
@@ -47,7 +47,7 @@ def test_rows_of_table_1_have_the_parameters_of_the_equations(row: str) -> None:
         assert count_parameters(build.build_task(config)) == expected_parameters(row, inputs, 50, 10)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.named("goru", "gru_100", "rum_lambda0_eta1", "rum_no_gate", "urnn")
 @pytest.mark.parametrize("row", rows(FIG4))
 def test_rows_of_figure_4_have_the_parameters_of_the_equations(row: str) -> None:
     config = compose_config(f"experiment={FIG4}/{row}")
@@ -77,7 +77,7 @@ def fifty_characters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     return build_with
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.named("fs_eurnn_2", "fs_goru_2", "fs_lstm_4", "gru_1000", "rum_1400")
 @pytest.mark.parametrize("row", rows(TABLE3))
 def test_rows_of_table_3_have_the_papers_size_and_schedule(row: str, fifty_characters: Callable[..., Any]) -> None:
     task = fifty_characters(compose_config(f"experiment={TABLE3}/{row}"))

@@ -301,7 +301,14 @@ CHOSEN = [Case(batch=19, **choice) for choice in CHOICES]
 CHOSEN += [Case(batch=3 if choice.get("ragged") else 2, steps=3, lambd=1.0, **choice) for choice in CHOICES]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.named(
+    "size=63 batch=1 steps=5",
+    "size=2 batch=1 steps=1 lambd=1.0",
+    "size=31 batch=2 lambd=1.0",
+    "batch=19 activation=softsign update_gate=False",
+    "batch=19 layer_norm=True",
+    "batch=2 steps=3 lambd=1.0 update_gate=False eta=1.5 layer_norm=True keep=probability",
+)
 @pytest.mark.parametrize("case", SIZES + CHOSEN, ids=str)
 def test_kernels_equal_the_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     check(case, example(case), monkeypatch, is_generic=True)
