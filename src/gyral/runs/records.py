@@ -51,10 +51,8 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         records.append(record)
         notes += [f"{path}: {note}" for note in own_notes]
     if earlier:
-        runs = "1 run" if earlier == 1 else f"{earlier} runs"
-        notes.insert(
-            0, f"{directory}: {runs} of an earlier version left out; to migrate: {migration_command(directory)}"
-        )
+        runs = "1 run of an earlier version is" if earlier == 1 else f"{earlier} runs of an earlier version are"
+        notes.insert(0, f"{directory}: {runs} left out; to migrate: {migration_command(directory)}")
     return records, notes
 
 
