@@ -264,7 +264,7 @@ def test_a_trainer_does_not_warn_where_slurm_is_installed(tmp_path: Path, monkey
     with pytest.warns(UserWarning, match="`srun` command is available"):
         Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     config = compose_config("trainer=cpu")
-    assert build.build_trainer(config, tmp_path, loggers=[]).num_devices == 1
+    assert build.build_trainer(config, tmp_path).num_devices == 1
 
 
 @pytest.mark.parametrize("debug", choices("debug"))
