@@ -28,7 +28,7 @@ from gyral.core.errors import OptionError, SweepError, UserError
 from gyral.core.extras import import_extra
 from gyral.core.files import write_atomically
 from gyral.core.locks import lock_file
-from gyral.runs.directory import first_difference, identity_of, resolve
+from gyral.runs.directory import determining, first_difference, identity_of, resolve
 from gyral.runs.moved import check_current
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna
 from gyral.sweeps.grid import BaseSweeper, values_of
@@ -148,7 +148,7 @@ class Tune(BaseSweeper):
             study.set_user_attr(SETTINGS, settings)
             saved = settings
         check_current(saved, self.directory, self.directory)
-        if difference := first_difference(saved, settings):
+        if difference := first_difference(determining(saved), determining(settings)):
             reason = f"holds a search with other options ({difference}); choose another directory"
             raise OptionError("hydra.sweep.dir", self.directory, reason)
         if known:
