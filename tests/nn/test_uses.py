@@ -350,7 +350,6 @@ def _no_process_group_afterwards() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-@pytest.mark.sampled(120)
 @pytest.mark.parametrize(("use", "label"), cases())
 def test_use(use: str, label: str) -> None:
     limit = LIMITS.get((use, label))

@@ -18,7 +18,8 @@ from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, groups, list_choices
 from gyral.config.mistakes import MULTIRUN, arrange_words, check_words
-from gyral.config.overrides import defer_options, program
+from gyral.config.overrides import defer_options
+from gyral.core.commands import program
 from gyral.core.errors import JobError
 from gyral.core.signals import Interrupted
 
@@ -65,7 +66,7 @@ def main(
     vars(job)["after_sweep"] = after_sweep  # Hydra passes the sweeper nothing else than the function
     try:
         add_user_modules()
-        words = arrange_words(sys.argv[1:], file, literal)
+        words = arrange_words(sys.argv[1:], literal)
         if {"--help", "-h"} & set(words):
             print(help_text(file, [word for word in words if not word.startswith("-")]))
             return

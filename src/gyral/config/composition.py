@@ -40,7 +40,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     for flag in (word for word in overrides if word.startswith("-")):
         raise UserError(f"{flag}: flags belong to the command line; gyral.compose returns one configuration")
     file = Path(CONFIG_PATH, "train")
-    words = arrange_words(list(overrides), file)
+    words = arrange_words(list(overrides))
     add_user_modules()
     with _own_hydra():
         check_words(words, file)

@@ -27,12 +27,8 @@ from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.memory import is_out_of_memory
 
 ONE = ("task", "model", "optimizer", "trainer")  # sections that a configuration must have
-OPTIONAL, SEVERAL = "scheduler", ("callbacks", "logger")  # one that it may have, and those that hold sections
+OTHERS = ("scheduler", "callbacks", "logger")  # a section that it may have, and those that hold sections
 DOTTED = "must be the dotted name of a class or function"
-
-
-class LocatedError(OptionError):
-    """An option error whose option is the whole key."""
 
 
 def make(config: DictConfig, key: str, **arguments: Any) -> Any:
@@ -69,10 +65,10 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
         error: BaseException = raised
         while isinstance(error, InstantiationException) and error.__cause__:
             error = error.__cause__
-        if isinstance(error, OptionError) and not isinstance(error, LocatedError):
+        if isinstance(error, OptionError) and error.option.partition(".")[0] not in (*ONE, *OTHERS):
             section = _find_section(config, key, error)
-            raise LocatedError(f"{section}.{error.option}", error.value, error.reason) from error
-        if isinstance(error, UserError | OSError):  # its message is complete
+            raise OptionError(f"{section}.{error.option}", error.value, error.reason) from error
+        if isinstance(error, UserError | OSError):  # the message is complete
             raise error from None
         message = " ".join(str(error).split())
         if is_out_of_memory(error):
@@ -83,39 +79,28 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
 
 
 def check_sections(config: DictConfig) -> None:
-    """Check that the sections of a configuration are there and that each names its class or function.
-
-    Raises:
-        OptionError: a section is missing or is a value.
-    """
-    for key in (*ONE, OPTIONAL, *SEVERAL):
-        node = config.get(key)
-        if key in ONE and not node:
-            raise LocatedError(key, "null", f"must be a section; choose one by {key}=<name>")
-        if key in SEVERAL:
-            if not (node is None or isinstance(node, DictConfig)):
-                raise LocatedError(key, node, f"must hold sections; choose some by {key}=<name>")
-            for name, section in (node or {}).items():
-                check_target(section, f"{key}.{name!s}")
-        elif node:
-            check_target(node, key)
+    """Raise `OptionError` unless the sections of a configuration are there and each names its class or function."""
+    for key in ONE:
+        if not config.get(key):
+            raise OptionError(key, "null", f"must be a section; choose one by {key}=<name>")
+        check_target(config[key], key)
+    if config.get("scheduler"):
+        check_target(config.scheduler, "scheduler")
+    for key in ("callbacks", "logger"):
+        sections = {} if config.get(key) is None else config[key]
+        if not isinstance(sections, dict | DictConfig):
+            raise OptionError(key, sections, f"must hold sections; choose some by {key}=<name>")
+        for name, section in sections.items():
+            check_target(section, f"{key}.{name!s}")
 
 
 def check_target(node: Any, key: str) -> None:
     """Raise `OptionError` unless a value is a section that names its class or function."""
     if not isinstance(node, DictConfig):
         removed = f"; write ~{key} to leave it out" if "." in key else ""
-        raise LocatedError(key, "null" if node is None else node, f"must be a section{removed}")
+        raise OptionError(key, "null" if node is None else node, f"must be a section{removed}")
     if "_target_" not in node:
-        raise LocatedError(f"{key}._target_", "null", DOTTED)
-
-
-def check_made(made: Any, base: type, config: DictConfig, key: str) -> None:
-    """Raise `OptionError` if the object that a section describes is not of the type that its place needs."""
-    if not isinstance(made, base):
-        target = OmegaConf.select(config, f"{key}._target_")
-        reason = f"must make a {base.__module__.partition('.')[0]} {base.__name__}, not a {type(made).__name__}"
-        raise LocatedError(f"{key}._target_", target, reason)
+        raise OptionError(f"{key}._target_", "null", DOTTED)
 
 
 def check_section(node: DictConfig, key: str) -> None:
@@ -136,7 +121,7 @@ def check_section(node: DictConfig, key: str) -> None:
         if not is_open and name not in parameters:
             hint = suggest_name(name, list(parameters))
             allowed = f"allowed: {', '.join(parameters) or 'none'}"
-            raise LocatedError(f"{key}.{name}", value, f"no such option; {hint}{allowed}")
+            raise OptionError(f"{key}.{name}", value, f"no such option; {hint}{allowed}")
         if not isinstance(value, dict):
             _check_value(f"{key}.{name}", value, parameters[name].annotation if name in parameters else Any)
 
@@ -144,7 +129,7 @@ def check_section(node: DictConfig, key: str) -> None:
 def _check_value(option: str, value: Any, hint: Any) -> None:
     """Check the value of an option against the type hint of its parameter."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise LocatedError(option, value, "must be a finite number")
+        raise OptionError(option, value, "must be a finite number")
     if hint is Parameter.empty or isinstance(hint, str):
         return
     try:
@@ -155,21 +140,21 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
         adapter.validate_python(value, strict=isinstance(value, bool | str))
     except ValidationError as error:
         reason = re.sub(r"^(Input|String) should|^Value error, must", "must", error.errors()[0]["msg"])
-        raise LocatedError(option, value, reason) from None
+        raise OptionError(option, value, reason) from None
 
 
 def _find_target(target: Any, option: str) -> Any:
     """Return the class or function with a dotted name; raise `OptionError` if there is none."""
     if not isinstance(target, str) or not target:
-        raise LocatedError(option, target, DOTTED)
+        raise OptionError(option, target, DOTTED)
     try:
         found = get_object(target)
     except Exception as error:  # a module may raise anything when it is imported
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
-        hint = suggest_name(target, known_names())
-        raise LocatedError(option, target, f"{hint}cannot be imported: {reason}") from error
+        hint = suggest_name(target, sorted({name for _, name in known_names()}))
+        raise OptionError(option, target, f"{hint}cannot be imported: {reason}") from error
     if not callable(found):
-        raise LocatedError(option, target, DOTTED)
+        raise OptionError(option, target, DOTTED)
     return found
 
 

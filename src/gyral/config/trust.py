@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from inspect import isclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra.utils import get_object
@@ -28,29 +28,18 @@ from gyral.config.resolvers import RUN_CONFIG
 from gyral.core.errors import OptionError
 
 TARGET = "_target_"
+CELL = "cell"  # also an option of Gyral's cells; if it is text, it is the dotted name of a class, as of `external`
 # the groups whose sections have names; a place is one of them, or with a dot the sections inside of its section
-GROUPS = ("model", "cell", "task", "optimizer", "scheduler", "trainer", "callbacks", "logger")
+GROUPS = ("model", CELL, "task", "optimizer", "scheduler", "trainer", "callbacks", "logger")
 # by place, a module of torch and the base class of its classes that may be named there
 TORCH = {
     "optimizer": ("torch.optim", "Optimizer"),
     "scheduler": ("torch.optim.lr_scheduler", "LRScheduler"),
-    "cell": ("torch.nn", "RNNCellBase"),
+    CELL: ("torch.nn", "RNNCellBase"),
 }
 NEVER_TRUSTED = {*sys.stdlib_module_names, "gyral", "hydra_plugins"}
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")
-
-
-class Allowed(NamedTuple):
-    """The names in Gyral's own conf/.
-
-    Attributes:
-        names: pairs of a place and a name.
-        options: pairs of a name and an option of it whose value is a dotted name, too, as `cell` of an external cell.
-    """
-
-    names: set[tuple[str, str]]
-    options: set[tuple[str, str]]
 
 
 def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any = None) -> None:
@@ -66,30 +55,30 @@ def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any
         OptionError: a name that is not allowed, an interpolation, or modules that cannot be trusted.
     """
 
-    def refuse(key: str, value: Any, reason: str) -> OptionError:
-        return OptionError(option, directory, f"{RUN_CONFIG} names {value} ({key}), which {reason}")
+    def refused(key: str, name: Any, reason: str) -> OptionError:
+        return OptionError(option, directory, f"{RUN_CONFIG} names {name} ({key}), which {reason}")
 
     trusted = trusted_modules(trust)
     for key, value in _values(config):
         if isinstance(value, str) and INTERPOLATION.search(value):
             raise OptionError(option, directory, f"{RUN_CONFIG} has an interpolation, {key}={value}; runs save values")
     foreign = _foreign_names(config)
-    for key, value in foreign:
-        if not _can_be_trusted(value):
-            raise refuse(key, value, "the configuration of a run must not name")
-    untrusted = [(key, value) for key, value in foreign if not _is_in(value, trusted)]
+    for key, name in foreign:
+        if not _can_be_trusted(name):
+            raise refused(key, name, "the configuration of a run must not name")
+    untrusted = [(key, name) for key, name in foreign if not _is_in(name, trusted)]
     if untrusted:
-        words = _trust_word([*trusted, *(_package(value) for _, value in untrusted)])
-        raise refuse(*untrusted[0], f"is not part of Gyral; write {words} if you trust its author and the run's")
-    for key, value in foreign:
+        words = _trust_word([*trusted, *(_package(name) for _, name in untrusted)])
+        raise refused(*untrusted[0], f"is not part of Gyral; write {words} if you trust its author and the run's")
+    for key, name in foreign:
         try:
-            found = get_object(value)
+            found = get_object(name)
         except Exception as error:  # importing a module may raise anything
             reason = " ".join(f"cannot be imported: {error.__cause__ or error}".split())
-            raise refuse(key, value, reason) from error
+            raise refused(key, name, reason) from error
         origin = f"{getattr(found, '__module__', type(found).__module__)}.{getattr(found, '__qualname__', '')}"
         if not _is_in(origin, trusted):  # `my_cells.os.system`
-            raise refuse(key, value, f"is {origin.rstrip('.')}, of a module that trust= does not name")
+            raise refused(key, name, f"is {origin.rstrip('.')}, of a module that trust= does not name")
 
 
 def trusted_modules(trust: Any) -> tuple[str, ...]:
@@ -110,18 +99,13 @@ def trusted_modules(trust: Any) -> tuple[str, ...]:
 
 
 def trust_words(config: dict[str, Any]) -> list[str]:
-    """Return what a command needs besides the run directory to use a run: the word trust=<modules>, or nothing.
+    """Return the words that a command needs besides the run directory: trust=<modules>, or none.
 
     Args:
         config: the configuration of the run, as plain containers.
     """
     packages = [_package(name) for _, name in _foreign_names(config) if _can_be_trusted(name)]
     return [_trust_word(packages)] if packages else []
-
-
-def known_names() -> list[str]:
-    """Return all names in Gyral's own conf/."""
-    return sorted({name for _, name in _allowed().names})
 
 
 def _trust_word(modules: list[str]) -> str:
@@ -134,7 +118,7 @@ def _package(name: str) -> str:
 
 
 def _is_in(name: str, modules: tuple[str, ...]) -> bool:
-    return any(name.startswith(f"{module}.") for module in modules)
+    return name.startswith(tuple(f"{module}." for module in modules))
 
 
 def _can_be_trusted(name: Any) -> bool:
@@ -144,23 +128,13 @@ def _can_be_trusted(name: Any) -> bool:
 
 
 def _foreign_names(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the keys and names in a configuration that are not allowed by default, also in sections nothing reads."""
-    names: list[tuple[str, Any]] = []
-    for key, section in _values(config):
-        if isinstance(section, dict) and TARGET in section:
-            target = section[TARGET]
-            named = {name: value for name, value in section.items() if (str(target), name) in _allowed().options}
-            names.append((key or TARGET, target))
-            names += [(f"{key}.{name}", value) for name, value in named.items() if isinstance(value, str)]
-    return [(key, name) for key, name in names if not _is_allowed(key, name)]
+    """Return the keys and names in a configuration that are not allowed by default."""
+    return [(key, name) for key, name in _names(config) if not _is_allowed(_place(key), name)]
 
 
-def _is_allowed(key: str, name: Any) -> bool:
-    place = _place(key)
-    if not isinstance(name, str):
-        return False
-    if (place, name) in _allowed().names:
-        return True
+def _is_allowed(place: str, name: Any) -> bool:
+    if not isinstance(name, str) or (place, name) in known_names():
+        return isinstance(name, str)
     module, _, attribute = name.rpartition(".")
     if place not in TORCH or module != TORCH[place][0] or attribute.startswith("_"):
         return False
@@ -168,10 +142,30 @@ def _is_allowed(key: str, name: Any) -> bool:
     return isclass(found) and isclass(base) and issubclass(found, base)
 
 
+@cache
+def known_names() -> set[tuple[str, str]]:
+    """Return all places and names in Gyral's own conf/; a folder conf/ of the user is not searched."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast
+    found = set()
+    for path in Path(CONFIG_PATH).rglob("*.yaml"):
+        node, folder = yaml.load(path.read_text(), Loader=loader), path.relative_to(CONFIG_PATH).parts[0]
+        found |= {(_place(key), name) for key, name in _names({folder: node} if folder in GROUPS else node)}
+    return {(place, name) for place, name in found if place.rstrip(".") in GROUPS}  # Hydra's section is not saved
+
+
 def _place(key: str) -> str:
     """Return the place of a key: optimizer, task, `task.` for sections of a task, cell for those of a model."""
     group, dot, _ = key.replace("[", ".").partition(".")
-    return "cell" if group == "cell" or (group == "model" and dot) else group + dot
+    return CELL if group == CELL or (group == "model" and dot) else group + dot
+
+
+def _names(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and the names of all sections of a configuration, also of those that nothing reads."""
+    for key, node in _values(config):
+        if isinstance(node, dict) and TARGET in node:
+            yield key or TARGET, node[TARGET]
+            if isinstance(node.get(CELL), str) and str(node[TARGET]).startswith("gyral."):
+                yield f"{key}.{CELL}", node[CELL]
 
 
 def _values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -183,21 +177,3 @@ def _values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(node, dict):
         for name, value in node.items():
             yield from _values(value, f"{key}.{name}" if key else str(name))
-
-
-@cache
-def _allowed() -> Allowed:
-    """Return the names in Gyral's own conf/; a folder conf/ of the user is not searched."""
-    allowed = Allowed(set(), set())
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast
-    for path in sorted(Path(CONFIG_PATH).rglob("*.yaml")):
-        node, folder = yaml.load(path.read_text(), Loader=loader), path.relative_to(CONFIG_PATH).parts[0]
-        for key, section in _values({folder: node} if folder in GROUPS else node):
-            place = _place(key)
-            if not isinstance(section, dict) or TARGET not in section or place.rstrip(".") not in GROUPS:
-                continue  # Hydra's own section, which run directories do not save, is of no group
-            allowed.names.add((place, section[TARGET]))
-            for option, value in section.items():
-                if option != TARGET and isinstance(value, str) and "." in value and DOTTED_NAME.fullmatch(value):
-                    allowed.options.add((section[TARGET], option))
-    return allowed

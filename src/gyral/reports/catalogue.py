@@ -14,9 +14,10 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, config_files, find_config
-from gyral.config.overrides import program, typed, undefer_option
+from gyral.config.overrides import undefer_option
 from gyral.config.roles import IN_FOLDERS, PROCESS, role_of, settings_of
 from gyral.core.checks import check_boolean, check_choice
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, suggest_name
 from gyral.core.measures import ACCURACY, Measure
 from gyral.runs.names import row_names

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gyral.config.groups import choices
-from gyral.config.overrides import plain, program, typed
+from gyral.config.overrides import plain
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
 from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES

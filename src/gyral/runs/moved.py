@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gyral.config.overrides import program, typed
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 
 # Modules that have moved, and classes that have moved out of their module.

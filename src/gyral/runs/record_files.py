@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from gyral.config.overrides import program, typed
 from gyral.config.roles import IN_FOLDERS, PROCESS, SETTING, key_of, role_of
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import Measure, Remark

@@ -22,8 +22,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gyral.config.overrides import program
 from gyral.core.checks import check_integer
+from gyral.core.commands import program
 from gyral.core.errors import OptionError, SweepError, UserError
 from gyral.core.extras import import_extra
 from gyral.core.files import write_atomically

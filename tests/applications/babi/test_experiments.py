@@ -10,7 +10,7 @@ from tests.helpers.running import compose_config
 TABLE2 = "rum_paper/table2"
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.named("goru", "gru", "word_eurnn", "word_goru", "word_urnn")
 @pytest.mark.parametrize("row", rows(TABLE2))
 def test_rows_of_table_2_have_the_parameters_of_the_equations(row: str) -> None:
     config = compose_config(f"experiment={TABLE2}/{row}")
