@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from gyral.config import command_line, offers
 from gyral.config.composition import check_config
-from gyral.config.overrides import program, typed
+from gyral.core.commands import program, typed
 from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop

@@ -5,14 +5,18 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
 
 import pytest
 
 from gyral.core.parallel import available_cores, parallel_map
 
 
-def who(seconds: float) -> int:
-    time.sleep(seconds)
+def work(folder: Path, number: int) -> int:
+    """Take some time, and leave a file."""
+    time.sleep(0.01)
+    (folder / str(number)).touch()
     return os.getpid()
 
 
@@ -27,26 +31,38 @@ def test_no_job_gives_nothing_and_one_job_is_done_here() -> None:
     assert available_cores() >= 1
 
 
-def test_several_processes_work_and_take_few_jobs_at_once() -> None:
-    taken = 0
+def test_several_processes_work_and_take_few_jobs_at_once(tmp_path: Path) -> None:
+    pending = []
 
-    def jobs() -> Iterator[tuple[float]]:
-        nonlocal taken
-        while taken < 40:
-            taken += 1
-            yield (0.01,)
+    def jobs() -> Iterator[tuple[Path, int]]:
+        for number in range(40):
+            pending.append(number - len(list(tmp_path.iterdir())))
+            yield tmp_path, number
 
-    found = set()
-    for done, process in enumerate(parallel_map(who, jobs(), 2)):
-        assert taken <= done + 5
-        found.add(process)
-    assert taken == 40
+    found = set(parallel_map(work, jobs(), 2))
+    assert len(pending) == 40
+    assert max(pending) <= 4, "2 calls per process are pending"
     assert os.getpid() not in found
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_an_error_reaches_who_asked(processes: int) -> None:
-    results = parallel_map(math.sqrt, ((number,) for number in (4, 9, -1, *itertools.repeat(1, 50))), processes)
-    assert [next(results), next(results)] == [2, 3]
+def test_an_error_of_a_call_ends_the_iteration(processes: int) -> None:
+    numbers = iter((4, 9, -1, *itertools.repeat(1, 500)))
     with pytest.raises(ValueError, match=r"nonnegative|math domain"):
-        next(results)
+        list(parallel_map(math.sqrt, ((number,) for number in numbers), processes))
+    assert len(list(numbers)) > 400, "further calls were started"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_of_the_arguments_ends_the_iteration(processes: int) -> None:
+    def numbers() -> Iterator[tuple[float]]:
+        yield from ((4,), (9,), (16,), (25,), (36,), (49,), (64,))
+        raise OSError("unreadable")
+
+    with pytest.raises(OSError, match="unreadable"):
+        list(parallel_map(math.sqrt, numbers(), processes))
+
+
+def test_a_process_that_dies_is_an_error() -> None:
+    with pytest.raises(BrokenExecutor):
+        list(parallel_map(os._exit, ((1,) for _ in range(8)), 2))

@@ -15,7 +15,7 @@ import pytest
 from gyral.core.errors import UserError
 from gyral.core.locks import lock_file
 from gyral.data.catalogue import PublishedCorpus, PublishedFile, to_characters
-from gyral.data.download import fetch
+from gyral.data.download import BLOCK, fetch
 
 CONTENT = b" aer banknote \n pierre <unk> N \n" * 100
 CHARACTERS = to_characters(CONTENT)
@@ -54,6 +54,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.break_after: int | None = None  # bytes of an answer
         self.knows_ranges = True
         self.asked: list[str | None] = []  # ranges
+        self.status: int | None = None  # of the next answer, which has no content
 
     def address(self, name: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -66,6 +67,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         self.server.asked.append(wanted)
         content = self.server.files.get(self.path[1:])
+        if status := self.server.status:
+            self.server.status = None
+            self.send_response(status)
+            self.send_header("Location", self.path)
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         if content is None:
             return self.send_error(404)
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.knows_ranges else 0
@@ -136,18 +143,40 @@ def test_addresses_of_files_work_too(tmp_path: Path, catalogue: dict[str, Publis
     assert folder_of(tmp_path / "words") == WHOLE
 
 
-def test_a_download_that_broke_off_goes_on(
+def test_a_download_that_broke_off_resumes(
     tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]
 ) -> None:
-    size = len(server.files["words.zip"])
-    server.break_after = 100
-    with pytest.raises(UserError, match=rf"interrupted after 100 of {size} bytes\): run the same command again"):
+    members = {"others": os.urandom(3 * BLOCK), "words.txt": CONTENT}
+    archive = server.files["words.zip"] = zipped(members)
+    server.break_after = 2 * BLOCK + 100
+    missing = len(archive) - server.break_after
+    with pytest.raises(UserError, match=rf"read, {missing} more expected\)\): run the same command again"):
         fetch("words", tmp_path, catalogue)
-    assert folder_of(tmp_path / "words") == {"words.zip.part": server.files["words.zip"][:100]}
+    (part,) = folder_of(tmp_path / "words").values()
+    assert len(part) >= 2 * BLOCK
+    assert archive.startswith(part)
     server.break_after = None
     fetch("words", tmp_path, catalogue)
     assert folder_of(tmp_path / "words") == WHOLE
-    assert server.asked == [None, "bytes=100-"]
+    assert server.asked == [None, f"bytes={len(part)}-"]
+
+
+@pytest.mark.parametrize("status", [302, 503])
+def test_an_answer_without_the_file_keeps_the_part(
+    status: int, tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]
+) -> None:
+    part = server.files["words.zip"][:200]
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "words.zip.part").write_bytes(part)
+    server.status = status
+    if status == 302:  # to the file itself
+        fetch("words", tmp_path, catalogue)
+        assert folder_of(tmp_path / "words") == WHOLE
+        assert server.asked == ["bytes=200-", "bytes=200-"]
+    else:
+        with pytest.raises(UserError, match="status 503, Service Unavailable"):
+            fetch("words", tmp_path, catalogue)
+        assert folder_of(tmp_path / "words") == {"words.zip.part": part}
 
 
 def test_a_server_that_knows_no_parts_gives_all_again(

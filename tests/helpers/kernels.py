@@ -15,11 +15,23 @@ def forget_kernels() -> None:
         cached.cache_clear()
 
 
+def look_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process look for kernels again during a test, and afterwards find those that it had found before."""
+    for module, name in (
+        (kernels, "load_or_reason"),
+        (kernels, "_unsupported_reason"),
+        (library, "load_or_reason"),
+        (library, "function"),
+    ):
+        if hasattr(function := getattr(module, name, None), "cache_clear"):
+            monkeypatch.setattr(module, name, functools.cache(function.__wrapped__))
+
+
 def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: str) -> None:
     """Compile kernels from now on with these flags in the place of -march=native, into a directory."""
     others = [flag for flag in library.FLAGS if flag != "-march=native"]
     assert len(others) < len(library.FLAGS)
     monkeypatch.setattr(library, "FLAGS", (*others, *processor))
     monkeypatch.setattr(library, "load", functools.cache(library._load))
-    monkeypatch.setattr(library, "function", functools.cache(library.function.__wrapped__))
+    look_again(monkeypatch)
     monkeypatch.setattr(library, "cache_directory", lambda: directory)

@@ -1,12 +1,9 @@
 """Parallel execution in several processes."""
 
 import itertools
-import multiprocessing
 import os
 import signal
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -22,8 +19,8 @@ def parallel_map(
 ) -> Iterator[Result]:
     """Yield the results of a function for each tuple of arguments, in their order.
 
-    Arguments are consumed lazily: at most two calls per process are pending. A single call runs in this process. The
-    worker processes are spawned, so that they inherit neither threads nor memory; they import the function's module.
+    Arguments are consumed lazily, by another thread: at most two calls per process are pending. Results that nobody
+    has taken yet are kept. A single call runs in this process. An error ends the iteration as soon as it occurs.
 
     Args:
         function: a function at the top level of a module.
@@ -33,22 +30,19 @@ def parallel_map(
     arguments = iter(arguments)
     processes = available_cores() if processes is None else processes
     first = list(itertools.islice(arguments, 2))
+    calls = itertools.chain(first, arguments)
     if processes == 1 or len(first) < 2:
-        yield from itertools.starmap(function, itertools.chain(first, arguments))
+        yield from itertools.starmap(function, calls)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, _ignore_interrupt) as pool:
-        pending: deque[Future[Result]] = deque()
-        try:
-            for call in itertools.chain(first, arguments):
-                if len(pending) == 2 * processes:
-                    yield pending.popleft().result()
-                pending.append(pool.submit(function, *call))
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+    from joblib import Parallel, delayed  # the library of layers does without it
+    from joblib.externals.loky import get_reusable_executor
+
+    # One call at a time, whose arrays are copied: joblib would collect short calls and write large arrays to files.
+    options = {"batch_size": 1, "pre_dispatch": "2*n_jobs", "max_nbytes": None, "initializer": _ignore_interrupt}
+    try:
+        yield from Parallel(processes, "loky", "generator", **options)(delayed(function)(*call) for call in calls)
+    finally:
+        get_reusable_executor().shutdown()  # or idle processes would keep their memory for five minutes
 
 
 def _ignore_interrupt() -> None:

@@ -6,23 +6,23 @@ as it is. A file gets its final name after its checksum was verified, so that a 
 
 import functools
 import gzip
-import http.client
 import lzma
 import os
 import shutil
 import struct
+import sys
 import tarfile
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+import pooch
+import requests
 
 from gyral.core.cache import DATA_CACHE
 from gyral.core.errors import UserError
@@ -117,41 +117,35 @@ def _download(url: str, part: IO[bytes]) -> None:
     Raises:
         DownloadError: the download failed. The bytes received so far are kept, and the next download resumes there.
     """
+    if url.startswith("file:"):
+        part.truncate(0)
+        with open(url2pathname(urlsplit(url).path), "rb") as local:
+            return shutil.copyfileobj(local, part)
     start = part.seek(0, os.SEEK_END)
-    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-            if response.status != http.client.PARTIAL_CONTENT:  # the server sends the file from its start
-                start = part.truncate(0)
-            length = response.headers.get("Content-Length")
-            total = start + int(length) if length and length.isdecimal() else None
-            with _progress_bar(url.rsplit("/", 1)[-1], start, total) as advance:
-                while block := response.read(BLOCK):
-                    part.write(block)
-                    advance(len(block))
-    except urllib.error.HTTPError as error:
-        error.close()
-        if start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # the file is not longer than `start`
+
+    def begin(response: requests.Response, **_: Any) -> None:
+        if response.status_code == requests.codes.ok:  # the server sends the file from its start
             part.truncate(0)
+
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    get = pooch.HTTPDownloader(sys.stderr.isatty(), BLOCK, headers=headers, hooks={"response": begin}, timeout=TIMEOUT)
+    try:
+        get(url, part, None)
+    except requests.HTTPError as error:
+        response: Any = error.response
+        if start and response.status_code == requests.codes.requested_range_not_satisfiable:
+            part.truncate(0)  # the file is not longer than `start`
             return _download(url, part)
-        raise DownloadError(f"status {error.code}, {error.reason}") from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise DownloadError(str(getattr(error, "reason", "") or error or type(error).__name__)) from error
-    finally:
-        part.flush()
-    received = os.stat(part.fileno()).st_size
-    if total is not None and received < total:
-        raise DownloadError(f"interrupted after {received:,} of {total:,} bytes")
+        raise DownloadError(f"status {response.status_code}, {response.reason}") from error
+    except requests.RequestException as error:
+        raise DownloadError(str(_root(error)) or type(error).__name__) from error
 
 
-@contextmanager
-def _progress_bar(name: str, start: int, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error if that is a terminal; yield a function that advances it by bytes."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(name, completed=start, total=total)
-        yield lambda count: progress.advance(task, count)
+def _root(error: BaseException) -> BaseException:
+    """Return the error that caused another one, which requests describes in terms of its connection pool."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    return error
 
 
 def _unpack(archive: Path, file: PublishedFile, target: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gyral.config.overrides import program, typed
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 
 # Modules that have moved, and classes that have moved out of their module.
@@ -101,11 +101,33 @@ def current_target(target: str) -> str:
     return f"{MOVED[module]}{dot}{name}" if module in MOVED else target
 
 
-def check_current(config: Any, place: Path, directory: Path) -> None:
-    """Raise `UserError` if a configuration has names of an earlier version.
+class EarlierVersionError(UserError):
+    """A file is of an earlier version; the message ends with the command that migrates it."""
+
+
+def earlier_version(place: Path, directory: Path, reason: str) -> EarlierVersionError:
+    """Return the error about a file of an earlier version.
 
     Args:
-        config: the configuration as plain containers.
+        place: the file.
+        directory: the directory that has to be migrated.
+        reason: what tells that the file is of an earlier version.
+    """
+    return EarlierVersionError(f"{place}: {reason}; to migrate: {migration_command(directory)}")
+
+
+def migration_command(directory: Path) -> str:
+    """Return the command that migrates a directory."""
+    here = Path.cwd()
+    shown = directory.relative_to(here) if directory.is_relative_to(here) else directory
+    return typed([*program("migrate"), str(shown)])
+
+
+def check_current(config: Any, place: Path, directory: Path) -> None:
+    """Raise `EarlierVersionError` if a configuration has names of an earlier version.
+
+    Args:
+        config: the configuration as plain containers, or a dictionary of its values by dotted key.
         place: the file, for the error.
         directory: the directory that has to be migrated.
     """
@@ -113,7 +135,7 @@ def check_current(config: Any, place: Path, directory: Path) -> None:
     while left:
         node = left.pop()
         left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-        target = node.get("_target_") if isinstance(node, dict) else None
-        if isinstance(target, str) and current_target(target) != target:
-            command = typed([*program("migrate"), str(directory)])
-            raise UserError(f"{place}: has the name {target} of an earlier version; to migrate it: {command}")
+        for key, target in node.items() if isinstance(node, dict) else ():
+            named = isinstance(target, str) and str(key).rpartition(".")[2] == "_target_"
+            if named and current_target(target) != target:
+                raise earlier_version(place, directory, f"has the name {target} of an earlier version")

@@ -32,6 +32,7 @@ from gyral.ops.gated import KINDS, Problem
 from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
+from tests.helpers.kernels import look_again
 
 try:
     gated_cpu.LIBRARY.prepare()
@@ -597,6 +598,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KernelUnavailableError(f"no compiler for {source.name}")
 
     monkeypatch.setattr(library, "load", load)
+    look_again(monkeypatch)
 
 
 @every_kind

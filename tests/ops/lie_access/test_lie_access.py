@@ -104,7 +104,7 @@ class Case:
         state = tree_map(lambda leaf: leaf.to(dtype, copy=True).requires_grad_(), self.state[:-1])
         state = cell.State(*state, self.state.count)
         model = Recurrent(lambda _: cell, 1, backend=backend)
-        outputs, (final,) = model(inputs, (state,), self.lengths, self.starts, self.write)
+        outputs, (final,) = model(MaskedInputs(inputs, self.write), (state,), self.lengths, self.starts)
         values = [outputs, *tree_leaves(final)[:-1]]
         weights = cell.State(*[torch.tensor(0.0)] * 6, *self.cotangents[-3:], final.count)
         cotangents = [*self.cotangents[:-3], *filled_part(weights).values()]

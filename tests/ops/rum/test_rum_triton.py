@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 from triton.runtime import interpreter
 
-import gyral.cells.base
+import gyral.cells.masks
 from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
@@ -155,7 +155,7 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
         for norm, values in zip(norms, used_norms(case, given.norms), strict=True):
             norm.weight.copy_(values[0])
             norm.bias.copy_(values[1])
-    monkeypatch.setattr(gyral.cells.base, "bernoulli_mask", lambda like, probability: given.mask.to(dtype))
+    monkeypatch.setattr(gyral.cells.masks, "bernoulli_mask", lambda like, probability: given.mask.to(dtype))
 
     inputs = given.parts.flatten(2).to(dtype).requires_grad_()
     hidden, memory = given.hidden.to(dtype).requires_grad_(), given.memory.to(dtype).requires_grad_()

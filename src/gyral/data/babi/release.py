@@ -18,7 +18,6 @@ from gyral.core.errors import UserError
 from gyral.core.inputs import find_fault
 from gyral.data.babi.stories import Story, parse
 from gyral.data.catalogue import CATALOGUE
-from gyral.data.download import BLOCK
 
 TASKS = range(1, 21)
 SIZES = {"1k": 1_000, "10k": 10_000}  # training questions per task
@@ -145,7 +144,7 @@ class Release:
                         inside = PurePosixPath(info.name)
                         if info.isfile() and (member := members.extractfile(info)):
                             self._add(inside.parent.name, inside.name, f"{archive}, {inside}", member.read)
-                while unzipped.read(BLOCK):  # up to the checksum: tarfile takes damaged data for the end
+                while unzipped.read(2**18):  # up to the checksum: tarfile takes damaged data for the end
                     pass
         except UserError:
             raise
