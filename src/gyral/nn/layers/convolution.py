@@ -38,19 +38,8 @@ class LightConv(Layer):
         weight_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            kernel_size=kernel_size,
-            heads=heads,
-            weight_dropout=weight_dropout,
-            **options,
-        )
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout, **options)
 
 
 class DynamicConv(Layer):
@@ -84,16 +73,5 @@ class DynamicConv(Layer):
         weight_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            kernel_size=kernel_size,
-            heads=heads,
-            weight_dropout=weight_dropout,
-            **options,
-        )
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout, **options)

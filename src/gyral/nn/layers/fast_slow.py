@@ -42,14 +42,9 @@ class FSRNN(Layer):
         cell_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             fast=fast,
             slow=slow,
             slow_size=slow_size,

@@ -43,14 +43,9 @@ class FastWeights(Layer):
         recurrent_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             decay=decay,
             rate=rate,
             inner_steps=inner_steps,
@@ -95,14 +90,9 @@ class WeiNet(Layer):
         recurrent_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,

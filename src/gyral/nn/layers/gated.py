@@ -41,14 +41,9 @@ class GRU(TorchWeights, Layer):
         recurrent_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
@@ -91,14 +86,9 @@ class LSTM(TorchWeights, Layer):
         initialization: str = "torch",
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
@@ -142,14 +132,9 @@ class RNN(TorchWeights, Layer):
         recurrent_dropout: float = 0.0,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             nonlinearity=nonlinearity,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
@@ -193,14 +178,9 @@ class ONLSTM(Layer):
         initialization: str = "default",
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             chunk_size=chunk_size,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,

@@ -43,20 +43,8 @@ class MAGEGRU(Layer):
         capacity: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            edge_types=edge_types,
-            edge_size=edge_size,
-            carry=carry,
-            capacity=capacity,
-            **options,
-        )
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, edge_types=edge_types, edge_size=edge_size, carry=carry, capacity=capacity, **options)
 
 
 class MAGE(Layer):
@@ -93,17 +81,5 @@ class MAGE(Layer):
         capacity: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            cell=cell,
-            edge_types=edge_types,
-            edge_size=edge_size,
-            capacity=capacity,
-            **options,
-        )
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, cell=cell, edge_types=edge_types, edge_size=edge_size, capacity=capacity, **options)

@@ -47,14 +47,9 @@ class LANTM(Layer):
         forget: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             controller=controller,
             width=width,
             weighting=weighting,
@@ -103,14 +98,9 @@ class NTM(Layer):
         initial_memory: str = "constant",
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             controller=controller,
             slots=slots,
             width=width,
@@ -155,17 +145,5 @@ class DNC(Layer):
         read_heads: int = 4,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            controller=controller,
-            slots=slots,
-            width=width,
-            read_heads=read_heads,
-            **options,
-        )
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, controller=controller, slots=slots, width=width, read_heads=read_heads, **options)

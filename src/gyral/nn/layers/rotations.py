@@ -46,14 +46,9 @@ class RUM(Layer):
         initialization: str = "two_block",
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             lambd=lambd,
             eta=eta,
             activation=activation,
@@ -103,14 +98,9 @@ class GORU(Layer):
         initialization: str = "default",
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             capacity=capacity,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,

@@ -41,14 +41,9 @@ class EURNN(Layer):
         initialization: str = "default",
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             capacity=capacity,
             is_complex=is_complex,
             zoneout=zoneout,
@@ -90,14 +85,9 @@ class URNN(Layer):
         learned_initial_state: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
             initialization=initialization,
@@ -138,14 +128,9 @@ class FullURNN(Layer):
         learned_initial_state: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
+            *common,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
             initialization=initialization,
