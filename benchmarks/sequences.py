@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.graph import DEFAULT_CAPACITY, GraphCell
+from gyral.cells.inputs import LinkedInputs
 from gyral.nn.recurrent import Recurrent
 
 KINDS = ("whole", "ragged", "resets", "edges")
@@ -77,7 +78,7 @@ def call(module: nn.Module, inputs: Tensor, state: object, sequences: Sequences)
         cell = module.cells[0]
         if edges is not None and isinstance(cell, GraphCell):
             edges = edges[: len(inputs), :, : cell.edge_types]
-        outputs, final = module(inputs, state, lengths, starts, edges=edges)
+        outputs, final = module(LinkedInputs(inputs, edges), state, lengths, starts)
     elif sequences.lengths is None:
         outputs, final = module(inputs, state)
     else:

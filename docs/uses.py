@@ -80,7 +80,7 @@ USES = {
     "functional": Use("`torch.func.grad`", "equals the gradients of `backward`"),
     "ddp": Use("DistributedDataParallel", "gradients are those of the whole batch"),
     "checkpointing": Use("gradient checkpointing", "same outputs and gradients, with the same dropout masks"),
-    "hooks": Use("hooks", "forward and backward hooks of layer and cells see, and may replace, what passes"),
+    "hooks": Use("hooks", "forward and backward hooks of the layer see, and may replace, what passes"),
 }
 
 COMPLEX = ("EURNN", "URNN", "FullURNN")

@@ -22,13 +22,14 @@ def complete(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("gyral tr", ["train", "fetch"], ["model="]),
         ("gyral train model=r", [f"model={name}" for name in choices("model")], ["model=_base"]),
         (
-            "gyral train experiment=rum_paper/t",
+            "gyral train seed=1 experiment=rum_paper/t",
             ["experiment=rum_paper/table1/gru"],
             ["experiment=rum_paper/table1/_protocol"],
         ),
+        ("gyral train model=rum model.cell.lam", ["model.cell.lambd="], ["model.cell.hidden_size="]),
         ("gyral train trainer.max", ["trainer.max_steps="], []),
-        ("gyral train w", ["weights="], ["wandb="]),
-        ("gyral evaluate ", ["run=", "split="], ["model=", "task="]),
+        ("gyral train w", ["weights="], ["model="]),
+        ("gyral evaluate s", ["split="], ["seed=", "run="]),
         ("gyral fetch p", [], ["model="]),
     ],
 )

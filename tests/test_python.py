@@ -46,7 +46,8 @@ def folder(config: DictConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     gyral.fit(config, path / "wide")
     failed = path / "failed"
     failed.mkdir()
-    (failed / "config.yaml").write_text((path / "wide" / "config.yaml").read_text())
+    for name in ("config.yaml", "measures.json"):
+        (failed / name).write_text((path / "wide" / name).read_text())
     (failed / "overrides.yaml").write_text("[model=gru]\n")
     (failed / "provenance.json").write_text("{}")
     (failed / "FAILED").write_text("ValueError: no <memory>\n")

@@ -45,7 +45,7 @@ def test_bad_input_is_one_line(
 def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
-        "gyral.reports.figures.drawing.draw", lambda *arguments: asked.append(arguments) or tmp_path / "picture.png"
+        "gyral.report.draw_figure", lambda *arguments: asked.append(arguments) or tmp_path / "picture.png"
     )
     assert invoke("figure=cosines", f"run={tmp_path}", entry="report").out == f"{tmp_path}/picture.png\n"
     assert invoke("figure=derivatives", "trust=my_cells", entry="report").status == 0

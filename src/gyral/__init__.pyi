@@ -10,6 +10,8 @@ from gyral.cells.fs_rnn import FSRNNCell as FSRNNCell
 from gyral.cells.full_urnn import FullURNNCell as FullURNNCell
 from gyral.cells.goru import GORUCell as GORUCell
 from gyral.cells.gru import GRUCell as GRUCell
+from gyral.cells.inputs import LinkedInputs as LinkedInputs
+from gyral.cells.inputs import MaskedInputs as MaskedInputs
 from gyral.cells.lantm import LANTMCell as LANTMCell
 from gyral.cells.light_conv import LightConvCell as LightConvCell
 from gyral.cells.lstm import LSTMCell as LSTMCell

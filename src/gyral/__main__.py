@@ -49,22 +49,23 @@ def main() -> None:
 
 
 def complete() -> None:
-    """Answer Hydra's shell completion: print the script that installs it, or the completions of $COMP_LINE.
+    """Complete words in bash by Hydra, but for names of commands and choices in folders, which Hydra does not complete.
 
-    Hydra's script calls the first word of the line with `-sc query=bash`, and Hydra strips that word from the line.
+    Hydra's script calls `gyral -sc query=bash` with the line in $COMP_LINE, of which Hydra ignores the first word.
     """
-    command = "train"
-    if sys.argv[2:] == ["query=bash"]:
-        words = os.environ["COMP_LINE"].split()
-        if len(words) == 1 or (os.environ["COMP_LINE"].endswith(words[1]) and len(words) == 2):
-            print(" ".join(COMMANDS))
-            return
-        command = words[1]
-        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].split(maxsplit=1)[1]
-        if command not in COMMANDS or command in ("sweep", "fetch", "migrate"):
-            return
-    sys.argv[0] = "gyral"
-    importlib.import_module(f"gyral.{command}").main()
+    from gyral.config.groups import choices
+
+    first, _, rest = os.environ.get("COMP_LINE", "").partition(" ")
+    command, space, words = rest.partition(" ")
+    group, equals, _ = words.rpartition(" ")[2].partition("=")
+    if first and not space:
+        print(*COMMANDS)
+    elif equals and choices(group):
+        print(*(f"{group}={name}" for name in choices(group)))
+    elif command not in ("sweep", "fetch", "migrate"):  # which are not Hydra's
+        os.environ["COMP_LINE"] = rest
+        sys.argv[0] = "gyral"
+        importlib.import_module(f"gyral.{command if command in COMMANDS else 'train'}").main()
 
 
 if __name__ == "__main__":

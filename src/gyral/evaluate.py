@@ -37,7 +37,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     run = load_run(Path(config.run), config.trust)
 
     from gyral import applications
-    from gyral.training import build, checkpoints, evaluation
+    from gyral.training import build, checkpoints, loop
 
     offered = applications.offers("evaluations", build.task_class(run))
     its_task = f"run={config.run}: its task, {run.config.task._target_},"
@@ -50,14 +50,17 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     plain: Any = OmegaConf.to_container(run.config)
     title = f"{model_name(plain)}, step {step:,}"
     if further is not None:
-        results = further(task, Request(title, config.save, run.config.paths.data_dir), **options)
+        try:
+            results = further(task, Request(title, config.save, run.config.paths.data_dir), **options)
+        except OptionError as error:
+            raise offers.located(error, given) from None
         if results is not None:
             return results
         path = output_file(config.save)
 
     trainer = build.build_trainer(build.single_process(run.config), run.directory, callbacks=[])
     checkpoint = checkpoints.choose_checkpoint(run.directory, config.checkpoint)
-    metrics = evaluation.evaluate(trainer, task, split, checkpoint)
+    metrics = loop.evaluate(trainer, task, split, checkpoint)
     print_metrics(f"{checkpoint} (step {step})", metrics)
     if path is not None:
         rows = [(name, f"{value:.8g}") for name, value in metrics.items()]

@@ -7,9 +7,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from gyral.config.command_line import fail
 from gyral.config.errors import describe
 from gyral.core.errors import UserError
-from gyral.runs.migration import migrate
+from gyral.runs.migration import folders_below, migrate_folder
 
 
 def main() -> None:
@@ -21,17 +22,22 @@ def main() -> None:
     )
     parser.add_argument("directory", type=Path)
     directory = parser.parse_args().directory
-    count = 0
-    try:
-        if not directory.is_dir():
-            raise UserError(f"{directory}: no such directory")
-        for path in migrate(directory):
-            print(path)
-            count += 1
-    except (UserError, OSError, ValueError) as error:
-        print(f"error: {describe(error)}", file=sys.stderr)
-        sys.exit(1)
-    print(f"{count} file{'' if count == 1 else 's'} migrated" if count else f"{directory}: nothing to migrate")
+    if not directory.is_dir():
+        fail(f"{directory}: no such directory")
+    count, failed = 0, False
+    for folder, files in folders_below(directory):
+        try:
+            for path in migrate_folder(folder, files):
+                print(path)
+                count += 1
+        except (UserError, OSError) as error:  # continue with the other folders
+            print(f"error: {describe(error)}", file=sys.stderr)
+            failed = True
+    if count:
+        print("1 file migrated" if count == 1 else f"{count} files migrated")
+    elif not failed:
+        print(f"{directory}: nothing to migrate")
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@
 See `python -m src.report --help`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig
 
@@ -18,8 +20,9 @@ from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports.figures.options import Options
 from gyral.reports.render.files import SUFFIXES
 from gyral.reports.tables.columns import read_names
-from gyral.runs.directory import load_run
+from gyral.runs.directory import Run, load_run
 
+LIST = "list"  # the value of figure= that lists the figures of a run
 PLOT_OPTIONS = ("plot", "x", "y", "log", "seeds")  # that need a file to draw
 
 
@@ -48,7 +51,14 @@ def report(config: DictConfig) -> None:
     if config.records is not None and config.sweep is None:
         raise OptionError("records", config.records, "needs sweep=<name or directory>, the runs to record")
     if config.figure is not None:
-        draw_figure(str(config.figure), config)
+        run, beside = (None if name is None else Path(str(name)) for name in (config.run, config.beside))
+        if config.figure == LIST and run is not None:
+            print(list_figures(run, config.trust))
+            return
+        picture = draw_figure(str(config.figure), run, config.trust, beside)
+        print(picture)
+        if (animation := picture.with_suffix(".gif")).is_file():
+            print(animation)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")
     elif config.beside is not None:
@@ -67,29 +77,46 @@ def report(config: DictConfig) -> None:
         )
 
 
-def draw_figure(name: str, config: DictConfig) -> None:
-    """Draw a figure of one run, and print the paths of its files."""
-    from gyral import applications
+def draw_figure(name: str, directory: Path | None, trust: Any = None, beside: Path | None = None) -> Path:
+    """Draw a figure of one run, see `gyral.reports.figures.drawing`, and return the path of its PNG file.
+
+    Args:
+        name: the figure.
+        directory: the run directory, None for figures without a run.
+        trust: the modules that the configuration of the run may name, see `gyral.config.trust`.
+        beside: the directory of a second run, which is shown beside the first.
+
+    Raises:
+        OptionError: the figure is unknown, or the run does not have what it shows.
+    """
     from gyral.reports.figures import drawing
-    from gyral.training import build
 
     if name in drawing.WITHOUT_RUN:
-        picture = drawing.draw_without_run(name)
-    elif config.run is None:
+        return drawing.draw_without_run(name)
+    if directory is None:
+        if name in drawing.FIGURES:
+            raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
         allowed = ", ".join((*drawing.FIGURES, *drawing.WITHOUT_RUN))
-        reason = f"figure={name} needs a run directory, unless it is one of {', '.join(drawing.WITHOUT_RUN)}"
-        raise OptionError("run", "<nothing>", f"{reason}; figures of all runs are {allowed}")
-    else:
-        run = load_run(Path(str(config.run)), config.trust)
-        beside = None if config.beside is None else load_run(Path(str(config.beside)), config.trust, "beside")
-        further = applications.offers("figures", build.task_class(run))
-        if name == "list":
-            print("\n".join((*drawing.FIGURES, *further)))
-            return
-        picture = drawing.draw(name, run, further, beside)
-    print(picture)
-    if (animation := picture.with_suffix(".gif")).is_file():
-        print(animation)
+        reason = f"must be one of {allowed}, or with run=<run directory> a figure that its task offers"
+        raise OptionError("figure", name, reason)
+    run = load_run(directory, trust)
+    other = None if beside is None else load_run(beside, trust, "beside")
+    return drawing.draw(name, run, figures_of(run), other)
+
+
+def figures_of(run: Run) -> dict[str, Callable[..., Any]]:
+    """Return the figures that the task of a run offers."""
+    from gyral import applications
+    from gyral.training import build
+
+    return applications.offers("figures", build.task_class(run))
+
+
+def list_figures(directory: Path, trust: Any) -> str:
+    """Return the names of all figures of a run, one a line."""
+    from gyral.reports.figures import drawing
+
+    return "\n".join((*drawing.FIGURES, *figures_of(load_run(directory, trust))))
 
 
 def main() -> None:

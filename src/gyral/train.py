@@ -13,17 +13,16 @@ from omegaconf import DictConfig
 
 from gyral.config import command_line, offers
 from gyral.config.composition import check_config
-from gyral.config.overrides import program, typed
+from gyral.core.commands import program, typed
 from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
 from gyral.runs.job import job_from_python
-from gyral.runs.records import read_run
-from gyral.runs.run_record import RunRecord
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
+    from gyral.runs.run_record import RunRecord
     from gyral.tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ def print_comparison(config: DictConfig) -> None:
     sweep_report.print_comparison(config.hydra.runtime.choices.sweep, Path(str(config.hydra.sweep.dir)))
 
 
-def fit(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
+def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
     """Train a configuration in a run directory, as the command `gyral train` does, and return the record of the run.
 
     A run that is DONE is not trained again, and one that was stopped resumes. If cells or tasks are defined in modules
@@ -133,6 +132,8 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> RunRecord:
                     fit_and_test(run)
         except Interrupted:
             raise KeyboardInterrupt from None
+    from gyral.runs.records import read_run
+
     return read_run(path)
 
 

@@ -1,13 +1,19 @@
-"""Plugins for Hydra, which loads them only from the namespace package hydra_plugins."""
+"""Plugins for Hydra, which loads them only from the namespace package hydra_plugins, and all of them in every process.
 
+Launchers and sweepers are therefore imported when Hydra makes one of them: a single run needs none.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.plugins.sweeper import Sweeper
 
 from gyral.config.groups import CONFIG_PATH, user_config_path
-from gyral.sweeps import grid, optuna
-from gyral.sweeps.launchers import joblib, local, ray, slurm
 
 
 class UserConfig(SearchPathPlugin):
@@ -20,25 +26,59 @@ class UserConfig(SearchPathPlugin):
             search_path.append("user", f"file://{user}")
 
 
-class Local(local.Local):
+class _Deferred:
+    """A plugin whose calls return an instance of the class of the same name in its module."""
+
+    module = ""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        return getattr(import_module(cls.module), cls.__name__)(*arguments, **options)
+
+    def setup(self, **_: Any) -> None:
+        raise NotImplementedError
+
+
+class _DeferredLauncher(_Deferred, Launcher):
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Any:
+        raise NotImplementedError
+
+
+class _DeferredSweeper(_Deferred, Sweeper):
+    def sweep(self, arguments: list[str]) -> Any:
+        raise NotImplementedError
+
+
+class Local(_DeferredLauncher):
     """launcher=local."""
 
+    module = "gyral.sweeps.launchers.local"
 
-class Joblib(joblib.Joblib):
+
+class Joblib(_DeferredLauncher):
     """launcher=joblib."""
 
+    module = "gyral.sweeps.launchers.joblib"
 
-class Slurm(slurm.Slurm):
+
+class Slurm(_DeferredLauncher):
     """launcher=slurm."""
 
+    module = "gyral.sweeps.launchers.slurm"
 
-class Ray(ray.Ray):
+
+class Ray(_DeferredLauncher):
     """launcher=ray."""
 
+    module = "gyral.sweeps.launchers.ray"
 
-class Grid(grid.Grid):
+
+class Grid(_DeferredSweeper):
     """The default sweeper."""
 
+    module = "gyral.sweeps.grid"
 
-class Tune(optuna.Tune):
+
+class Tune(_DeferredSweeper):
     """The sweeper of sweep=tune."""
+
+    module = "gyral.sweeps.optuna"

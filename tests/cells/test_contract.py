@@ -1,9 +1,10 @@
 """The contract of `gyral.cells.base`, for every model in conf/model with a cell. A new file there is tested at once.
 
-Each cell runs with the options of its YAML, again with every option changed, and in the combinations of `COMBINATIONS`.
-The other values of an option are derived: flags are flipped, numbers changed, texts are the choices that the cell's
-`check_choice` allows. A new cell needs no edit here unless it has an option whose other values cannot be derived, or
-that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
+Each cell runs with the options of its YAML, as the variants of it in conf/model and the documentation (`VARIANTS`), in
+the combinations of `COMBINATIONS`, and again with every option changed. `make test` leaves out most of the last; `ALSO`
+names those that it runs. The other values of an option are derived: flags are flipped, numbers changed, texts are the
+choices that the cell's `check_choice` allows. A new cell needs no edit here unless it has an option whose other values
+cannot be derived, or that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
 """
 
 import copy
@@ -79,6 +80,48 @@ COMBINATIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+# Variants that the documentation of a cell names and that have no YAML of their own, by model.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "eurnn": [{"is_complex": False}],
+    "fast_weights": [{"inner_steps": 2}],
+    "fs_rum": [{"slow.layer_norm": False}],
+    "full_urnn": [{"learned_initial_state": True}],
+    "goru": [{"layer_norm": True}],
+    "gru": [{"layer_norm": True}, {"zoneout": 0.25}],
+    "lantm": [{"weighting": "softmax"}, {"group": "scaling_rotation"}, {"group": "hyperbolic"}],
+    "lstm": [{"zoneout": 0.25}, {"recurrent_dropout": 0.25}],
+    "ntm": [{"initial_memory": "learned"}, {"initial_memory": "random"}, {"write_heads": 2}],
+    "on_lstm": [{"layer_norm": True}],
+    "rnn": [{"nonlinearity": "relu"}, {"layer_norm": True}],
+    "rum": [
+        {"layer_norm": True},
+        {"lambd": 1.0, "layer_norm": True},
+        {"zoneout": 0.25},
+        {"recurrent_dropout": 0.25},
+    ],
+    "urnn": [{"learned_initial_state": True}],
+    "weinet": [{"layer_norm": False}],
+}
+
+# Further cases of `make test`: one option changed.
+ALSO = (
+    "dag_rnn edge_types=2",
+    "dnc controller.layer_norm=True",
+    "dnc read_heads=2",
+    "eurnn capacity=3",
+    "fs_eurnn slow.is_complex=False",
+    "fs_goru slow.layer_norm=False",
+    "fs_lstm slow.bias=False",
+    "fs_rum num_fast=3",
+    "gru bias=False",
+    "lantm forget=4",
+    "light_conv heads=3",
+    "lstm bias=False",
+    "mage edge_types=2",
+    "ntm max_shift=2",
+)
+
+
 class Case(NamedTuple):
     """A model's YAML with some of its cell's options overridden."""
 
@@ -114,7 +157,7 @@ def parent_of(model: str) -> str | None:
 SEQUENCE_MODEL = "gyral.models.sequence.SequenceModel"  # other models, with any of these cells, have their own tests
 WITH_CELL = [model for model in choices("model") if model_config(model).get("_target_") == SEQUENCE_MODEL]
 MODELS = [model for model in WITH_CELL if parent_of(model) is None]
-VARIANTS = [model for model in WITH_CELL if parent_of(model) is not None]
+YAML_VARIANTS = [model for model in WITH_CELL if parent_of(model) is not None]
 
 
 def options(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -235,6 +278,15 @@ def backends(case: Case) -> list[str]:
     return ["reference"] if make_cell(case).fused_unsupported_reason() else ["reference", "fused"]
 
 
+def variant_case(model: str) -> Case:
+    """Return a model that starts from another one as a case of that one."""
+    parent = parent_of(model)
+    assert parent is not None
+    others = model_config(parent)["cell"]
+    changed = [(name, value) for name, value in options(model_config(model)["cell"]) if value != others[name]]
+    return Case(parent, tuple(changed))
+
+
 OPTIONS = list(every_option())
 DEFAULTS = [Case(model, ()) for model in MODELS]
 CHANGED = [
@@ -244,12 +296,20 @@ CHANGED = [
     and not name.rpartition(".")[2].startswith(("trainable_", *OF_NO_FORMULA))
     for other in derived_alternatives(model, name, value)
 ]
-COMBINED = [Case(model, tuple(table.items())) for model in COMBINATIONS for table in COMBINATIONS[model]]
-CASES = DEFAULTS + CHANGED + COMBINED
+TABLES = [(model, table) for named in (VARIANTS, COMBINATIONS) for model in named for table in named[model]]
+WRITTEN = [Case(model, tuple(table.items())) for model, table in TABLES]
+NAMED = list({str(case): case for case in [*map(variant_case, YAML_VARIANTS), *WRITTEN]}.values())
+FURTHER = [case for case in CHANGED if case not in NAMED]
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
 
 every_case = pytest.mark.parametrize(
-    "case", [*DEFAULTS, *(pytest.param(case, marks=pytest.mark.sampled(25)) for case in CHANGED + COMBINED)], ids=str
+    "case",
+    [
+        *DEFAULTS,
+        *NAMED,
+        *(pytest.param(case, marks=() if str(case) in ALSO else pytest.mark.slow) for case in FURTHER),
+    ],
+    ids=str,
 )
 
 
@@ -300,6 +360,12 @@ def concrete_cells() -> set[str]:
     return paths
 
 
+def test_the_named_cases_exist_and_none_is_there_twice() -> None:
+    assert set(ALSO) <= {str(case) for case in FURTHER}
+    names = [str(case) for case in (*DEFAULTS, *NAMED, *FURTHER)]
+    assert len(set(names)) == len(names)
+
+
 def test_every_cell_is_the_target_of_some_yaml() -> None:
     targets = {model_config(model)["cell"]["_target_"] for model in MODELS}
     assert concrete_cells(), "no cells found: the test is blind"
@@ -317,13 +383,13 @@ def test_every_yaml_instantiates(model: str) -> None:
     assert isinstance(factory(INPUT_SIZE), RecurrentCell)
 
 
-@pytest.mark.parametrize("model", VARIANTS)
+@pytest.mark.parametrize("model", YAML_VARIANTS)
 def test_a_variant_changes_options_of_its_parent_that_are_tested_there(model: str) -> None:
     parent = parent_of(model)
     assert parent is not None
     own, others = model_config(model), model_config(parent)
     assert own["cell"].keys() == others["cell"].keys()
-    changed = [(name, value) for name, value in options(own["cell"]) if value != others["cell"][name]]
+    changed = variant_case(model).overrides
     assert changed, "the variant is the parent under another name"
     assert own | {"cell": others["cell"] | dict(changed)} == own
     assert all(alternatives(parent, name, others["cell"][name]) for name, _ in changed)
@@ -393,7 +459,6 @@ def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
     return shapes[0] == shapes[1] and any(differs(initial[0][key], initial[1][key]) for key in shapes[0])
 
 
-@pytest.mark.sampled(80)
 @pytest.mark.parametrize(("model", "name", "value"), OPTIONS, ids=[f"{model} {name}" for model, name, _ in OPTIONS])
 def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
     others = alternatives(model, name, value)
@@ -577,19 +642,21 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     ):  # initial weights may be tiny, and a normalization of three numbers that hardly differ is rough
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    names = [name for name, _ in model.named_parameters()]
+    # parts of the weights of RUM′ have no gradient, see test_rum.py
+    frozen = any(name.startswith("trainable_") for name, _ in case.overrides)
+    checked = {n: p for n, p in model.named_parameters() if not (frozen and "weight" in n)}
     inputs = random_inputs(3, 2)
     state, structure = tree_flatten(random_state(model.cells[0], 2))
     is_float = [leaf.is_floating_point() for leaf in state]
 
     def run(inputs: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         own_state = tree_unflatten(others[: len(state)], structure)
-        parameters = dict(zip(names, others[len(state) :], strict=True))
+        parameters = dict(zip(checked, others[len(state) :], strict=True))
         outputs, (final,) = functional_call(model, parameters, (inputs, (own_state,)))
         return outputs, *(leaf for leaf in leaves_of(final) if leaf.is_floating_point())
 
     leaves = [leaf.clone().requires_grad_(wanted) for leaf, wanted in zip(state, is_float, strict=True)]
-    parameters = [parameter.detach().clone().requires_grad_() for parameter in model.parameters()]
+    parameters = [parameter.detach().clone().requires_grad_() for parameter in checked.values()]
     leaves = (inputs.requires_grad_(), *leaves, *parameters)
     # element by element for the first YAML of each class; along random directions (fast) for the others and all options
     assert gradcheck(run, leaves, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=case not in FIRST_OF_CLASS)
@@ -598,15 +665,8 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
 STARTS = torch.tensor([[0, 0, 0, 1, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool().T
 
 
-# the others need their own runs less: the loop chooses the state before the step, whatever the options
-WITH_STARTS = [
-    pytest.param(case, id=str(case), marks=() if case in FIRST_OF_CLASS or case in COMBINED else pytest.mark.slow)
-    for case in CASES
-]
-
-
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
-@pytest.mark.parametrize("case", WITH_STARTS)
+@every_case
 def test_a_sequence_with_starts_equals_its_segments(case: Case, ragged: bool) -> None:
     model = make_model(case)
     inputs = random_inputs().requires_grad_()
@@ -689,15 +749,11 @@ def results(model: Recurrent, inputs: Tensor, state: State, lengths: Tensor | No
 
 
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
-@pytest.mark.parametrize("model", MODELS)
-def test_fused_equals_reference(model: str, ragged: bool) -> None:
-    cases = [case for case in CASES if case.model == model and "fused" in backends(case)]
-    if not cases:
-        pytest.skip(f"{model} has no fused path here")
-    lengths = torch.tensor([2, STEPS, 1, 4]) if ragged else None
-    # the default options with and without lengths, the others by turns
-    for case in (cases[0], *cases[1 + ragged :: 2]):
-        compare_fused(case, lengths)
+@every_case
+def test_fused_equals_reference(case: Case, ragged: bool) -> None:
+    if "fused" not in backends(case):
+        pytest.skip(f"no fused path: {make_cell(case).fused_unsupported_reason()}")
+    compare_fused(case, torch.tensor([2, STEPS, 1, 4]) if ragged else None)
 
 
 DRAWS = 3, 24  # one draw's error is mostly luck at these sizes: if a few do not suffice, more are drawn

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gyral.cells.dnc import DNCCell
 from gyral.cells.feedforward import Feedforward
+from gyral.cells.inputs import MaskedInputs
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.addressing import allocation_weighting
@@ -102,9 +103,9 @@ def randomized(scale: float = 4.0, **options: Any) -> DNCCell:
 
 def recorded(cell: DNCCell, inputs: Tensor, write: Tensor | None = None) -> tuple[Tensor, list[DNCCell.State]]:
     """Return the outputs (T, B, …) and the state after each step."""
-    with torch.no_grad(), cell.record_states() as states:
-        outputs, _ = Recurrent(lambda _: cell, X)(inputs, write=write)
-    return outputs, states
+    with torch.no_grad(), cell.record_steps() as steps:
+        outputs, _ = Recurrent(lambda _: cell, X)(MaskedInputs(inputs, write))
+    return outputs, [step.state for step in steps]
 
 
 @pytest.mark.parametrize("heads", [1, 3])

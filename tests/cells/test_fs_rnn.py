@@ -20,6 +20,7 @@ from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
 from gyral.models.sequence import SequenceModel
 from gyral.nn.recurrent import Recurrent
+from gyral.reports.figures.landscape import phases_of
 from gyral.training import build
 from tests.helpers.running import SMALL_COPY, compose_config, invoke
 
@@ -203,7 +204,7 @@ def test_zoneout_masks_differ_from_step_to_step_and_from_cell_to_cell() -> None:
 
 def test_angles_of_all_cells_are_told() -> None:
     cell = make(Choice("", EURNNCell, GORUCell), 3)
-    angles = {id(phase) for phase in cell.phases()}
+    angles = {id(phase) for phase in phases_of(cell)}
     assert angles == {id(parameter) for name, parameter in cell.named_parameters() if ".eunn." in name}
     assert len(angles) == 3 * 3 + 1
 

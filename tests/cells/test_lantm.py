@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lantm import LANTMCell
 from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
@@ -81,7 +82,7 @@ def test_the_cell_follows_the_equations(group: str, options: dict[str, Any], bac
     model = Recurrent(factory, X, backend=backend).double()
     inputs = torch.randn(T, B, X, dtype=torch.float64)
     write = torch.rand(T, B) < 0.7
-    outputs, _ = model(inputs, write=write)
+    outputs, _ = model(MaskedInputs(inputs, write))
     for row in range(B):
         expected = transcribe(model.cells[0], inputs[:, row].numpy(), write[:, row].numpy())
         np.testing.assert_allclose(outputs[:, row].detach().numpy(), expected, rtol=1e-9, atol=1e-11)
@@ -116,7 +117,7 @@ def test_a_full_memory_is_an_error_only_if_it_forgets_nothing() -> None:
     inputs = torch.randn(5, B, X)
     mask = torch.ones(5, B, dtype=torch.bool)
     mask[1] = False
-    assert layer(inputs, write=mask)[1].count.tolist() == [[4, 4]]
+    assert layer(MaskedInputs(inputs, mask))[1].count.tolist() == [[4, 4]]
     for backend in ("auto", "reference"):
         with pytest.raises(OptionError, match=r"^capacity=4: "):
             LANTM(X, N, capacity=4, forget=0, backend=backend)(inputs)
@@ -141,7 +142,7 @@ def test_steps_without_writing_leave_the_memory_and_the_write_head() -> None:
     mask = torch.zeros(6, B, dtype=torch.bool)
     mask[:3] = True
     _, middle = layer(inputs[:3])
-    _, final = layer(inputs, write=mask)
+    _, final = layer(MaskedInputs(inputs, mask))
     for name in ("keys", "vectors", "strengths", "count", "write_key", "write_step"):
         torch.testing.assert_close(getattr(final, name), getattr(middle, name))
     assert not torch.equal(final.read_key, middle.read_key)
@@ -166,15 +167,15 @@ def test_any_cell_may_be_the_controller() -> None:
 def test_both_directions_and_packed_rows_take_the_mask() -> None:
     inputs, mask = torch.randn(T, B, X), torch.rand(T, B) < 0.5
     layer = LANTM(X, N, bidirectional=True, capacity=T)
-    outputs, _ = layer(inputs, write=mask)
+    outputs, _ = layer(MaskedInputs(inputs, mask))
     alone = LANTM(X, N, capacity=T)
     alone.cells[0].load_state_dict(layer.cells[1].state_dict())
-    backward, _ = alone(inputs.flip(0), write=mask.flip(0))
+    backward, _ = alone(MaskedInputs(inputs.flip(0), mask.flip(0)))
     torch.testing.assert_close(outputs[..., N:], backward.flip(0))
     lengths = torch.tensor([4, 7])
     packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths, enforce_sorted=False)
-    padded, _ = torch.nn.utils.rnn.pad_packed_sequence(layer(packed, write=mask)[0])
-    torch.testing.assert_close(padded, layer(inputs, lengths=lengths, write=mask)[0])
+    padded, _ = torch.nn.utils.rnn.pad_packed_sequence(layer(MaskedInputs(packed, mask))[0])
+    torch.testing.assert_close(padded, layer(MaskedInputs(inputs, mask), lengths=lengths)[0])
 
 
 @pytest.mark.parametrize(("option", "value"), [("group", "SO(3)"), ("weighting", "cosine"), ("forget", 200)])
@@ -185,13 +186,13 @@ def test_wrong_options(option: str, value: Any) -> None:
 
 def test_traces() -> None:
     layer = LANTM(X, N, width=W)
-    with layer.cells[0].record_states() as states:
+    with layer.cells[0].record_steps() as steps:
         outputs, _ = layer(torch.randn(T, B, X))
     gates = layer.cells[0].gates(outputs)
     assert all(value.shape == (T, B) for value in gates.values())
     assert all((value >= 0).all() and (value <= 1).all() for value in gates.values())
-    places = layer.cells[0].locations(states[-1])
+    places = layer.cells[0].locations(steps[-1].state)
     assert places.count.tolist() == [T, T]
     torch.testing.assert_close(places.strength, gates["strength"][-1])
-    read = layer.cells[0].weightings(outputs[-1], states[-1])["read"]
+    read = layer.cells[0].weightings(outputs[-1], steps[-1].state)["read"]
     torch.testing.assert_close(read.sum(-1), torch.ones(B))

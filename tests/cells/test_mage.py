@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import gyral
+from gyral.cells.inputs import LinkedInputs
 from gyral.cells.mage import MAGECell
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.core.edges import Edge, Edges, encode_edges, invert
@@ -102,7 +103,7 @@ def transcribed(cell: MAGEGRUCell, vectors: np.ndarray, edges: Any) -> np.ndarra
 @pytest.mark.parametrize("options", CELLS.values(), ids=CELLS)
 def test_equals_the_equations(options: dict[str, Any], backend: str) -> None:
     layer, given = make(backend, **options), inputs()
-    outputs, _ = layer(given, edges=edges_of())
+    outputs, _ = layer(LinkedInputs(given, edges_of()))
     for row, edges in enumerate(EDGES):
         expected = transcribed(layer.cells[0], given[:, row].numpy(), edges)
         np.testing.assert_allclose(outputs[:, row].detach().numpy(), expected, rtol=0, atol=1e-12)
@@ -115,7 +116,7 @@ def test_gradients_equal_finite_differences(options: dict[str, Any]) -> None:
     given = inputs().requires_grad_()
 
     def run(vectors: Tensor, *_: Tensor) -> Tensor:
-        return layer(vectors, edges=edges)[0]
+        return layer(LinkedInputs(vectors, edges))[0]
 
     assert torch.autograd.gradcheck(run, (given, *parameters), fast_mode=True)
 
@@ -125,15 +126,15 @@ def test_gradients_equal_finite_differences(options: dict[str, Any]) -> None:
 def test_the_backward_direction_reads_the_same_edges_from_their_other_ends(backend: str, lengths: Any) -> None:
     """Reading a reversed sequence with reversed edges forward gives the outputs of the backward direction."""
     layer, given, edges = make(backend, edge_size=2, bidirectional=True), inputs(), edges_of()
-    outputs, _ = layer(given, edges=edges, lengths=lengths)
+    outputs, _ = layer(LinkedInputs(given, edges), lengths=lengths)
     alone = make(backend, edge_size=2)
     alone.cells[0].load_state_dict(layer.cells[1].state_dict())
     for row, own in enumerate(EDGES):
         length = STEPS if lengths is None else lengths[row]
         turned = [Edge(length - 1 - b, length - 1 - a, kind) for a, b, kind in own if b < length]
-        expected, _ = alone(given[:length, row : row + 1].flip(0), edges=edges_of([turned], length))
+        expected, _ = alone(LinkedInputs(given[:length, row : row + 1].flip(0), edges_of([turned], length)))
         torch.testing.assert_close(outputs[:length, row, UNITS:], expected[:, 0].flip(0), rtol=0, atol=1e-12)
-    without_later, _ = layer(given, edges=edges.earlier, lengths=lengths)
+    without_later, _ = layer(LinkedInputs(given, edges.earlier), lengths=lengths)
     torch.testing.assert_close(without_later, outputs, rtol=0, atol=0)
 
 
@@ -141,9 +142,9 @@ def test_the_backward_direction_reads_the_same_edges_from_their_other_ends(backe
 @pytest.mark.parametrize("options", CELLS.values(), ids=CELLS)
 def test_two_pieces_equal_the_whole(options: dict[str, Any], backend: str) -> None:
     layer, given, edges = make(backend, **options), inputs(), edges_of().earlier
-    expected, final = layer(given, edges=edges)
-    first, state = layer(given[:4], edges=edges[:4])
-    second, last = layer(given[4:], state, edges=edges[4:])
+    expected, final = layer(LinkedInputs(given, edges))
+    first, state = layer(LinkedInputs(given[:4], edges[:4]))
+    second, last = layer(LinkedInputs(given[4:], edges[4:]), state)
     torch.testing.assert_close(torch.cat((first, second)), expected, rtol=0, atol=1e-12)
     for one, other in zip(last, final, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
@@ -156,24 +157,24 @@ def test_segments_are_sequences_of_their_own(backend: str) -> None:
     starts[5] = True
     first, second = [Edge(0, 2), Edge(1, 4, 2)], [Edge(0, 3), Edge(1, 3, 2)]
     joined = edges_of([[*first, *(Edge(a + 5, b + 5, kind) for a, b, kind in second)]])
-    outputs, state = layer(given, edges=joined, starts=starts)
+    outputs, state = layer(LinkedInputs(given, joined), starts=starts)
     expected = [
-        layer(given[:5], edges=edges_of([first], 5))[0],
-        layer(given[5:], edges=edges_of([second], 4))[0],
+        layer(LinkedInputs(given[:5], edges_of([first], 5)))[0],
+        layer(LinkedInputs(given[5:], edges_of([second], 4)))[0],
     ]
     torch.testing.assert_close(outputs, torch.cat(expected), rtol=0, atol=1e-12)
     assert state.count.tolist() == [[4]]
     with pytest.raises(ValueError, match="distance of 3 at a step with fewer steps before it"):
-        layer(given, edges=edges_of([[Edge(3, 6)]]), starts=starts)
+        layer(LinkedInputs(given, edges_of([[Edge(3, 6)]])), starts=starts)
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])
 def test_lengths_cut_sequences_and_their_edges(backend: str) -> None:
     layer, given, edges, lengths = make(backend, edge_size=2), inputs(), edges_of().earlier, [3, 9, 6]
-    outputs, state = layer(given, edges=edges, lengths=lengths)
+    outputs, state = layer(LinkedInputs(given, edges), lengths=lengths)
     assert state.count.tolist() == [lengths]
     for row, length in enumerate(lengths):
-        expected, alone = layer(given[:length, row : row + 1], edges=edges[:length, row : row + 1])
+        expected, alone = layer(LinkedInputs(given[:length, row : row + 1], edges[:length, row : row + 1]))
         torch.testing.assert_close(outputs[:length, row : row + 1], expected, rtol=0, atol=1e-12)
         assert not outputs[length:, row].any()
         torch.testing.assert_close(state.memory[:, row : row + 1], alone.memory, rtol=0, atol=1e-12)
@@ -182,8 +183,8 @@ def test_lengths_cut_sequences_and_their_edges(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["reference", "auto"])
 def test_the_order_of_edges_within_a_step_is_irrelevant(backend: str) -> None:
     layer, given, edges = make(backend, edge_size=2), inputs(), edges_of().earlier
-    expected, _ = layer(given, edges=edges)
-    torch.testing.assert_close(layer(given, edges=edges.flip(3))[0], expected, rtol=0, atol=1e-14)
+    expected, _ = layer(LinkedInputs(given, edges))
+    torch.testing.assert_close(layer(LinkedInputs(given, edges.flip(3)))[0], expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("options", [{"edge_size": None}, {"edge_size": 2}], ids=["shared", "own"])
@@ -217,7 +218,9 @@ def test_mage_around_a_gru_is_the_linked_mage_gru() -> None:
         inner.bias_ih_l0.copy_(cell.bias)
         inner.bias_hh_l0.zero_()
     given, edges = inputs(), edges_of()
-    torch.testing.assert_close(layer(given, edges=edges)[0], expected(given, edges=edges)[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer(LinkedInputs(given, edges))[0], expected(LinkedInputs(given, edges))[0], rtol=0, atol=1e-12
+    )
 
 
 def test_mage_around_an_elman_network_sums_all_predecessors() -> None:
@@ -226,7 +229,7 @@ def test_mage_around_an_elman_network_sums_all_predecessors() -> None:
         INPUTS, UNITS, cell=gyral.RNNCell, edge_types=TYPES, edge_size=None, capacity=STEPS, dtype=torch.float64
     )
     given = inputs()
-    outputs, _ = layer(given, edges=edges_of())
+    outputs, _ = layer(LinkedInputs(given, edges_of()))
     inner = layer.cells[0].cell.layer
     bias = inner.bias_ih_l0 + inner.bias_hh_l0
     for row, edges in enumerate(EDGES):
@@ -243,7 +246,7 @@ def test_mage_around_other_cells_reads_along_edges(inner: Any) -> None:
     torch.manual_seed(0)
     layer = gyral.MAGE(INPUTS, UNITS, cell=inner, edge_types=TYPES, edge_size=2, capacity=STEPS, dtype=torch.float64)
     given = inputs()
-    with_edges, without = layer(given, edges=edges_of())[0], layer(given)[0]
+    with_edges, without = layer(LinkedInputs(given, edges_of()))[0], layer(given)[0]
     first = [min((target for _, target, _ in edges), default=STEPS) for edges in EDGES]
     for row, step in enumerate(first):
         torch.testing.assert_close(with_edges[:step, row], without[:step, row], rtol=0, atol=0)
@@ -268,7 +271,7 @@ def test_the_fused_loop_of_mage_equals_the_reference(inner: Any, edge_size: int 
         )  # fmt: skip
         given = inputs().requires_grad_()
         _, state = layer(inputs(3))
-        outputs, final = layer(given, state, [9, 8, 6], starts, edges=edges)
+        outputs, final = layer(LinkedInputs(given, edges), state, [9, 8, 6], starts)
         values = [outputs, *(leaf for leaf in tree_leaves(final) if leaf.is_floating_point())]
         leaves = [given, *layer.parameters()]
         first = torch.autograd.grad(sum(value.sin().sum() for value in values), leaves, create_graph=True)
@@ -297,15 +300,15 @@ def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
     layer, edges = make(backend, edge_size=2), torch.zeros(STEPS, ROWS, TYPES, 1, dtype=torch.int64)
     edges[2, 1, 0, 0] = 3
     with pytest.raises(ValueError, match="have a distance of 3 at a step with fewer steps before it"):
-        layer(inputs(), edges=edges)
+        layer(LinkedInputs(inputs(), edges))
     _, state = layer(inputs(1))
-    layer(inputs(), state, edges=edges)  # a step was carried over
+    layer(LinkedInputs(inputs(), edges), state)  # a step was carried over
     edges[2, 1, 0, 0] = 0
     edges[8, 1, 0, 0] = STEPS + 2
     with pytest.raises(
         OptionError, match="capacity=9: must be at least 10, because an edge reaches back over 11 steps"
     ):
-        layer(inputs(), edges=edges)
+        layer(LinkedInputs(inputs(), edges))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +316,7 @@ def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
     [
         (torch.zeros(STEPS, ROWS, 3, 1, dtype=torch.int64), "^edge_types=2: must be 3, the types of the edges$"),
         (torch.zeros(STEPS, ROWS, 2, dtype=torch.int64), r"of shape \(9, 3, 2\), must be distances"),
-        (torch.zeros(STEPS, 1, 2, 1, dtype=torch.int64), r"of shape \(9, 3, types, edges of a type\)$"),
+        (torch.zeros(STEPS, 1, 2, 1, dtype=torch.int64), "^all inputs must have the same number of steps and rows$"),
         (torch.zeros(STEPS, ROWS, 2, 1), "^edges have a torch.float32 tensor"),
         (torch.full((STEPS, ROWS, 2, 1), -1), "^edges have a distance of -1, must be ≥ 0"),
         ([(0, 1)], "^edges are a list, must be gyral.Edges or a tensor$"),
@@ -321,7 +324,7 @@ def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
 )
 def test_wrong_edges_are_refused(edges: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make(edge_size=2)(inputs(), edges=edges)
+        make(edge_size=2)(LinkedInputs(inputs(), edges))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +348,7 @@ def test_options_that_do_not_fit_are_refused(cell: Any, options: dict[str, Any],
 
 def test_other_cells_ignore_edges() -> None:
     layer, given = gyral.GRU(INPUTS, UNITS, dtype=torch.float64), inputs()
-    assert torch.equal(layer(given, edges=edges_of())[0], layer(given)[0])
+    assert torch.equal(layer(LinkedInputs(given, edges_of()))[0], layer(given)[0])
 
 
 def test_the_task_determines_the_capacity() -> None:

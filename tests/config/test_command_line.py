@@ -216,12 +216,6 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
         ("evaluate", ["run={}"], "run={}: must be a run directory, one that holds config.yaml"),
         ("evaluate", [], "run=<nothing>: must be a run directory"),
         ("evaluate", ["run={}", "split=all"], "split=all: must be one of train, val, test"),
-        (
-            "evaluate",
-            ["run={}", "runs=3"],
-            "runs: no such option; did you mean run? allowed: run, split, checkpoint, dynamic, parse, pairs, "
-            "save, trust",
-        ),
     ],
 )
 def test_missing_runs_are_refused(entry: str, arguments: list[str], expected: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from gyral.config.groups import choices, find_config, list_choices
 from tests.helpers.running import compose_config, invoke, spawn
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.named("external", "fs_eurnn", "fs_rum", "goru", "ntm", "rnn", "rum", "urnn")
 @pytest.mark.parametrize("cell", choices("cell"))
 def test_each_side_of_a_network_of_two_takes_any_models_cell_with_its_options(cell: str) -> None:
     sides = compose_config("model=lead", f"cell@model.decoder={cell}").model

@@ -6,7 +6,8 @@ import sys
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from gyral.config.overrides import defer_options, plain, program, typed, undefer_option
+from gyral.config.overrides import defer_options, plain, undefer_option
+from gyral.core.commands import program, typed
 
 
 @pytest.mark.parametrize(

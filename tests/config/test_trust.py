@@ -46,7 +46,7 @@ def refusal(config: dict[str, Any], trust: Any = None) -> str:
         ("optimizer._target_", "torch.optim.Adadelta"),  # of torch, but not in conf/
         ("scheduler._target_", "torch.optim.lr_scheduler.StepLR"),
         ("scheduler", None),
-        ("callbacks.pruning", {"_target_": "gyral.training.callbacks.Pruning"}),  # of a search
+        ("callbacks.pruning", {"_target_": "gyral.training.callbacks.pruning.Pruning"}),  # of a search
         ("model.cell", {**EXTERNAL, "cell": "torch.nn.LSTMCell"}),
         ("logger.wandb", {"_target_": "gyral.training.loggers.wandb_logger", "notes": "costs $5 {a: 1}"}),
     ],

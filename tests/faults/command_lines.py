@@ -64,7 +64,7 @@ TARGETS = (
     *("gyral.tasks.copy.CopyTask", "gyral.models.sequence.SequenceModel", "torch.optim.Adam", "builtins.dict"),
     *(
         "pytorch_lightning.Trainer",
-        "gyral.training.callbacks.Checkpoints",
+        "gyral.training.callbacks.checkpoints.Checkpoints",
         "''",
         "null",
         "3",

@@ -207,7 +207,7 @@ ATTACKS: dict[str, Attack] = {
     "an imported class": target(CELL, "gyral.cells.external.RecurrentCell"),
     "a file that is fetched": target(CORPUS, "gyral.data.download.download", url="file:///", path=CANARY),
     # in the wrong place
-    "a callback as a corpus": target(CORPUS, "gyral.training.callbacks.Checkpoints"),
+    "a callback as a corpus": target(CORPUS, "gyral.training.callbacks.checkpoints.Checkpoints"),
     "a corpus as a callback": target(CALLBACK, "gyral.data.text.corpora.load_file", path="/etc/passwd"),
     "a trainer inside of a task": option("task.helper", {"_target_": "pytorch_lightning.Trainer"}),
     "in a list": option("trainer.plugins", [{"_target_": "os.system", "command": COMMAND}]),

@@ -5,24 +5,21 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
-from gyral import generation
-from gyral.config import command_line
+from gyral.applications import offers as offered
+from gyral.config import command_line, offers
 from gyral.core.errors import UserError
 from gyral.generation.output import write
 from gyral.models.prediction import sample
 from gyral.runs.directory import resolve
-from gyral.training import build
 from tests.generation.conftest import Trained
-from tests.helpers.running import SMALL_COPY, build_task, compose_config, invoke, spawn
+from tests.helpers.running import SMALL_COPY, compose_config, invoke, spawn
 
 
 @pytest.mark.parametrize(
@@ -51,9 +48,11 @@ def test_bad_values_are_told_in_one_line(
     for name, content in (("empty", b""), ("short", b"t"), ("latin", b"t\xfc"), ("zoo", b"zoo")):
         (tmp_path / f"{name}.txt").write_bytes(content)
     os.mkfifo(tmp_path / "pipe")
-    given_options = {k: v.format(tmp_path) if isinstance(v, str) else v for k, v in options.items()}
+    given_options = {name: str(value).format(tmp_path) for name, value in options.items()}
+    generators = offered("generators", type(trained.task))
+    generator, values = offers.choose([*generators.values()], given_options, "task")
     with pytest.raises(UserError) as caught:
-        list(generation.choose(generation.generators_of(trained.task), given_options, "task")(**given_options))
+        list(generator(trained.task, **values))
     assert matches(expected.format(tmp_path), str(caught.value)), caught.value
 
 
@@ -62,10 +61,10 @@ def test_bad_values_are_told_in_one_line(
     [
         (["top_p=2"], "top_p=2: must be a finite number > 0 and ≤ 1"),
         (["checkpoint=first"], "checkpoint=first: must be one of best, last"),
-        (["tale=x"], "tale: no such option; allowed: run, checkpoint, trust, prompt, *"),
-        (["story=x"], "story=x: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
+        (["promt=x"], "promt=x: run=*gyral.tasks.text.TextTask, takes prompt, *; did you mean prompt?"),
+        (["tale=x"], "tale=x: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
         (["html=x.html"], "html: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
-        (["surprisal=-", "length=5"], "length, surprisal: run=*"),
+        (["surprisal=-", "length=5"], "surprisal, length: run=*"),
         (["surprisal={}/text.txt", "html={}"], "{}: Is a directory"),
         (["surprisal={}/text.txt", "html={}/text.txt/x"], "{}/text.txt: File exists"),
     ],
@@ -87,50 +86,8 @@ def test_runs_that_cannot_write_are_told_in_one_line(tmp_path: Path) -> None:
     assert missing == f"run={tmp_path}/none: must be a run directory, one that holds config.yaml"
     config = resolve(compose_config(*SMALL_COPY))
     OmegaConf.save(config, tmp_path / "config.yaml")
-    assert "has no checkpoint" in invoke(f"run={tmp_path}", "prompt=a", entry="generate").error
-    task = build.build_task(config)
-    (tmp_path / "checkpoints").mkdir()
-    checkpoint = {"state_dict": task.state_dict(), "global_step": 0, "loops": {}}
-    torch.save(checkpoint, tmp_path / "checkpoints" / "last.ckpt")
     error = invoke(f"run={tmp_path}", "prompt=a", entry="generate").error
     assert error == f"run={tmp_path}: its task, gyral.tasks.copy.CopyTask, generates nothing"
-
-
-def test_the_first_generator_that_takes_what_is_given_is_chosen() -> None:
-    def tell(*, story: str) -> Iterator[str]:
-        yield story
-
-    def summarize(*, input: str, out: str = "") -> Iterator[str]:
-        yield input
-
-    assert generation.choose([tell, summarize], {"input": "a"}, "task") is summarize
-    for given_options in ({"out": "a"}, {"story": "a", "input": "b"}, {}, {"prompt": "a"}):
-        with pytest.raises(UserError, match=r"task takes story, or else input, out$"):
-            generation.choose([tell, summarize], given_options, "task")
-
-
-def test_every_option_is_some_tasks_and_its_default_is_told() -> None:
-    config = compose_config(name="generate", hydra_too=True)
-    help_text = config.hydra.help.template
-    options = {name for name in config if name not in ("hydra", "run", "checkpoint", "trust")}
-    taken = {}
-    for generator in generation.GENERATORS:
-        taken |= {name: option.default for name, option in list(signature(generator).parameters.items())[1:]}
-    assert set(taken) == options
-    assert all(config[name] is None for name in options)
-    for name, default in taken.items():
-        assert f"{name}={default:g} " in help_text if isinstance(default, int | float) else f"{name}= " in help_text
-
-
-def test_functions_are_those_of_the_tasks_type_and_the_tasks_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def own(*, tale: str) -> Iterator[str]:
-        yield tale
-
-    copy, text = build_task("task=copy", "model=gru"), build_task("task=text_file", "model=gru")
-    assert generation.generators_of(copy) == []
-    assert [next(iter(signature(one).parameters)) for one in generation.generators_of(text)] == ["prompt", "surprisal"]
-    monkeypatch.setattr(copy, "generators", lambda: [own])
-    assert generation.generators_of(copy) == [own]
 
 
 def test_help_needs_no_torch() -> None:

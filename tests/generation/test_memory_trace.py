@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gyral.cells.inputs import MaskedInputs
 from gyral.generation.memory_trace import memory_cells, trace_memory
 from tests.helpers.running import SMALL_ALGORITHM, build_task
 
@@ -23,8 +24,8 @@ def test_a_trace_holds_the_states_of_the_longest_example(weighting: str) -> None
     assert trace.keys is not None
     with torch.no_grad():
         for step in range(steps):
-            projected = cell.project(cell.with_write(vectors, batch.write[row : row + 1, :steps].T))
-            at_step = projected._replace(vectors=projected.vectors[step], write=projected.write[step])
+            projected = cell.project(MaskedInputs(vectors, batch.write[row : row + 1, :steps].T))
+            at_step = projected._replace(values=projected.values[step], write=projected.write[step])
             output, state = cell.step(at_step, state, cell.sequence_constants(1))
             locations = cell.locations(state)
             for shown, found in zip(trace.keys, locations, strict=True):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from gyral.cells.inputs import MaskedInputs
 from gyral.core.errors import OptionError
 from gyral.generation.sequences import answer_sequence
 from gyral.tasks.algorithm import AlgorithmTask
@@ -54,8 +55,8 @@ def algorithm(answer: Any, **options: Any) -> AlgorithmTask:
     task = build_task("task=algorithm", "model=gru", "model.cell.hidden_size=4", train_lengths=[2, 4], **options)
 
     class Model(torch.nn.Module):
-        def forward(self, inputs: torch.Tensor, lengths: torch.Tensor, write: torch.Tensor) -> tuple[Any, None]:
-            step = (torch.arange(inputs.shape[1]) - write.sum()).clamp(0, len(answer) - 1)
+        def forward(self, inputs: MaskedInputs, lengths: torch.Tensor) -> tuple[Any, None]:
+            step = (torch.arange(inputs.values.shape[1]) - inputs.write.sum()).clamp(0, len(answer) - 1)
             return 50.0 * F.one_hot(torch.tensor(answer)[step], 128)[None], None
 
     task.model = Model()

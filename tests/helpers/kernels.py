@@ -5,7 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from gyral.ops import kernels
 from gyral.ops.native import library
+
+
+def forget_kernels() -> None:
+    """Let this process look for kernels again, as a new one would."""
+    for cached in (kernels.load_or_reason, library.load_or_reason, library.function):
+        cached.cache_clear()
+
+
+def look_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process look for kernels again during a test, and afterwards find those that it had found before."""
+    for module, name in (
+        (kernels, "load_or_reason"),
+        (kernels, "_unsupported_reason"),
+        (library, "load_or_reason"),
+        (library, "function"),
+    ):
+        if hasattr(function := getattr(module, name, None), "cache_clear"):
+            monkeypatch.setattr(module, name, functools.cache(function.__wrapped__))
 
 
 def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: str) -> None:
@@ -14,4 +33,5 @@ def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: st
     assert len(others) < len(library.FLAGS)
     monkeypatch.setattr(library, "FLAGS", (*others, *processor))
     monkeypatch.setattr(library, "load", functools.cache(library._load))
+    look_again(monkeypatch)
     monkeypatch.setattr(library, "cache_directory", lambda: directory)

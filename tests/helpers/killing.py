@@ -20,7 +20,8 @@ import torch
 
 from gyral import train
 from gyral.tasks.base import Task
-from gyral.training import callbacks, checkpoints, loggers
+from gyral.training import checkpoints, loggers
+from gyral.training.callbacks.finite_guard import FiniteGuard
 
 
 def die() -> None:
@@ -57,7 +58,7 @@ def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..
     if point == "before_step":
         before(Task, "training_step", lambda task, *_: task.global_step == step)
     elif point == "before_update":
-        before(callbacks.FiniteGuard, "on_before_optimizer_step", lambda _, trainer, *__: trainer.global_step == step)
+        before(FiniteGuard, "on_before_optimizer_step", lambda _, trainer, *__: trainer.global_step == step)
     elif point == "in_validation":
         before(Task, "validation_step", lambda task, batch, index: task.global_step == step and index == 1)
     elif point == "in_test":

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gyral.training.callbacks import Checkpoints
+from gyral.training.callbacks.checkpoints import Checkpoints
 
 
 class Recorder(SimpleNamespace):

@@ -45,7 +45,18 @@ def test_draws_are_as_frequent_as_the_model_says_after_the_prompt() -> None:
     torch.testing.assert_close(found, logits.softmax(0), atol=0.03, rtol=0)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.named(
+    "dnc",
+    "dynamic_conv",
+    "external",
+    "fast_weights",
+    "fs_eurnn",
+    "fs_goru",
+    "fs_rum",
+    "full_urnn",
+    "light_conv",
+    "lstm",
+)
 @pytest.mark.parametrize("model", choices("cell"))
 def test_every_cell_goes_on_symbol_by_symbol_as_it_reads_a_text_whole(model: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat .\n" * 60)

@@ -1,6 +1,7 @@
 """The layers run their cells, in every form of input and state that `torch.nn.GRU` has."""
 
 import copy
+import doctest
 import inspect
 import pickle
 from functools import partial
@@ -16,12 +17,11 @@ from gyral.cells.base import RecurrentCell
 from gyral.cells.lstm import LSTMCell
 from gyral.core.errors import OptionError
 from gyral.nn import layers
-from gyral.nn.layer_options import arguments_of
+from gyral.nn.layers.base import LayerOptions
 from gyral.nn.recurrent import Recurrent, detach
-from gyral.nn.stubs import PATH, layer_stubs
 
 X, N, BATCH, STEPS = 3, 6, 4, 5
-LAYERS = {layer.__name__: layer for layer in layers.Layer.__subclasses__()}
+LAYERS = {name: getattr(layers, name) for name in layers.__all__ if name != "Layer"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "DNC": {"slots": 4, "width": 3, "read_heads": 2},
     "FSRNN": {"fast": partial(LSTMCell, layer_norm=True), "slow": LSTMCell, "num_fast": 3},
@@ -49,7 +49,7 @@ def test_a_layer_is_the_loop_over_its_cell(name: str) -> None:
     layer_class, options = LAYERS[name], OPTIONS.get(name, {})
     assert layer_class.cell_class.__name__ == f"{name}Cell"
     torch.manual_seed(1)
-    layer = layer_class(X, N, 2, batch_first=True, dropout=0.3, bidirectional=True, backend="reference", **options)
+    layer = layer_class(X, N, 2, True, True, 0.3, True, backend="reference", **options)  # as torch.nn.GRU
     torch.manual_seed(1)
     factory = partial(layer_class.cell_class, hidden_size=N, **options)
     loop = Recurrent(factory, X, 2, True, 0.3, batch_first=True, backend="reference")
@@ -231,18 +231,42 @@ def test_device_and_dtype(name: str) -> None:
 
 
 @every_layer
-def test_the_signature_has_all_options_of_the_cell(name: str) -> None:
+def test_a_layer_has_the_arguments_of_torch_and_the_options_of_its_cell_with_their_defaults(name: str) -> None:
     layer_class = LAYERS[name]
     parameters = inspect.signature(layer_class).parameters
+    positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    theirs = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]  # in the order of torch.nn.RNNBase
+    assert [p.name for p in positional] == ["input_size", "hidden_size", *theirs]
+    assert [p.default for p in positional[2:]] == [inspect.signature(nn.RNNBase).parameters[t].default for t in theirs]
+    own = {n: (p.default, p.annotation) for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     of_cell = inspect.signature(layer_class.cell_class).parameters
     renamed = {"dropout": "cell_dropout"} if name == "FSRNN" else {}
-    for option, parameter in of_cell.items():
-        own = parameters[renamed.get(option, option)]
-        assert (own.default, own.annotation) == (parameter.default, parameter.annotation)
-    assert list(parameters)[:3] == ["input_size", "hidden_size", "num_layers"]
-    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    assert set(arguments_of(layer_class)) == set(parameters), "the docstring describes every argument"
-    assert "input_size" not in inspect.signature(make(name)).parameters, "an instance has the signature of a call"
+    expected = [p for n, p in of_cell.items() if n not in ("input_size", "hidden_size", "bias")]
+    assert own == {renamed.get(p.name, p.name): (p.default, p.annotation) for p in expected}
+
+
+def test_the_options_of_all_layers_are_typed() -> None:
+    typed = inspect.get_annotations(LayerOptions)
+    parameters = inspect.signature(layers.Layer).parameters.values()
+    assert typed == {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+@every_layer
+def test_bias_is_an_option_of_the_cell_or_an_error_in_one_line(name: str) -> None:
+    if "bias" in inspect.signature(LAYERS[name].cell_class).parameters:
+        fewer, more = (len(list(make(name, bias=bias).parameters())) for bias in (False, True))
+        assert fewer < more
+    else:
+        with pytest.raises(OptionError, match=rf"^bias=False: must be True: {name}Cell has no option bias$"):
+            make(name, bias=False)
+
+
+@every_layer
+def test_the_example_in_the_docstring_runs(name: str) -> None:
+    runner = doctest.DocTestRunner()
+    [example] = doctest.DocTestFinder(recurse=False).find(LAYERS[name], name, globs={})
+    assert example.examples
+    assert runner.run(example).failed == 0
 
 
 def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
@@ -250,14 +274,20 @@ def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
     assert (layer.dropout.probability, layer.cells[0].dropout) == (0.1, 0.2)
 
 
-def test_a_subclass_with_a_constructor_has_its_signature() -> None:
+def test_a_subclass_may_have_a_constructor_of_its_own() -> None:
     class Small(layers.GRU):
         def __init__(self, size: int) -> None:
             super().__init__(size, size)
 
-    assert list(inspect.signature(Small).parameters) == ["size"]
     assert repr(Small(3)) == "Small(3, 3)"
 
 
-def test_the_stubs_are_up_to_date() -> None:
-    assert PATH.read_text() == layer_stubs(), "run python -m gyral.nn.stubs"
+def test_a_layer_of_your_own_needs_only_the_class_of_its_cell() -> None:
+    class Own(layers.Layer):
+        """A layer without a constructor."""
+
+        cell_class = LSTMCell
+
+    layer = Own(X, N, 2, False, zoneout=0.1)
+    assert repr(layer) == "Own(3, 6, num_layers=2, bias=False, zoneout=0.1)"
+    assert [cell.zoneout for cell in layer.cells] == [0.1, 0.1]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gyral.ops import fast_slow, gated, kernels, lie_access, rum
+from tests.helpers.kernels import forget_kernels
 
 TENSOR = torch.empty(1)
 
@@ -17,6 +18,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the path of a kernel module for the CPU that the test writes."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "kernels_of_a_test", raising=False)
+    forget_kernels()
     return tmp_path / "kernels_of_a_test.py"
 
 

@@ -13,7 +13,6 @@ from gyral.runs.measures import FILE, from_plain, read_measures, to_plain, write
 from gyral.runs.migrated_measures import measures_of_23c1191
 from gyral.runs.record_files import SUFFIX, read_record, write_record
 from gyral.runs.run_record import RunRecord, measures_of
-from tests.helpers.running import invoke
 from tests.helpers.written import MEASURES, REMARKS, TABLE1, report_of, write_run
 
 HITS = Measure("hits", "hits among 10", "%", 100, 1)
@@ -59,8 +58,9 @@ def test_a_damaged_file_is_named_in_one_line_and_hides_no_other_run(content: Any
 def test_a_run_of_an_earlier_version_names_the_command_that_migrates_it(tmp_path: Path) -> None:
     run = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
     (run / FILE).unlink()
-    expected = f"measures.json: has no measures, as in earlier versions; to add them: python -m src.migrate {run}"
-    assert invoke(f"sweep={tmp_path}", entry="report").error.endswith(expected)
+    expected = f"measures.json: has no measures, as in earlier versions; to migrate: gyral migrate {run}"
+    with pytest.raises(UserError, match=f"{expected}$"):
+        records.read_run(run)
 
 
 def test_a_record_of_an_earlier_version_names_the_command_that_migrates_its_folder(tmp_path: Path) -> None:

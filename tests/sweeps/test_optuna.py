@@ -147,7 +147,12 @@ def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path
     assert invoke(f"resume={tmp_path / 'trial_0'}").status == 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.named(
+    "arguments6-hydra.sweeper.storage=nonsense: cannot be used",
+    "arguments7-hydra.sweeper.sampler=optuna.samplers.None: Error",
+    "arguments8-hydra.sweeper.pruner=optuna.pruners.MedianPruner: Error",
+    "arguments10-sweep=tune: nothing to search",
+)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

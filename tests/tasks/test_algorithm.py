@@ -97,7 +97,7 @@ def test_vocabulary_and_memory() -> None:
     assert built("addition").model.vocabulary_size == 14
     reserved: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gyral.cells.base.RecurrentCell.reserve", lambda cell, writes: reserved.append(writes))
+        patch.setattr("gyral.tasks.base.SequenceTask.reserve", lambda task, writes: reserved.append(writes))
         built("copy", test_factors=[1, 2])
         built("bigram_flip")
     assert reserved == [1 + 128, 1 + 2 * 256]

@@ -35,7 +35,7 @@ from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.objective import Bits, Regression
 from gyral.tasks.programs import ProgramsTask
 from gyral.tasks.text import TextTask
-from gyral.training.callbacks import Checkpoints
+from gyral.training.callbacks.checkpoints import Checkpoints
 from tests.helpers.running import (
     CONF,
     build_or_skip,
@@ -380,7 +380,26 @@ def test_there_are_answers_in_every_split(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
-    "stopped_after", [9, *(pytest.param(step, marks=pytest.mark.sampled(8)) for step in (1, 8, 13))]
+    "stopped_after",
+    [
+        9,
+        *(
+            pytest.param(
+                step,
+                marks=pytest.mark.named(
+                    "1-hypernyms_wordnet",
+                    "1-scenes",
+                    "8-algorithm",
+                    "13-digits",
+                    "13-logical_inference",
+                    "13-ptb_char",
+                    "13-ptb_word",
+                    "13-sequences",
+                ),
+            )
+            for step in (1, 8, 13)
+        ),
+    ],
 )
 def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int) -> None:
     whole = list(stream(small(task), 20))
@@ -599,7 +618,68 @@ def best_steps(task: Task) -> list[int]:
     return [step for name, step in kept if name == "best.ckpt"]
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.named(
+    "adding-monitor",
+    "algorithm-test_batches",
+    "babi-qa",
+    "babi_mix-qa",
+    "babi_mix-data_seed",
+    "babi_mix-mode",
+    "babi_reading-edges",
+    "babi_reading-eval_batch_size",
+    "cloze-edges",
+    "cloze-document_length",
+    "cloze-vocabulary_size",
+    "cloze-question_seed",
+    "cloze-batch_size",
+    "cloze-monitor",
+    "cloze-mode",
+    "cnn_dailymail-summary_length",
+    "cnn_dailymail-decoding.min_length",
+    "cnn_dailymail-decoding.block_ngrams",
+    "copy-val_size",
+    "digits-permuted",
+    "enwik8-warm_up",
+    "enwik8-window_deviation",
+    "enwik8-dynamic",
+    "enwik8-mode",
+    "hypernyms-hierarchy",
+    "hypernyms_wordnet-data_seed",
+    "lambada-max_chains",
+    "lambada-vocabulary_size",
+    "lambada-ngrams",
+    "lambada-eval_batch_size",
+    "lambada-mode",
+    "logical_inference-eval_batch_size",
+    "logical_inference-data_seed",
+    "logical_inference-monitor",
+    "priority_sort-highest",
+    "programs-patience",
+    "programs-batch_size",
+    "ptb_char-corpus.name",
+    "ptb_char-warm_up",
+    "ptb_char-dynamic",
+    "ptb_word-warm_up",
+    "ptb_word-loss",
+    "ptb_word-activation_regularization",
+    "ptb_word-mode",
+    "ratings-ratings",
+    "recall-val_size",
+    "recall-monitor",
+    "recall-mode",
+    "repeat_copy-repeats",
+    "repeat_copy-batch_size",
+    "scenes-test_scenes",
+    "scenes-threshold",
+    "sequences-data",
+    "sequences-split",
+    "summarization_jsonl-corpus.test",
+    "summarization_jsonl-article_length",
+    "summarization_jsonl-decoded",
+    "text8-activation_regularization",
+    "text_file-corpus.val_fraction",
+    "text_file-corpus.test_fraction",
+)
 @pytest.mark.parametrize(
     ("task", "name"),
     [(task, name) for task in TASKS for name in option_names(task) if name not in NO_EFFECT],

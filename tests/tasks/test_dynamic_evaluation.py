@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gyral.config import offers
 from gyral.core.errors import OptionError
 from gyral.models.sequence import SequenceModel
+from gyral.tasks.copy import CopyTask
 from gyral.tasks.dynamic_evaluation import DynamicEvaluation
-from gyral.training.evaluation import set_dynamic
+from gyral.tasks.text import use_dynamic_evaluation
 from tests.helpers.running import build_task, invoke, small_text
 
 ON_LSTM = ("model=on_lstm", "model.cell.hidden_size=6", "model.cell.chunk_size=2", "model.embedding_size=4")
@@ -107,22 +109,23 @@ def test_without_steps_it_is_the_usual_loss_and_repetition_is_learnt(model: Sequ
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "adam"}, "dynamic.rule=adam: must be one of sgd, rms"),
-        ({"rule": "sgd", "lr": 0}, "dynamic.lr=0: must be a finite number > 0"),
-        ({"rule": "sgd", "decay": 1.5}, "dynamic.decay=1.5: must be a finite number ≥ 0 and ≤ 1"),
-        ({"rule": "rms", "window": 0}, "dynamic.window=0: must be an integer ≥ 1"),
-        ({"rule": "rms", "epsilon": -1}, "dynamic.epsilon=-1: must be a finite number ≥ 0"),
+        ({"rule": "adam"}, "rule=adam: must be one of sgd, rms"),
+        ({"rule": "sgd", "lr": 0}, "lr=0: must be a finite number > 0"),
+        ({"rule": "sgd", "decay": 1.5}, "decay=1.5: must be a finite number ≥ 0 and ≤ 1"),
+        ({"rule": "rms", "window": 0}, "window=0: must be an integer ≥ 1"),
+        ({"rule": "rms", "epsilon": -1}, "epsilon=-1: must be a finite number ≥ 0"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError) as raised:
-        set_dynamic(build_task(*TEXT), **options)
+        use_dynamic_evaluation(build_task(*TEXT), None, **options)
     assert str(raised.value) == message
 
 
-def test_only_language_models_have_it() -> None:
-    with pytest.raises(OptionError, match=r"^dynamic.rule=rms: must be null: only language models"):
-        set_dynamic(build_task("task=copy", "model=gru"), rule="rms")
+def test_the_command_names_the_whole_option(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"^dynamic\.lr=0: must be"):
+        raise offers.located(OptionError("lr", 0, "must be positive"), {"dynamic.rule": "sgd", "dynamic.lr": "0"})
+    assert "dynamic" not in CopyTask.evaluations()
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def test_layout() -> None:
 def test_memory_holds_the_input() -> None:
     reserved: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gyral.cells.base.RecurrentCell.reserve", lambda cell, writes: reserved.append(writes))
+        patch.setattr("gyral.tasks.base.SequenceTask.reserve", lambda task, writes: reserved.append(writes))
         build_task("task=priority_sort", "model=gru")
     assert reserved == [21]
 

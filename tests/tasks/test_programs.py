@@ -82,7 +82,7 @@ def test_a_digit_is_added_when_validations_do_not_improve(mode: str, sign: int) 
 def test_memory_holds_the_longest_program() -> None:
     reserved: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gyral.cells.base.RecurrentCell.reserve", lambda cell, writes: reserved.append(writes))
+        patch.setattr("gyral.tasks.base.SequenceTask.reserve", lambda task, writes: reserved.append(writes))
         built()
         built(kinds=["identity"])
     assert reserved == [len("a=9999;for x in range(16):a+=9999;print(a)"), len("print(9999)")]

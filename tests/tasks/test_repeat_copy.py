@@ -87,7 +87,7 @@ def test_the_published_sizes() -> None:
     assert task.objective.output_size == 5
     reserved: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gyral.cells.base.RecurrentCell.reserve", lambda cell, writes: reserved.append(writes))
+        patch.setattr("gyral.tasks.base.SequenceTask.reserve", lambda task, writes: reserved.append(writes))
         options = {"bits": 8, "lengths": [1, 20], "repeats": [1, 1], "end_marker": False, "test_lengths": [30, 120]}
         task = build_task("task=repeat_copy", "model=gru", **options)
     assert reserved == [122]

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError
 from gyral.tasks import base
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
-from tests.helpers.running import build_task, invoke
+from gyral.training import build
+from tests.helpers.running import build_task, compose_config, invoke
 from tests.helpers.sequences import sequences_file
 
 SMALL = ("task=sequences", "model=gru", "model.cell.hidden_size=4")
@@ -72,8 +74,11 @@ def test_options_for_tokens_are_refused_for_real_inputs() -> None:
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"^model\._target_=\S+PointerGenerator: must be a SequenceModel for Seq"):
-        build_task("task=sequences", "model=pointer_generator", data=str(sequences_file()))
+    config = compose_config("task=sequences", "model=gru")
+    OmegaConf.update(config.task, "data", str(sequences_file()))
+    config.model = {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 2}
+    with pytest.raises(OptionError, match=r"^model\._target_=torch\S+Linear: must be a SequenceModel for Seq"):
+        build.build_task(config)
 
 
 def test_an_unusable_file_is_one_line_and_no_run_directory(tmp_path: Path) -> None:

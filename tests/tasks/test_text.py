@@ -251,7 +251,9 @@ def test_validations_of_a_run_do_not_change_what_it_learns(tmp_path: Path) -> No
     assert (tmp_path / "4" / "examples.txt").read_text().count("prediction") == 6
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.named(
+    "dynamic_conv", "eurnn", "external", "fast_weights", "fs_eurnn", "fs_goru", "fs_rum", "goru", "light_conv", "urnn"
+)
 @pytest.mark.parametrize("model", choices("cell"))
 def test_the_state_of_every_model_goes_through_a_checkpoint(model: str) -> None:
     options = (*OWN, f"model={model}", "model.cell.hidden_size=12")

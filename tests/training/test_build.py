@@ -2,16 +2,18 @@
 
 import itertools
 import math
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning import Trainer
 from torch import nn
 
 from gyral.config.instantiation import make
-from gyral.core.errors import OptionError
+from gyral.core.errors import UserError
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 from tests.helpers.running import (
@@ -57,7 +59,32 @@ OF_EVERY_CELL = ("copy", "recall", "text_file", "adding", *listed("OF_EVERY_CELL
     [
         *(("gru", task) for task in TASKS),
         *(
-            pytest.param(cell, task, marks=pytest.mark.sampled(20))
+            pytest.param(
+                cell,
+                task,
+                marks=pytest.mark.named(
+                    "dag_rnn-babi",
+                    "dag_rnn-summarization_jsonl",
+                    "dnc-text_file",
+                    "dnc-babi",
+                    "dynamic_conv-text_file",
+                    "dynamic_conv-babi",
+                    "fast_weights-copy",
+                    "fast_weights-summarization_jsonl",
+                    "fs_eurnn-text_file",
+                    "fs_goru-text_file",
+                    "goru-summarization_jsonl",
+                    "light_conv-babi",
+                    "mage_gru-copy",
+                    "mage_gru-text_file",
+                    "ntm-babi",
+                    "rnn-text_file",
+                    "urnn-recall",
+                    "urnn-text_file",
+                    "urnn-adding",
+                    "weinet-copy",
+                ),
+            )
             for cell, task in itertools.product(choices("cell"), OF_EVERY_CELL)
             if cell != "gru"
         ),
@@ -94,7 +121,20 @@ def test_every_task_builds_as_its_file_says(task: str) -> None:
         assert built.baseline < 1.01 * math.log(classes_of(built))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.named(
+    "cosine-adamw",
+    "cosine-rmsprop",
+    "cosine-sgd",
+    "multistep-adam",
+    "multistep-rmsprop",
+    "none-adam",
+    "none-rmsprop",
+    "plateau-adam",
+    "plateau-adamw",
+    "plateau-sgd",
+    "recent_best-rmsprop",
+    "step-sgd",
+)
 @pytest.mark.parametrize("optimizer", choices("optimizer"))
 @pytest.mark.parametrize("scheduler", choices("scheduler"))
 def test_every_optimizer_takes_every_schedule(optimizer: str, scheduler: str) -> None:
@@ -133,7 +173,28 @@ def test_a_plateau_is_judged_by_the_tasks_metric_and_mode(mode: str, better: flo
     assert rates == pytest.approx([0.1, 0.1, 0.05, 0.025])
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.named(
+    "concept_learner/question_only",
+    "digits/lstm",
+    "lantm_paper/addition/softmax",
+    "lantm_paper/bigram_flip/softmax",
+    "lantm_paper/double/softmax",
+    "lantm_paper/programs/ntm",
+    "lantm_paper/reverse/lstm",
+    "light_conv_paper/cnn_excerpt/light_conv",
+    "light_conv_paper/cnn_overfit/dynamic_conv",
+    "mage_paper/lambada/ga_one_hot",
+    "on_lstm_paper/logical_inference/rum",
+    "on_lstm_paper/logical_inference/rum_lambda1",
+    "rum_paper/fig4/rum_prime",
+    "rum_paper/table1/rum_lambda1_eta1",
+    "rum_paper/table2/goru",
+    "rum_paper/table2/rum_lambda1",
+    "rum_paper/table2/word_goru",
+    "rum_paper/table2/word_urnn",
+    "rum_paper/table3/rum_1000_tanh",
+    "rum_paper/table3_small/lstm",
+)
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_builds(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")
@@ -166,7 +227,18 @@ def test_every_other_choice_composes(group: str, name: str) -> None:
     OmegaConf.resolve(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.named(
+    "cpu-memory_trace",
+    "ddp-averaging",
+    "ddp-boxes",
+    "ddp-cosines",
+    "ddp-default",
+    "ddp-memory_trace",
+    "ddp-none",
+    "ddp-norms",
+    "default-averaging",
+    "default-memory_trace",
+)
 @pytest.mark.parametrize("callbacks", choices("callbacks"))
 @pytest.mark.parametrize("trainer", [name for name in choices("trainer") if name != "gpu"])
 def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, tmp_path: Path) -> None:
@@ -178,6 +250,21 @@ def test_every_trainer_builds_with_all_callbacks(trainer: str, callbacks: str, t
     assert kinds >= {str(node._target_).rpartition(".")[2] for node in (config.callbacks or {}).values()}
     assert built.gradient_clip_val == 1.0
     assert built.default_root_dir == str(tmp_path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_trainer_does_not_warn_where_slurm_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "bin" / "srun"
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    for name in ("SLURM_NTASKS", "SLURM_JOB_NAME"):  # not under srun, wherever the tests run
+        monkeypatch.delenv(name, raising=False)
+    with pytest.warns(UserWarning, match="`srun` command is available"):
+        Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    config = compose_config("trainer=cpu")
+    assert build.build_trainer(config, tmp_path).num_devices == 1
 
 
 @pytest.mark.parametrize("debug", choices("debug"))
@@ -267,23 +354,23 @@ REFUSED = [
     (["task.monitor=loss"], "task.monitor=loss", "val/loss"),
     (["task.mode=least"], "task.mode=least", "min, max"),
     (["optimizer.lr=abc"], "optimizer.lr=abc", "number"),
-    (["optimizer.lr=-1"], "optimizer.lr=-1", ""),
+    (["optimizer.lr=-1"], "optimizer.lr=-1", "≥ 0"),
     (["optimizer.lr=nan"], "optimizer.lr=nan", "finite"),
     (["trainer.max_steps=0"], "trainer.max_steps=0", "from 1 to"),
     (["trainer.max_steps=abc"], "trainer.max_steps=abc", "integer"),
     (["trainer.max_steps=-5"], "trainer.max_steps=-5", "from 1 to"),
     (["trainer.val_check_interval=0"], "trainer.val_check_interval=0", "from 1 to"),
-    (["trainer.accelerator=abacus"], "trainer.accelerator=abacus", ""),
+    (["trainer.accelerator=abacus"], "trainer.accelerator=abacus", "must be one of auto, gpu, c"),
     (["trainer.precision=5"], "trainer.precision=5", ""),
     (["trainer.gradient_clip_val=-1"], "trainer.gradient_clip_val=-1", ""),
-    (["trainer.devices=0"], "trainer.devices=0", ""),
+    (["trainer.devices=0"], "trainer", "`Trainer(devices=0)` value is not a valid input"),
     (["seed=-1"], "seed=-1", "≥ 0|from 0"),
     (["seed=abc"], "seed=abc", "integer"),
     (["threads=0"], "threads=0", "from 1 to"),
     (["deterministic=2"], "deterministic=2", "true or false"),
     (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every=0", "≥ 1"),
     (["callbacks.guard.every=x"], "callbacks.guard.every=x", "integer"),
-    (["scheduler=plateau", "scheduler.factor=2"], "scheduler.factor=2", ""),
+    (["scheduler=plateau", "scheduler.factor=2"], "scheduler", "Factor should be < 1.0"),
     (["model=lantm", "model.cell.capacity=2"], "model.cell.capacity=2", "the vectors that the task writes"),
     (["scheduler=recent_best", "scheduler.window=0"], "scheduler.window=0", "≥ 1"),
 ]
@@ -315,7 +402,33 @@ def build_all(config: DictConfig, directory: Path) -> None:
     next(iter(task.data.train_dataloader()))
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.named(
+    "model.cell.lambd=nan",
+    "model.cell.lambd=inf",
+    "model.cell.eta=0",
+    "model.cell.activation=gelu",
+    "model.backend=fused",
+    "task.batch_size=100000000_1",
+    "task.window=0",
+    "task.window=100000000",
+    "task.monitor=val/sequence_accuracy",
+    "task.corpus.minimum_count=0",
+    "task.corpus.test_fraction=0.96",
+    "task.corpus.path=no/such.txt",
+    "model.bidirectional=true",
+    "task.mode=least",
+    "optimizer.lr=nan",
+    "trainer.max_steps=-5",
+    "trainer.val_check_interval=0",
+    "trainer.accelerator=abacus",
+    "trainer.precision=5",
+    "seed=-1",
+    "seed=abc",
+    "threads=0",
+    "deterministic=2",
+    "callbacks.guard.every=x",
+    "model.cell.capacity=2",
+)
 @pytest.mark.parametrize(("overrides", "said", "allowed"), REFUSED, ids=[case[1] for case in REFUSED])
 def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str, allowed: str, tmp_path: Path) -> None:
     *groups, override = overrides
@@ -323,10 +436,10 @@ def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str
     build_all(config, tmp_path)
     parsed = OverridesParser.create().parse_override(override)
     OmegaConf.update(config, parsed.key_or_group, parsed.value())
-    with pytest.raises(OptionError) as raised:
+    with pytest.raises(UserError) as raised:
         build_all(config, tmp_path)
     error = str(raised.value)
-    assert error.startswith(f"{said}:"), error
+    assert error.startswith(f"{said}: "), error
     assert "\n" not in error
     assert any(part in error for part in allowed.split("|")), error
 

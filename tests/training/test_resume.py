@@ -46,19 +46,6 @@ PLATEAU = (
     "optimizer.lr=0.3",
 )
 CURRICULUM = (*SMALL_PROGRAMS, "model=gru", "scheduler=recent_best", "optimizer.lr=0.003")
-# Without sequences; the threshold of the predictions is part of the checkpoint.
-HYPERNYMS = (
-    *(item for item in SMALL_RECALL if not item.startswith(("model.", "task"))),
-    *("task=hypernyms", "task.batch_size=16", "task.negatives=2", "model=smoothed_box", "model.dimension=2"),
-    *("callbacks=boxes", "optimizer=adam", "optimizer.lr=0.01"),
-)
-# Without sequences; a new lesson begins at each validation, and the baseline of REINFORCE is part of the checkpoint.
-SCENES = (
-    *(item for item in SMALL_RECALL if not item.startswith(("model.", "task"))),
-    *("task=scenes", "task.train_scenes=20", "task.val_scenes=10", "task.test_scenes=4", "task.questions=5"),
-    *("task.batch_size=4", "task.batch_questions=3", "task.threshold=0.001", "task.lessons=[[6,4],[6,5],[6,6],[6,8]]"),
-    *("model=concept_learner", "model.encoder.hidden_size=8", "model.decoder.hidden_size=8", "optimizer=adam"),
-)
 CHEAP = (*SMALL_RECALL, "model=gru", "optimizer.lr=0.001")
 # on a text, of which a pass is 9 steps
 TEXT = {
@@ -219,35 +206,6 @@ def test_a_run_killed_in_the_middle_of_a_curriculum_goes_on_at_its_level(
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
     assert load_last(killed)["curriculum"]["level"] == 4
-    assert_same_run(whole, killed)
-
-
-def test_a_killed_run_without_sequences_goes_on_with_its_threshold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with monkeypatch.context() as context:
-        killing.arm("before_step", 11, act=lambda: shutil.copytree(whole, killed), patch=context.setattr)
-        assert invoke(*HYPERNYMS, f"hydra.run.dir={whole}").status == 0
-    assert load_last(killed)["state_dict"]["metrics.threshold"] != load_last(whole)["state_dict"]["metrics.threshold"]
-    outcome = invoke(f"resume={killed}")
-    assert outcome.status == 0, outcome.err
-    assert_same_run(whole, killed)
-    assert (whole / "boxes.csv").read_text() == (killed / "boxes.csv").read_text()
-
-
-def test_a_run_killed_between_lessons_goes_on_with_its_lesson_and_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with monkeypatch.context() as context:
-        killing.arm("before_step", 11, act=lambda: shutil.copytree(whole, killed), patch=context.setattr)
-        assert invoke(*SCENES, f"hydra.run.dir={whole}").status == 0
-    before, after = load_last(killed), load_last(whole)
-    assert 0 < before["curriculum"]["level"] < after["curriculum"]["level"]
-    assert before["state_dict"]["model.reward_baseline"] != after["state_dict"]["model.reward_baseline"]
-    outcome = invoke(f"resume={killed}")
-    assert outcome.status == 0, outcome.err
     assert_same_run(whole, killed)
 
 

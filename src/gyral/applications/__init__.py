@@ -2,8 +2,8 @@
 
 Nothing outside imports an application, and applications do not import each other, so that each folder can be deleted.
 Most of what they offer belongs to their own tasks. An application that studies the models of other tasks, as the probes
-of language models do, offers it in its `__init__.py`, by a function with the name of the method of `Task` and the class
-of the task as its argument: `evaluations(task)`, `figures(task)`, `generators(task)`.
+of language models do, offers it in its `__init__.py`, by a function that takes the class of the task and returns what
+the method of `Task` returns: `further_evaluations(task)`, `further_figures(task)` or `further_generators(task)`.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,6 @@ def offers(kind: str, task: "type[Task]") -> dict[str, Callable[..., Any]]:
     """
     found = dict(getattr(task, kind)())
     for folder in iter_modules(__path__):
-        further = getattr(import_module(f"{__name__}.{folder.name}"), kind, None)
+        further = getattr(import_module(f"{__name__}.{folder.name}"), f"further_{kind}", None)
         found |= further(task) if further is not None else {}
     return found

@@ -87,6 +87,3 @@ class EURNNCell(UnitaryCell):
         # D is part of the last layer
         factors = torch.cat((factors[:, :-1], unitary.phase(factors[:, -1:], omega)), dim=1)
         return torch.cat((factors.real, factors.imag), dim=-1), layers.partner
-
-    def phases(self) -> list[Tensor]:
-        return self.eunn.phases()

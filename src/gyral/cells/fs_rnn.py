@@ -165,9 +165,6 @@ class FSRNNCell(RecurrentCell):
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))
         return _apply_mask(outputs, constants.out), self.State(fast, slow)
 
-    def phases(self) -> list[Tensor]:
-        return [phase for cell in (*self.fast, self.slow) for phase in cell.phases()]
-
 
 def _as_subcell(cell: RecurrentCell, constants: Any) -> fast_slow.SubCell:
     assert isinstance(cell, SubCellMixin)

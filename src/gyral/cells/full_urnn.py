@@ -74,4 +74,5 @@ class FullURNNCell(UnitaryCell):
         return vectors @ operator.T
 
     def phases(self) -> list[Tensor]:
+        """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""
         return [self.generator]

@@ -146,6 +146,3 @@ class GORUCell(RecurrentCell):
             starts=starts,
         )
         return outputs, HiddenState(hidden)
-
-    def phases(self) -> list[Tensor]:
-        return self.eunn.phases()

@@ -1,13 +1,14 @@
 """The base class of cells that read earlier states along typed edges."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.ops import graph_gru
@@ -15,13 +16,6 @@ from gyral.ops.compiler import is_traced
 from gyral.ops.scan import scan
 
 DEFAULT_CAPACITY = 100  # states, unless the task says how many it needs
-
-
-class LinkedInputs(NamedTuple):
-    """Inputs (…, B, X), and their edges to earlier steps, distances (…, B, E, D), or None: there are no edges."""
-
-    vectors: Tensor
-    edges: Tensor | None
 
 
 class GraphCell(RecurrentCell):
@@ -43,6 +37,8 @@ class GraphCell(RecurrentCell):
         OptionError: An argument is out of bounds, or no unit remains for type 0.
     """
 
+    understands = LinkedInputs
+
     def __init__(
         self, input_size: int, hidden_size: int, *, edge_types: int, edge_size: int | None, capacity: int | None
     ) -> None:
@@ -60,15 +56,18 @@ class GraphCell(RecurrentCell):
         if not self.has_own_capacity:
             self.capacity = writes
 
-    def with_edges(self, inputs: Tensor, edges: Tensor) -> LinkedInputs:
-        """Return inputs with edges.
+    def split(self, inputs: Tensor | LinkedInputs) -> tuple[Tensor, Tensor | None]:
+        """Return the vectors (…, B, X) of inputs and their distances to earlier steps (…, B, E, D), None without edges.
 
         Raises:
             OptionError: The edges have another number of types.
         """
-        if edges.shape[-2] != self.edge_types:
-            raise OptionError("edge_types", self.edge_types, f"must be {edges.shape[-2]}, the types of the edges")
-        return LinkedInputs(inputs, edges)
+        if isinstance(inputs, Tensor):
+            return inputs, None
+        earlier = inputs.earlier
+        if earlier is not None and earlier.shape[-2] != self.edge_types:
+            raise OptionError("edge_types", self.edge_types, f"must be {earlier.shape[-2]}, the types of the edges")
+        return inputs.values, earlier
 
     def empty_memory(self, batch_size: int) -> tuple[Tensor, Tensor]:
         """Return the memory (B, C, N), the latest vector last, and the number (B,) of steps so far, both 0."""
@@ -80,14 +79,14 @@ class GraphCell(RecurrentCell):
         """Return the projected vectors with the edges of the inputs; see `RecurrentCell.project`."""
 
     def step(self, projected: LinkedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        hidden, edges = self.last_hidden(state), projected.edges
+        hidden, edges = self.last_hidden(state), projected.earlier
         past = torch.cat((state.memory, hidden.unsqueeze(1)), dim=1)
         linked = hidden.new_zeros(1, 1, 1).expand(len(hidden), self.edge_types, self.hidden_size)
         if edges is not None:
             out_of_reach = self.out_of_reach(edges, state.count)
             self.check_reach(edges, out_of_reach)
             linked = gather_along(past, edges, out_of_reach)
-        output, new = self.step_along(projected.vectors, hidden, linked, state, constants)
+        output, new = self.step_along(projected.values, hidden, linked, state, constants)
         return output, new._replace(memory=past[:, 1:], count=state.count + 1)
 
     @abstractmethod
@@ -140,8 +139,8 @@ class GraphCell(RecurrentCell):
         So time and memory are linear in the number of steps. See `RecurrentCell.fused`.
         """
         projected, before = self.project(inputs), self.last_hidden(state)
-        edges, past = projected.edges, self.past(state)
-        steps, rows = (inputs.vectors if isinstance(inputs, LinkedInputs) else inputs).shape[:2]
+        (vectors, edges), past = self.split(inputs), self.past(state)
+        steps, rows = vectors.shape[:2]
         nothing = before.new_zeros(1, 1, 1).expand(rows, self.edge_types, self.hidden_size)
         sources, index = None, None
         if edges is not None:
@@ -163,7 +162,7 @@ class GraphCell(RecurrentCell):
             return state._replace(memory=state.memory[:, :0])
 
         initial = None if starts is None else without_memory(self.init_state(rows))
-        sequence = projected.vectors, index, self.sequence_constants(steps, rows)
+        sequence = projected.values, index, self.sequence_constants(steps, rows)
         outputs, final = scan(step, sequence, without_memory(state), lengths, starts, initial)
         since = graph_gru.reachable_since(starts, past.shape[1])
         memory = graph_gru.latest(past, torch.stack(history), state.memory.shape[1] + 1, lengths, since)[:, :-1]

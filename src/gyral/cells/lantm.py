@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import LSTMCell
-from gyral.cells.memory import Locations, MaskedInputs, MemoryCell
+from gyral.cells.memory import Locations, MemoryCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops import lie_access
@@ -167,6 +168,11 @@ class LANTMCell(MemoryCell):
             nn.init.zeros_(parameter)
 
     def reserve(self, writes: int) -> None:
+        """Size the memory for sequences with at most so many writes, unless the option `capacity` is set.
+
+        Raises:
+            OptionError: The memory has a fixed capacity, which is smaller.
+        """
         if not self.has_own_capacity:
             self.capacity = writes
             self.forget = min(self.forget, writes) if self.has_own_forget else 0

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.graph import GraphCell, LinkedInputs
+from gyral.cells.graph import GraphCell
 from gyral.cells.gru import GRUCell
+from gyral.cells.inputs import LinkedInputs
 from gyral.core.errors import OptionError
 
 
@@ -73,7 +74,7 @@ class MAGECell(GraphCell):
         return self.State(self.cell.init_state(batch_size), *self.empty_memory(batch_size))
 
     def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
-        vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
+        vectors, edges = self.split(inputs)
         return LinkedInputs(self.cell.project(vectors), edges)
 
     def sequence_constants(self, *shape: int) -> Any:
@@ -89,9 +90,6 @@ class MAGECell(GraphCell):
         gathered = hidden + linked.sum(dim=1) if self.edge_size is None else self.own_units(hidden, linked)
         output, new = self.cell.step(projected, state.cell._replace(hidden=gathered), constants)
         return output, state._replace(cell=new)
-
-    def phases(self) -> list[Tensor]:
-        return self.cell.phases()
 
     def graph_unsupported_reason(self) -> str | None:
         return self.cell.graph_unsupported_reason()

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.graph import GraphCell, LinkedInputs
+from gyral.cells.graph import GraphCell
+from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.ops import graph_gru
@@ -88,7 +89,7 @@ class MAGEGRUCell(GraphCell):
         return self.State(self.zeros(batch_size, self.hidden_size), *self.empty_memory(batch_size))
 
     def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
-        vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
+        vectors, edges = self.split(inputs)
         return LinkedInputs(F.linear(vectors, self.weight_ih, self.bias), edges)
 
     def last_hidden(self, state: State) -> Tensor:
@@ -120,7 +121,7 @@ class MAGEGRUCell(GraphCell):
     def fused(
         self, inputs: Tensor | LinkedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        vectors, edges = inputs if isinstance(inputs, LinkedInputs) else (inputs, None)
+        vectors, edges = self.split(inputs)
         before = self.steps_before(len(vectors), state.count, starts)
         if edges is not None:
             self.check_reach(edges, self.out_of_reach(edges, before))

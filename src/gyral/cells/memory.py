@@ -8,17 +8,11 @@ import torch
 from torch import Tensor
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import LSTMCell
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.ops.autograd import outside_autocast
-
-
-class MaskedInputs(NamedTuple):
-    """Inputs (…, B, X), and the steps (…, B) bool at which the memory may be written, or None: at all steps."""
-
-    vectors: Tensor
-    write: Tensor | None
 
 
 class Locations(NamedTuple):
@@ -56,6 +50,8 @@ class MemoryCell(RecurrentCell):
         OptionError: A size is below 1, or `controller` has a hidden size of its own.
     """
 
+    understands = MaskedInputs
+
     def __init__(
         self,
         input_size: int,
@@ -76,18 +72,15 @@ class MemoryCell(RecurrentCell):
         make = LSTMCell if controller is None else controller
         self.controller: RecurrentCell = make(input_size + heads * width, hidden_size=hidden_size)
 
-    def with_write(self, inputs: Tensor, write: Tensor) -> MaskedInputs:
-        return MaskedInputs(inputs, write)
-
     def project(self, inputs: Tensor | MaskedInputs) -> MaskedInputs:
         """Return the inputs with their mask; the controller's inputs also depend on what was read."""
-        return MaskedInputs(inputs, None) if isinstance(inputs, Tensor) else inputs
+        return MaskedInputs(inputs) if isinstance(inputs, Tensor) else inputs
 
     def sequence_constants(self, *shape: int) -> Any:
         return self.controller.sequence_constants(*shape)
 
     def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        inputs = self.controller.project(torch.cat((projected.vectors, state.reading), dim=-1))
+        inputs = self.controller.project(torch.cat((projected.values, state.reading), dim=-1))
         hidden, controller = self.controller.step(inputs, state.controller, constants)
         with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
             state = self.use_memory(hidden.to(state.reading.dtype), controller, state, projected.write)
@@ -107,23 +100,6 @@ class MemoryCell(RecurrentCell):
     def output(self, hidden: Tensor, state: State) -> Tensor:
         """Return the output of a step from h_t and the state after the step."""
         return torch.cat([hidden, state.reading], dim=-1)
-
-    def phases(self) -> list[Tensor]:
-        return self.controller.phases()
-
-    # ---------------------------------------------------------------- for figures
-
-    def gates(self, outputs: Tensor) -> dict[str, Tensor]:
-        """Return values in [0, 1] (…,) of the heads by name, from outputs (…, output_size) of the cell."""
-        return {}
-
-    def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
-        """Return how much each head uses each slot, (B, slots) by name, from output and state after a step."""
-        return {}
-
-    def locations(self, state: State) -> Locations | None:
-        """Return where the heads are after a step, or None if the memory has no keys in a plane."""
-        return None
 
 
 def head_names(reads: int, writes: int) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,13 @@ from gyral.cells.initialization import orthogonal_
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import UserError
-from gyral.ops import fast_slow, rotation, rum
+from gyral.ops import rotation, rum
 from gyral.ops.compiler import is_exporting_to_onnx
-from gyral.ops.fast_slow import SubCell
 from gyral.ops.rum import reference
 from gyral.ops.rum.reference import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from gyral.ops.fast_slow import SubCell
 
 INITIALIZATIONS = ("one_block", "two_block")
 
@@ -235,14 +237,19 @@ class RUMCell(RecurrentCell, SubCellMixin):
             return f"RUM with λ = {self.lambd:g} has no fused path within another cell; λ = 0 has one"
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
+        from gyral.ops import fast_slow  # which only fast-slow networks need
+
         return fast_slow.unsupported_reason(self.bias)
 
-    def as_subcell(self, constants: DropoutMasks) -> SubCell:
+    def as_subcell(self, constants: DropoutMasks) -> "SubCell":
+        from gyral.ops.fast_slow import SubCell
+
         keep = kernel_zoneout(constants.zoneout, self.zoneout)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
         return SubCell(partial(rum.subcell_problem, keep=keep, options=self._kernel_options()), *weights, self._cosines)
 
     def phases(self) -> list[Tensor]:
+        """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""
         return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
 
     def _kernel_options(self) -> rum.Options:
@@ -250,9 +257,11 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     def _norms(self) -> Tensor | None:
         """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate, or None."""
+        if not isinstance(self.norm_target, nn.LayerNorm):
+            return None
         layers = [self.norm_target, self.norm_gate if self.update_gate else self.norm_target, self.norm_candidate]
         pairs = [torch.stack((layer.weight, layer.bias)) for layer in layers if isinstance(layer, nn.LayerNorm)]
-        return torch.stack(pairs) if pairs else None
+        return torch.stack(pairs)
 
     @contextmanager
     def record_cosines(self) -> Iterator[list[Tensor]]:

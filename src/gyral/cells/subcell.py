@@ -1,9 +1,10 @@
 """Cells that the fused path of another cell can run within its step, as `gyral.cells.fs_rnn.FSRNNCell` does."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gyral.ops.fast_slow import SubCell
+if TYPE_CHECKING:
+    from gyral.ops.fast_slow import SubCell
 
 
 class SubCellMixin(ABC):
@@ -14,7 +15,7 @@ class SubCellMixin(ABC):
         """Return the reason why `as_subcell` does not support these options, device or dtype, or None."""
 
     @abstractmethod
-    def as_subcell(self, constants: Any) -> SubCell:
+    def as_subcell(self, constants: Any) -> "SubCell":
         """Return the cell in the form that the kernels of the enclosing cell run.
 
         Args:

@@ -89,4 +89,5 @@ class URNNCell(UnitaryCell):
         return unitary.phase(unitary.reflect(unitary.inverse_dft(vectors), axes[1]), angles[2])
 
     def phases(self) -> list[Tensor]:
+        """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""
         return [self.angles]

@@ -12,11 +12,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from gyral.config.command_line import PATHS, add_user_modules
+from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
-from gyral.config.groups import CONFIG_PATH
-from gyral.config.mistakes import arrange_words, check_additions, check_words
-from gyral.config.overrides import quote
+from gyral.config.groups import CONFIG_PATH, add_user_modules
+from gyral.config.mistakes import arrange_words, check_words
 from gyral.core.errors import UserError
 
 _OVERRIDES = "_overrides"  # attribute of a composed configuration that holds its overrides
@@ -36,33 +35,20 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     Raises:
         UserError: an override that is not allowed; the message is the line that the command prints.
     """
-    words = _check_words(overrides)
+    if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides):
+        raise UserError(f'overrides: must be a list of texts, such as ["model=rum", "task=copy"], not {overrides!r}')
+    for flag in (word for word in overrides if word.startswith("-")):
+        raise UserError(f"{flag}: flags belong to the command line; gyral.compose returns one configuration")
+    file = Path(CONFIG_PATH, "train")
+    words = arrange_words(list(overrides))
+    add_user_modules()
+    with _own_hydra():
+        check_words(words, file)
     config = compose_with_hydra(words)
     with open_dict(config):
         del config["hydra"]
     config.__dict__[_OVERRIDES] = words
     return config
-
-
-def _check_words(overrides: Sequence[str]) -> list[str]:
-    """Return the words of a command line in the form that Hydra accepts, as the command does."""
-    if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides):
-        raise UserError(f'overrides: must be a list of texts, such as ["model=rum", "task=copy"], not {overrides!r}')
-    flags = [word for word in overrides if word.startswith("-")]
-    if flags:
-        raise UserError(f"{flags[0]}: flags belong to the command line; gyral.compose returns one configuration")
-    file = Path(CONFIG_PATH, "train")
-    words = [quote(word) if _is_path(word) else word for word in arrange_words(list(overrides), file)]
-    add_user_modules()
-    check_words(words, "train")
-    with _own_hydra():
-        check_additions(words, file)
-    return words
-
-
-def _is_path(word: str) -> bool:
-    key, _, value = word.partition("=")
-    return key in PATHS and value != "null"
 
 
 def compose_with_hydra(words: Sequence[str]) -> DictConfig:

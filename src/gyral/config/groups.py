@@ -1,5 +1,7 @@
 """Configuration folders and the choices of their groups."""
 
+import os
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
@@ -12,6 +14,18 @@ def user_config_path() -> Path | None:
     """Return the folder conf/ of the current directory, or None if there is none or it is Gyral's own."""
     folder = Path.cwd() / "conf"
     return folder if folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve() else None
+
+
+def add_user_modules() -> None:
+    """Make modules in the current directory importable, here and in child processes, if it has a folder conf/."""
+    if user_config_path() is None:
+        return
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*paths, folder]))
 
 
 def config_folders() -> list[Path]:

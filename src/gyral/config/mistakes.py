@@ -4,77 +4,81 @@ Imports no torch.
 """
 
 import difflib
+import os
 from argparse import ArgumentError
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
+from hydra._internal.utils import get_args_parser  # private: no public function checks flags without ending the process
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import choices, groups
-from gyral.config.overrides import is_sweep
+from gyral.config.overrides import is_sweep, quote
 from gyral.core.errors import SIMILARITY, OptionError, UserError
 
-STEPS = "training is counted in steps; write trainer.max_steps=<number>"
-TASK = "a task makes its own data; write task=<name>"
-GPU = "write trainer=gpu, and trainer.devices=<number> for several"
+MULTIRUN = {"-m", "--multirun"}
+PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
+SUGGESTIONS = 3
+STEPS = ("epochs", "max_epochs", "trainer.max_epochs", "trainer.min_epochs")
 # What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
 TRAIN = {
+    **dict.fromkeys(("data", "datamodule", "dataset"), "a task makes its own data; write task=<name>"),
+    **dict.fromkeys(STEPS, "training is counted in steps; write trainer.max_steps=<number>"),
+    **dict.fromkeys(("gpus", "trainer.gpus"), "write trainer=gpu, and trainer.devices=<number> for several"),
+    **dict.fromkeys(
+        ("train", "test"), "every run trains and then tests; gyral evaluate run=<run directory> tests it again"
+    ),
     "ckpt_path": "write resume=<run directory> to resume a run, weights=<run directory> to start from its weights",
-    "data": TASK,
-    "datamodule": TASK,
-    "dataset": TASK,
-    "epochs": STEPS,
-    "max_epochs": STEPS,
-    "trainer.max_epochs": STEPS,
-    "trainer.min_epochs": STEPS,
     "trainer.check_val_every_n_epoch": "validations are counted in steps; write trainer.val_check_interval=<number>",
     "trainer.callbacks": "write callbacks=<name>",
     "trainer.logger": "write logger=<name>",
     "trainer.default_root_dir": "write hydra.run.dir=<directory>",
     "trainer.enable_progress_bar": "write ~callbacks.progress_bar",
     "trainer.enable_checkpointing": "write ~callbacks.checkpoints",
-    "trainer.gpus": GPU,
-    "gpus": GPU,
     "tags": "write logger.wandb.tags=[<tag>,…]",
     "hydra/launcher": "write launcher=<name>: local, joblib, slurm, ray",
     "hydra/sweeper": "write -m for all combinations of values, sweep=tune for a search by Optuna",
     "hparams_search": "write sweep=tune for a search by Optuna",
-    "train": "every run trains and then tests; gyral evaluate run=<run directory> tests it again",
-    "test": "every run trains and then tests; gyral evaluate run=<run directory> tests it again",
 }
 OTHERS = {
     "ckpt_path": "write run=<run directory>, and checkpoint=best or checkpoint=last",
     "resume": "write run=<run directory>",
 }
-SUGGESTIONS = 3
 
 
-def arrange_words(words: list[str], file: Path) -> list[str]:
-    """Return the words of a command line in the form that Hydra accepts: -m first, choices of groups without +.
+def arrange_words(words: list[str], literal: tuple[str, ...] = ()) -> list[str]:
+    """Return the words of a command line in the form that Hydra accepts.
+
+    The flag -m is first, choices of groups are without +, and values that are literal text are quoted.
 
     Args:
         words: the words, without the name of the program.
-        file: the primary configuration file, without its suffix.
+        literal: options besides `PATHS` whose values are literal text.
     """
-    first = [word for word in words if word in ("-m", "--multirun")][:1]
-    chosen = _default_groups(file) if any(word.startswith("+") for word in words) else set()
-    others = [word for word in words if word not in ("-m", "--multirun")]
-    return first + [word[1:] if word[:1] == "+" and _key(word) in chosen else word for word in others]
+    flags = [word for word in words if word in MULTIRUN][:1]
+    arranged = []
+    for word in (word for word in words if word not in MULTIRUN):
+        key, _, value = word.partition("=")
+        # in a sweep, the value of a path may also be several
+        is_path = key in PATHS and value != "null" and (not flags or os.path.exists(value))
+        chooses = word.startswith("+") and _key(word) in groups()
+        arranged.append(quote(word) if key in literal or is_path else word[1:] if chooses else word)
+    return flags + arranged
 
 
-def check_words(words: list[str], command: str) -> None:
+def check_words(words: list[str], file: Path) -> None:
     """Check the words of a command line for common mistakes.
 
     Args:
-        words: the words, without the name of the program.
-        command: the command: train, evaluate, …
+        words: the words, as `arrange_words` returns them.
+        file: the primary configuration file, without its suffix.
 
     Raises:
-        OptionError: a key of another framework, or several values without -m.
+        OptionError: a key of another framework, several values without -m, or a section that nothing would read.
         UserError: a flag that does not exist or lacks its value, or a word without a key.
     """
     parser = get_args_parser()
@@ -87,27 +91,25 @@ def check_words(words: list[str], command: str) -> None:
         if not _key(word):
             raise UserError(f"{word or 'an empty word'}: has no key; write key=value")
     for flag in (word for word in unknown if word.startswith("-")):
-        name = flag.lstrip("-").partition("=")[0]
-        raise UserError(f"{flag}: no such flag; options have no dashes: {name}=<value>")
-    hints = TRAIN if command == "train" else OTHERS
+        raise UserError(f"{flag}: no such flag; options have no dashes: {flag.lstrip('-').partition('=')[0]}=<value>")
+    is_multirun = bool(MULTIRUN & set(words))
+    own_groups, hints = (groups(), TRAIN) if file.name == "train" else ([], OTHERS)
     for word in words:
-        value = word.partition("=")[2]
-        if _key(word) == "resume" and value != "null" and {"-m", "--multirun"} & set(words):
-            raise OptionError("resume", value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
-        if _key(word) in hints.keys() - set(groups()):
-            raise OptionError(_key(word), value, hints[_key(word)])
-        if command == "train" and _key(word) in groups() and not word.startswith("~"):
-            _check_choice(_key(word), word)
-        if "," in value and not {"-m", "--multirun"} & set(words) and is_sweep(word):
-            raise OptionError(_key(word), value, "several values need -m, as in: gyral train -m model=rum,lstm")
+        key, value = _key(word), word.partition("=")[2]
+        if key == "resume" and value != "null" and is_multirun:
+            raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
+        if key in hints and key not in groups():
+            raise OptionError(key, value, hints[key])
+        if key in own_groups and not word.startswith("~"):
+            _check_choice(key, word)
+        if "," in value and not is_multirun and is_sweep(word):
+            raise OptionError(key, value, "several values need -m, as in: gyral train -m model=rum,lstm")
+        if word.startswith("+") and "@" not in word:
+            _check_addition(word, file)
 
 
 def _check_choice(group: str, word: str) -> None:
-    """Check that the value of a group is the name of a choice, or several.
-
-    Raises:
-        OptionError: it is a number, null, a reference or the like, which Hydra reports in its own terms.
-    """
+    """Raise `OptionError` for a choice that is a number, null or a reference, which Hydra reports in its own terms."""
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return
     value = OverridesParser.create().parse_override(word).value()
@@ -116,39 +118,24 @@ def _check_choice(group: str, word: str) -> None:
             raise OptionError(group, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
 
 
-def check_additions(words: list[str], file: Path) -> None:
-    """Check that no word adds a section, which nothing would read.
-
-    Args:
-        words: the words, without the name of the program.
-        file: the primary configuration file, without its suffix.
-
-    Raises:
-        OptionError: a word such as +lr=0.1.
-    """
-    added = [word for word in words if word.startswith("+") and "@" not in word]
-    if not added:
-        return
-    primary = OmegaConf.load(file.with_suffix(".yaml"))
+def _check_addition(word: str, file: Path) -> None:
+    """Raise `OptionError` for a word that adds a section which nothing would read, such as +lr=0.1."""
+    key, primary = _key(word), OmegaConf.load(file.with_suffix(".yaml"))
     read = {*groups(), "hydra", "report", "paper"}  # sections of which only the program knows what they may hold
-    for word in added:
-        if _key(word).partition(".")[0] not in read and OmegaConf.select(primary, _key(word), default=word) is word:
-            with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
-                hint = suggest(_key(word), hydra.compose(file.name))
-            raise OptionError(_key(word), word.partition("=")[2], "no such option" + hint)
+    if key.partition(".")[0] not in read and OmegaConf.select(primary, key, default=word) is word:
+        with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
+            hint = suggest(key, hydra.compose(file.name))
+        raise OptionError(key, word.partition("=")[2], f"no such option{hint}")
 
 
 def suggest(key: str, config: DictConfig) -> str:
     """Return "; did you mean …?" with the options of a configuration that a key may stand for, or an empty text.
 
     These are, in this order, similar names in the same section, equal names in other sections, and similar ones.
-
-    Args:
-        key: the key, such as lr or task.batchsize.
-        config: the configuration.
     """
     of_hydra = key.partition(".")[0] == "hydra"
-    keys = [known for known in _keys(config) if (known.partition(".")[0] == "hydra") == of_hydra]
+    options: Any = OmegaConf.to_container(config)
+    keys = [known for known in _keys(options) if (known.partition(".")[0] == "hydra") == of_hydra]
     section, _, name = key.lower().replace("-", "_").rpartition(".")
     names = {known: known.rpartition(".")[2] for known in keys}
     near = set(difflib.get_close_matches(name, names.values(), n=SUGGESTIONS, cutoff=SIMILARITY))
@@ -162,17 +149,9 @@ def _key(word: str) -> str:
     return word.lstrip("+~").partition("=")[0]
 
 
-def _default_groups(file: Path) -> set[str]:
-    """Return the groups in the defaults of a configuration file, which need no + on the command line."""
-    defaults = OmegaConf.select(OmegaConf.load(file.with_suffix(".yaml")), "defaults") or []
-    return {str(group) for entry in defaults if isinstance(entry, DictConfig) for group in entry}
-
-
-def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+def _keys(section: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted keys of all sections and options that have public names."""
-    for name in map(str, config):
-        if not name.startswith("_"):
-            yield prefix + name
-            node = config._get_node(name)
-            if isinstance(node, DictConfig) and not (node._is_none() or node._is_interpolation()):
-                yield from _keys(node, f"{prefix}{name}.")
+    for name, value in section.items():
+        if not str(name).startswith("_"):
+            yield f"{prefix}{name}"
+            yield from _keys(value, f"{prefix}{name}.") if isinstance(value, dict) else ()

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
 from gyral.config import command_line
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError, UserError, suggest_name
 
 Function = Callable[..., Any]
 TEXT = (str, str | None, "str", "str | None")  # annotations of options that are not parsed
@@ -34,7 +34,8 @@ def main(
         own: names of the command's own options.
         literal: own options whose values are literal text, see `command_line.main`.
     """
-    words, given = split_words(sys.argv[1:], own)
+    completes = {"--shell-completion", "-sc"} & set(sys.argv)
+    words, given = (sys.argv[1:], {}) if completes else split_words(sys.argv[1:], own)
     asks = any(word.startswith("run=") for word in words) and bool({"--help", "-h"} & set(words))
     sys.argv[1:] = [word for word in words if not asks or word not in ("--help", "-h")]
     command_line.main(lambda config: function(config, None if asks else given), config_name, literal)
@@ -84,7 +85,7 @@ def choose(functions: Sequence[Function], given: Mapping[str, str], task: str) -
     known = {name for function in functions for name in options_of(function)}
     for name, value in given.items():
         if name not in known:
-            raise OptionError(name, value, f"{task} takes {allowed}")
+            raise OptionError(name, value, f"{task} takes {allowed}{_suggestion(name, known)}")
     raise UserError(f"{', '.join(given) or 'no option'}: {task} takes {allowed}")
 
 
@@ -108,7 +109,7 @@ def choose_evaluation(
         if evaluation not in functions or (option or evaluation) not in options_of(functions[evaluation]):
             keys = [key for name, function in functions.items() for key in _keys(name, function)]
             allowed = f"takes {', '.join(keys)}" if keys else "has no further evaluation"
-            raise OptionError(name, value, f"{task} {allowed}")
+            raise OptionError(name, value, f"{task} {allowed}{_suggestion(name, keys)}")
     chosen = {name.partition(".")[0] for name in given}
     if len(chosen) > 1:
         raise UserError(f"{', '.join(given)}: belong to several evaluations; evaluate them one after the other")
@@ -118,6 +119,17 @@ def choose_evaluation(
     if missing := required(function) - set(options):
         raise UserError(f"{', '.join(given)}: needs {', '.join(f'{name}.{key}' for key in sorted(missing))}")
     return function, values(function, options, f"{name}.")
+
+
+def located(error: OptionError, given: Mapping[str, str]) -> OptionError:
+    """Return an error about an option of an evaluation with the name that the option has on the command line."""
+    names = (name for name in given if name.partition(".")[2] == error.option)
+    return OptionError(next(names, error.option), error.value, error.reason)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    hint = suggest_name(name, tuple(known)).strip()
+    return f"; {hint.rstrip(';')}" if hint else ""
 
 
 def _keys(name: str, function: Function) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.core.errors import OptionError
 
 RUN_CONFIG = "config.yaml"  # the saved configuration in a run directory
@@ -43,5 +44,10 @@ def base_name(choice: str) -> str:
     return choice.rpartition("/")[2]
 
 
-for resolver in (data_dir, run_directory, directory_name, base_name):
+def not_in_directories(*shown: str) -> list[str]:
+    """Return the keys of options that do not name the directory of a job, besides those that its folders show."""
+    return [*shown, *NOT_IN_DIRECTORIES]
+
+
+for resolver in (data_dir, run_directory, directory_name, base_name, not_in_directories):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -132,8 +132,7 @@ def _download(url: str, part: IO[bytes]) -> None:
     try:
         get(url, part, None)
     except requests.HTTPError as error:
-        response = error.response
-        assert response is not None, "the error is about its status"
+        response: Any = error.response
         if start and response.status_code == requests.codes.requested_range_not_satisfiable:
             part.truncate(0)  # the file is not longer than `start`
             return _download(url, part)

@@ -62,25 +62,29 @@ def trace_memory(task: "SequenceTask", batch: Any) -> MemoryTrace:
         task: a task whose model has at least one cell of `memory_cells`, in eval mode.
         batch: a batch with at least one example.
     """
-    cell = memory_cells(task)[0]
+    cell: Any = memory_cells(task)[0]
     lengths = getattr(batch, "lengths", None)
     row = 0 if lengths is None else int(lengths.argmax())
     batch = tree_map(lambda leaf: leaf[row : row + 1] if isinstance(leaf, Tensor) else leaf, batch)
-    outputs: list[Tensor] = []
-    with cell.register_forward_hook(lambda _, __, result: outputs.append(result[0])), cell.record_states() as states:
+    with cell.record_steps() as recorded:
         task(batch)
-    steps = len(states) if lengths is None else int(lengths[row])
-    state = tree_map(lambda *leaves: torch.cat(leaves), *states[:steps])  # the steps are the rows of a batch
-    hidden = torch.cat(outputs)[:steps, 0]
-    weightings = {name: _array(value) for name, value in cell.weightings(hidden, state).items()}
-    locations = cell.locations(state)
-    keys = None if locations is None else Keys(*map(_array, locations))
+    steps = len(recorded) if lengths is None else int(lengths[row])
+    # the steps are the rows of one batch
+    outputs = torch.cat([step.output for step in recorded[:steps]])
+    state = tree_map(lambda *leaves: torch.cat(leaves), *(step.state for step in recorded[:steps]))
+    weightings = _arrays(cell.weightings(outputs, state)) if hasattr(cell, "weightings") else {}
+    keys = Keys(*map(_array, cell.locations(state))) if hasattr(cell, "locations") else None
     if keys is not None:
         slots = max(1, int(keys.stored.max()))
         weightings = {name: value[:, :slots] for name, value in weightings.items()}
+    gates = _arrays(cell.gates(outputs)) if hasattr(cell, "gates") else {}
     write = getattr(batch, "write", None)
     writable = np.ones(steps, dtype=bool) if write is None else _array(write[0, :steps])
-    return MemoryTrace(writable, {name: _array(value) for name, value in cell.gates(hidden).items()}, weightings, keys)
+    return MemoryTrace(writable, gates, weightings, keys)
+
+
+def _arrays(values: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    return {name: _array(value) for name, value in values.items()}
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import orthogonal_
+from gyral.cells.inputs import StepInputs
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
 from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import ReadoutFactory
@@ -148,37 +148,24 @@ class SequenceModel(nn.Module):
         # With the usual N(0, 1) of an embedding, logits would have a standard deviation of √width.
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
-    def forward(
-        self,
-        inputs: Tensor,
-        state: Any = None,
-        lengths: Tensor | None = None,
-        write: Tensor | None = None,
-        edges: Edges | None = None,
-    ) -> tuple[Tensor, Any]:
+    def forward(self, inputs: Any, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         """Return the outputs, (B, T, output_size) or those of the readout, and the state after the last step.
 
         Args:
             inputs: tokens, (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0; or real (B, T, X).
+                Or `StepInputs` such as `gyral.MaskedInputs`, with these as values and batch-first leaves.
             state, lengths: see `gyral.nn.recurrent.Recurrent.forward`.
-            write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
-            edges: typed edges between steps, with leaves (B, T, E, D).
         """
-        hidden, vectors, state = self.run(inputs, state, lengths, write, edges)
+        hidden, vectors, state = self.run(inputs, state, lengths)
         return self.read_out(self.output_dropout(hidden), vectors, lengths), state
 
-    def run(
-        self,
-        inputs: Tensor,
-        state: Any = None,
-        lengths: Tensor | None = None,
-        write: Tensor | None = None,
-        edges: Edges | None = None,
-    ) -> tuple[Tensor, Tensor, Any]:
+    def run(self, inputs: Any, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:
         """Return the outputs (T, B, H), the inputs (T, B, X) and the last state of the recurrent stack."""
-        vectors = self.input_dropout(self._vectors(inputs.transpose(0, 1)))
-        write, edges = tree_map_only(Tensor, lambda leaf: leaf.transpose(0, 1), (write, edges))
-        outputs, state = self.recurrent(vectors, state, lengths, write=write, edges=edges)
+        values = inputs.values if isinstance(inputs, StepInputs) else inputs
+        sequence = vectors = self.input_dropout(self._vectors(values.transpose(0, 1)))
+        if isinstance(inputs, StepInputs):
+            sequence = tree_map_only(Tensor, lambda leaf: leaf.transpose(0, 1), inputs)._replace(values=vectors)
+        outputs, state = self.recurrent(sequence, state, lengths)
         return outputs, vectors, state
 
     def read_out(self, hidden: Tensor, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:

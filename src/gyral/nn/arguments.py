@@ -8,32 +8,33 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from gyral.cells.base import State
-from gyral.core.edges import Edges
+from gyral.cells.inputs import StepInputs
 from gyral.ops.compiler import is_traced
 
 
 def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool = False) -> tuple[int, int]:
-    """Return (T, B) of inputs (T, B, X), or of a structure of tensors with these leading dimensions.
+    """Return (T, B) of inputs (T, B, X), or of `StepInputs` or any structure of tensors with these leading dimensions.
 
     Raises:
         ValueError: Inputs have another number of dimensions or columns, or no step.
         TypeError: Inputs have another dtype than the parameters, outside autocast.
     """
-    if isinstance(inputs, Tensor):
-        form = f"(B, T, {width})" if batch_first else f"(T, B, {width})"
-        if inputs.dim() != 3 or inputs.shape[2] != width:
-            raise ValueError(f"inputs have shape {tuple(inputs.shape)}, must have {form}")
-        check_dtype("inputs", inputs, dtype)
-    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-    if not leaves or any(leaf.dim() < 2 for leaf in leaves):
-        raise ValueError("inputs must be tensors with time and batch dimensions")
-    if any(leaf.shape[:2] != leaves[0].shape[:2] for leaf in leaves[1:]):
-        raise ValueError("all inputs must have the same number of steps and rows")
+    first = values = inputs.values if isinstance(inputs, StepInputs) else inputs
+    if isinstance(values, Tensor):
+        if values.dim() != 3 or values.shape[2] != width:
+            form = f"(B, T, {width})" if batch_first else f"(T, B, {width})"
+            raise ValueError(f"inputs have shape {tuple(values.shape)}, must have {form}")
+        check_dtype("inputs", values, dtype)
+    if not isinstance(inputs, Tensor):
+        first, *others = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)] or [torch.empty(())]
+        if any(leaf.dim() < 2 for leaf in (first, *others)):
+            raise ValueError("inputs must be tensors with time and batch dimensions")
+        if any(leaf.shape[:2] != first.shape[:2] for leaf in others):
+            raise ValueError("all inputs must have the same number of steps and rows")
     time, batch = (1, 0) if batch_first else (0, 1)
-    steps, batch_size = leaves[0].shape[time], leaves[0].shape[batch]
-    if steps == 0:
+    if first.shape[time] == 0:
         raise ValueError("inputs must have at least one step")
-    return steps, batch_size
+    return first.shape[time], first.shape[batch]
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
@@ -43,16 +44,12 @@ def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
         raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of the parameters, {dtype}")
 
 
-def check_lengths(
-    lengths: Tensor | Sequence[int] | None, steps: int, batch_size: int, device: torch.device
-) -> Tensor | None:
-    """Return lengths (B,) as int64 on a device, or None.
+def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, device: torch.device) -> Tensor:
+    """Return lengths (B,) as int64 on a device.
 
     Raises:
         ValueError: They are not B integers from 1 to T.
     """
-    if lengths is None:
-        return None
     error = ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
     if not isinstance(lengths, Tensor):
         if any(isinstance(length, bool) or not isinstance(length, int) for length in lengths):
@@ -66,65 +63,22 @@ def check_lengths(
     return lengths.to(device, torch.int64)
 
 
-def check_mask(
-    name: str, mask: Tensor | None, steps: int, batch_size: int, device: torch.device, batch_first: bool = False
-) -> Tensor | None:
-    """Return the argument `starts` or `write` as (T, B) on a device, or None.
+def check_starts(
+    starts: Tensor, steps: int, batch_size: int, device: torch.device, batch_first: bool = False
+) -> Tensor:
+    """Return the argument `starts` as (T, B) on a device.
 
     Raises:
         ValueError: It is not a bool tensor (T, B), or (B, T) with `batch_first`.
     """
-    if mask is None:
-        return None
     shape = (batch_size, steps) if batch_first else (steps, batch_size)
-    if not isinstance(mask, Tensor):
-        raise ValueError(f"{name} is a {type(mask).__name__}, must be a bool tensor of shape {shape}")
-    if mask.shape != shape or mask.dtype != torch.bool:
+    if not isinstance(starts, Tensor):
+        raise ValueError(f"starts is a {type(starts).__name__}, must be a bool tensor of shape {shape}")
+    if starts.shape != shape or starts.dtype != torch.bool:
         raise ValueError(
-            f"{name} is a {mask.dtype} tensor of shape {tuple(mask.shape)}, must be a bool tensor of shape {shape}"
+            f"starts is a {starts.dtype} tensor of shape {tuple(starts.shape)}, must be a bool tensor of shape {shape}"
         )
-    return (mask.transpose(0, 1) if batch_first else mask).to(device)
-
-
-def check_edges(
-    edges: Edges | Tensor | None,
-    steps: int,
-    batch_size: int,
-    lengths: Tensor | None,
-    device: torch.device,
-    batch_first: bool = False,
-) -> Edges | None:
-    """Return the argument `edges` with leaves (T, B, E, D) on a device, without edges beyond the lengths, or None.
-
-    Raises:
-        ValueError: A leaf is not a tensor of integers ≥ 0 with this shape, or (B, T, E, D) with `batch_first`.
-    """
-    if edges is None:
-        return None
-    if isinstance(edges, Tensor):
-        edges = Edges(edges)
-    elif not isinstance(edges, Edges):
-        raise ValueError(f"edges are a {type(edges).__name__}, must be gyral.Edges or a tensor")
-    shape = steps, batch_size, batch_first
-    earlier = _check_distances(edges.earlier, *shape).to(device)
-    later = None if edges.later is None else _check_distances(edges.later, *shape).to(device)
-    if lengths is not None:
-        time, last = torch.arange(steps, device=device).view(-1, 1, 1, 1), lengths.view(1, -1, 1, 1)
-        earlier = earlier.masked_fill(time >= last, 0)
-        later = None if later is None else later.masked_fill(time + later >= last, 0)
-    return Edges(earlier, later)
-
-
-def _check_distances(distances: Any, steps: int, batch_size: int, batch_first: bool) -> Tensor:
-    leading = (batch_size, steps) if batch_first else (steps, batch_size)
-    form = f"must be distances, int64, of shape ({leading[0]}, {leading[1]}, types, edges of a type)"
-    if not isinstance(distances, Tensor):
-        raise ValueError(f"edges have a {type(distances).__name__}, {form}")
-    if distances.dtype != torch.int64 or distances.dim() != 4 or distances.shape[:2] != leading:
-        raise ValueError(f"edges have a {distances.dtype} tensor of shape {tuple(distances.shape)}, {form}")
-    if not is_traced() and distances.numel() > 0 and distances.min() < 0:
-        raise ValueError(f"edges have a distance of {int(distances.min())}, must be ≥ 0, and 0 where there is no edge")
-    return distances.transpose(0, 1) if batch_first else distances
+    return (starts.transpose(0, 1) if batch_first else starts).to(device)
 
 
 def check_state(state: Any, like: State, *leading: int) -> State:

@@ -5,47 +5,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.inputs import StepInputs
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
 from gyral.nn.block import PreNormStack, stream_width
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
-from gyral.nn.weight_hooks import compute_weights, has_computed_weights
+from gyral.nn.hooks import refuse_hooks
 from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx, transform_is_active
 from gyral.ops.scan import scan
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
 MAX_LAYERS = 1000
-
-
-class Masks(NamedTuple):
-    """Lengths (B,), starts (T, B), write (T, B) and edges, each or None; see `Recurrent.forward`."""
-
-    lengths: Tensor | None
-    starts: Tensor | None
-    write: Tensor | None
-    edges: Edges | None
-
-    def reverse(self) -> "Masks":
-        """Return the masks for sequences that `reverse` has reversed."""
-        starts = None if self.starts is None else reverse_starts(self.starts, self.lengths)
-        write = None if self.write is None else reverse(self.write, self.lengths)
-        edges = self.edges
-        if edges is not None:
-            edges = Edges(reverse(edges.inverted(), self.lengths), reverse(edges.earlier, self.lengths))
-        return Masks(self.lengths, starts, write, edges)
 
 
 class RecurrentBase(nn.Module, ABC):
@@ -148,7 +130,7 @@ class RecurrentBase(nn.Module, ABC):
         """Return the backend for a cell on its current device, and log it if it has changed."""
         chosen, note = self.requested_backend, ""
         if chosen in ("auto", "fused"):
-            reason = self._fused_unsupported_reason(cell, starts)
+            reason = _fused_unsupported_reason(cell, starts)
             if chosen == "fused" and reason is not None:
                 _refuse("fused", reason)
             if chosen == "auto" and reason is None:
@@ -168,20 +150,10 @@ class RecurrentBase(nn.Module, ABC):
                 log.info(message)
         return chosen
 
-    def _fused_unsupported_reason(self, cell: RecurrentCell, starts: bool) -> str | None:
-        """Return the reason why the fused path of a cell does not support this call, or None if it does."""
-        if transform_is_active():
-            return "transforms of torch.func have no fused path"
-        if is_exporting_to_onnx():
-            return "ONNX has no operators for the fused path"
-        return cell.fused_unsupported_reason(starts=starts)
-
     def _graph_unsupported_reason(self, cell: RecurrentCell) -> str | None:
         """Return the reason why a CUDA graph does not support this network, or None if it does."""
         if self.weight_drop > 0:  # a graph would reuse the entries that were dropped when it was captured
             return "does not support weight_drop"
-        if has_computed_weights(cell):  # likewise
-            return "does not support prune, spectral_norm and weight_norm of torch.nn.utils"
         if transform_is_active():
             return "does not support transforms of torch.func"
         for part in cell.modules():
@@ -189,37 +161,32 @@ class RecurrentBase(nn.Module, ABC):
                 return reason
         return None if torch.cuda.is_available() else "there is no GPU"
 
-    def _cell(self, index: int) -> RecurrentCell:
-        cell = self.cells[index]
-        assert isinstance(cell, RecurrentCell)
-        return cell
-
     def run(
         self,
         inputs: Any,
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
-        write: Tensor | None = None,
-        edges: Edges | Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
-        first = self._cell(0)
+        first = cast(RecurrentCell, self.cells[0])
         parameter = next(first.parameters())
         width, device = first.input_size if self.block is None else self.input_size, parameter.device
         steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
-        lengths = arguments.check_lengths(lengths, steps, batch_size, device)
-        starts = arguments.check_mask("starts", starts, steps, batch_size, device, self.batch_first)
-        write = arguments.check_mask("write", write, steps, batch_size, device, self.batch_first)
-        edges = arguments.check_edges(edges, steps, batch_size, lengths, device, self.batch_first)
+        if lengths is not None:
+            lengths = arguments.check_lengths(lengths, steps, batch_size, device)
+        if starts is not None:
+            starts = arguments.check_starts(starts, steps, batch_size, device, self.batch_first)
         states = self._initial_states(batch_size) if state is None else self.split_state(state, batch_size)
         if self.batch_first:
-            inputs = tree_map(lambda leaf: leaf.transpose(0, 1), inputs)
+            inputs = tree_map_only(Tensor, lambda leaf: leaf.transpose(0, 1), inputs)
+        if isinstance(inputs, StepInputs):
+            inputs = inputs.checked(lengths, device)
         if lengths is not None:
             inputs = arguments.zero_padding(inputs, lengths)
         is_dropping = self.weight_drop > 0 and self.training
         with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
-            outputs, final = self._run_layers(inputs, states, Masks(lengths, starts, write, edges))
+            outputs, final = self._run_layers(inputs, states, lengths, starts)
         return (outputs.transpose(0, 1) if self.batch_first else outputs), self.join_states(final)
 
     @abstractmethod
@@ -247,46 +214,56 @@ class RecurrentBase(nn.Module, ABC):
         return self.join_states(self._initial_states(batch_size))
 
     def _initial_states(self, batch_size: int) -> tuple[State, ...]:
-        return tuple(self._cell(index).init_state(batch_size) for index in range(len(self.cells)))
+        states = []
+        for cell in self.cells:
+            states.append(cast(RecurrentCell, cell).init_state(batch_size))
+        return tuple(states)
 
-    def _run_layers(self, inputs: Any, state: tuple[State, ...], masks: Masks) -> tuple[Tensor, tuple[State, ...]]:
+    def _run_layers(
+        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, tuple[State, ...]]:
         """Run all cells over (T, B, …) inputs."""
-        reversed_masks = masks.reverse() if self.directions > 1 else masks
+        values: Any = inputs
+        structures: list[Any] = [None]  # by direction
+        if isinstance(inputs, StepInputs):
+            values, structures = inputs.values, [inputs]
+        resets = [starts]
+        if self.directions > 1:
+            structures.append(structures[0] and reverse(inputs.backward(), lengths))
+            resets.append(None if starts is None else reverse_starts(starts, lengths))
         final: list[State] = []
-        stream = outputs = inputs if self.block is None else self.block.enter(inputs)
+        stream = outputs = values if self.block is None else self.block.enter(values)
         for first in range(0, len(self.cells), self.directions):
             if self.block is not None:
                 outputs = self.block.normalize(first // self.directions, stream)
             elif first > 0:
                 outputs = self.dropout(outputs)
             layer = []
-            for index in range(first, first + self.directions):
-                backward = index > first
-                sequence = reverse(outputs, masks.lengths) if backward else outputs
-                result, last = self._run(index, sequence, state[index], reversed_masks if backward else masks)
-                layer.append(reverse(result, masks.lengths) if backward else result)
-                # under autocast some paths return its dtype, in which errors would accumulate over calls
-                final.append(tree_map(lambda new, old: new.to(old.dtype), last, state[index]))
+            for direction in range(self.directions):
+                sequence = reverse(outputs, lengths) if direction else outputs
+                if structures[direction] is not None:
+                    sequence = structures[direction]._replace(values=sequence)
+                index = first + direction
+                result, last = self._run(index, sequence, state[index], lengths, resets[direction])
+                layer.append(reverse(result, lengths) if direction else result)
+                final.append(last)
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
             if self.block is not None:
                 stream = self.block.add(first // self.directions, stream, outputs)
-        return outputs if self.block is None else self.block.finish(stream, masks.lengths), tuple(final)
+        if self.block is not None:
+            outputs = self.block.finish(stream, lengths)
+        # under autocast some paths return its dtype, in which errors would accumulate over calls
+        return outputs, tree_map(lambda new, old: new.to(old.dtype), tuple(final), state)
 
-    def _run(self, index: int, inputs: Any, state: State, masks: Masks) -> tuple[Tensor, State]:
-        """Run one cell over (T, B, …) inputs, through its `__call__`, so that its hooks are called."""
-        cell = self._cell(index)
-        backend = "reference" if cell.recorded is not None else self._choose_backend(cell, masks.starts is not None)
-        compute_weights(cell)
-        return cell(inputs, state, partial(self._run_cell, cell, backend, masks))
-
-    def _run_cell(
-        self, cell: RecurrentCell, backend: str, masks: Masks, inputs: Any, state: State
+    def _run(
+        self, index: int, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        lengths, starts, write, edges = masks
-        if write is not None:
-            inputs = cell.with_write(inputs, write)
-        if edges is not None:
-            inputs = cell.with_edges(inputs, edges.earlier)
+        """Run one cell over (T, B, …) inputs."""
+        cell = cast(RecurrentCell, self.cells[index])
+        refuse_hooks(cell)
+        backend = "reference" if cell.recorded is not None else self._choose_backend(cell, starts is not None)
+        if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.understands):
+            inputs = inputs.values
         if backend == "fused":
             return cell.fused(inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
@@ -312,13 +289,13 @@ class Recurrent(RecurrentBase):
         state: Sequence[State] | None = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
-        write: Tensor | None = None,
-        edges: Edges | Tensor | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
         """Run over whole sequences.
 
         Args:
-            inputs: (T, B, X), or a structure of tensors with leading dimensions (T, B); (B, T, …) with `batch_first`.
+            inputs: (T, B, X), or (B, T, X) with `batch_first`; or `gyral.MaskedInputs` or `gyral.LinkedInputs`, which
+                cells with an external memory or edges understand and others read as the vectors alone; or any structure
+                of tensors (T, B, …) that the first cell's `project` takes.
             state: One state per cell: layer by layer, forward direction before backward; the initial state if None.
                 Each may also be a plain tuple with the tensors of the cell's state.
             lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
@@ -327,22 +304,18 @@ class Recurrent(RecurrentBase):
                 episode or a document. There the state before the step is the initial state of the cell, whatever came
                 before, a `state` passed in included. The backward direction begins anew at the last step of each
                 segment. Values beyond the length of a sequence have no effect.
-            write: (T, B) bool, or (B, T) with `batch_first`: True where a cell may write to its external memory; None:
-                everywhere. Cells without an external memory ignore it.
-            edges: Typed edges between steps, (T, B, E, D) in the leaves, or (B, T, E, D) with `batch_first`; or the
-                tensor `earlier` of them. Cells that do not read along edges ignore them.
 
         Returns:
             The outputs (T, B, output_size) of the last layer, and the state after the last step of each sequence.
 
         Raises:
             OptionError: The backend does not support the cell on this device.
-            RuntimeError: A cell within a cell has hooks, which would never be called.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            ValueError: Inputs, state, lengths, starts, write or edges have another shape, lengths are not in [1, T], or
-                an edge comes from before the first step.
+            UserError: A cell has hooks, which would never be called.
+            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [1, T], or an edge comes
+                from before the first step.
         """
-        return self.run(inputs, state, lengths, starts, write, edges)
+        return self.run(inputs, state, lengths, starts)
 
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
         if not isinstance(state, tuple | list):
@@ -356,6 +329,15 @@ class Recurrent(RecurrentBase):
         return states
 
 
+def _fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:
+    """Return the reason why the fused path of a cell does not support this call, or None if it does."""
+    if transform_is_active():
+        return "transforms of torch.func have no fused path"
+    if is_exporting_to_onnx():
+        return "ONNX has no operators for the fused path"
+    return cell.fused_unsupported_reason(starts=starts)
+
+
 @assume_constant_result  # compilers cannot trace the constructor of OptionError
 def _refuse(backend: str, reason: str) -> NoReturn:
     others = ", ".join(other for other in BACKENDS if other != backend)
@@ -365,7 +347,7 @@ def _refuse(backend: str, reason: str) -> NoReturn:
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:
     """Reverse the leaves (T, B, …) in time, each sequence within its own length; padding stays at the end."""
     if lengths is None:
-        return tree_map(lambda leaf: leaf.flip(0), sequence)
+        return tree_map_only(Tensor, lambda leaf: leaf.flip(0), sequence)
 
     def reverse_leaf(leaf: Tensor) -> Tensor:
         steps, rows = leaf.shape[:2]
@@ -375,7 +357,7 @@ def reverse(sequence: Any, lengths: Tensor | None) -> Any:
         index = source * rows + torch.arange(rows, device=leaf.device)
         return leaf.flatten(0, 1).index_select(0, index.flatten()).view_as(leaf)
 
-    return tree_map(reverse_leaf, sequence)
+    return tree_map_only(Tensor, reverse_leaf, sequence)
 
 
 def reverse_starts(starts: Tensor, lengths: Tensor | None) -> Tensor:

@@ -1,6 +1,6 @@
 """Shared by the backward passes of all fused paths."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
@@ -17,6 +17,15 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if available and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+def needs_gradient(tensors: Iterable[Tensor | None]) -> bool:
+    """Return whether autograd records a function of these tensors."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def differentiable_by(reference_backward: Backward) -> Callable[[Backward], Backward]:

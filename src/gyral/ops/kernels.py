@@ -1,5 +1,6 @@
 """How the functions of `gyral.ops` find their kernels: one module per device type, imported on first use."""
 
+import functools
 import importlib
 from typing import Any
 
@@ -27,36 +28,40 @@ def find(modules: dict[str, str], tensor: Tensor) -> Any:
         ImportError: The kernel module is broken, for example a misspelt name. Only a missing `triton` package counts
             as unavailable, so that a broken module never falls back to the reference.
     """
-    return _find(modules, tensor.device, tensor.dtype)
+    found = load_or_reason(modules.get(tensor.device.type), tensor.device, tensor.dtype)
+    if isinstance(found, str):
+        raise KernelUnavailableError(found)
+    return found
 
 
-def _find(modules: dict[str, str], device: torch.device, dtype: torch.dtype) -> Any:
-    if device.type not in modules:
-        raise KernelUnavailableError(f"there are no kernels for {device.type}")
+@functools.cache  # each forward pass asks twice: whether there are kernels, and for the kernels
+def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return a kernel module by its name, ready to run on a device, or the reason why it is unavailable."""
+    if module is None:
+        return f"there are no kernels for {device.type}"
     try:
-        kernels = importlib.import_module(modules[device.type])
+        kernels = importlib.import_module(module)
+        if dtype not in kernels.DTYPES:
+            return f"there are no kernels for {dtype} on {device.type}"
+        kernels.prepare(device)
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise
-        raise KernelUnavailableError("triton is not installed") from error
-    if dtype not in kernels.DTYPES:
-        raise KernelUnavailableError(f"there are no kernels for {dtype} on {device.type}")
-    kernels.prepare(device)
+        return "triton is not installed"
+    except KernelUnavailableError as error:
+        return str(error)
     return kernels
 
 
 def unsupported_reason(modules: dict[str, str], tensor: Tensor) -> str | None:
     """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
-    return _unsupported_reason(modules, tensor.device, tensor.dtype)
+    return _unsupported_reason(modules.get(tensor.device.type), tensor.device, tensor.dtype)
 
 
 @assume_constant_result  # a compiler could not trace imports
-def _unsupported_reason(modules: dict[str, str], device: torch.device, dtype: torch.dtype) -> str | None:
-    try:
-        _find(modules, device, dtype)
-    except KernelUnavailableError as error:
-        return str(error)
-    return None
+def _unsupported_reason(module: str | None, device: torch.device, dtype: torch.dtype) -> str | None:
+    found = load_or_reason(module, device, dtype)
+    return found if isinstance(found, str) else None
 
 
 def check_dtypes(dtype: torch.dtype, *tensors: Tensor | None) -> None:

@@ -14,8 +14,10 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, config_files, find_config
-from gyral.config.overrides import program, typed, undefer_option
+from gyral.config.overrides import undefer_option
+from gyral.config.roles import IN_FOLDERS, PROCESS, role_of, settings_of
 from gyral.core.checks import check_boolean, check_choice
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, suggest_name
 from gyral.core.measures import ACCURACY, Measure
 from gyral.runs.names import row_names
@@ -24,18 +26,6 @@ from gyral.runs.saved_files import read_yaml
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
 LAYOUTS = ("table", "tasks", "curves", "groups")
-# Overrides that do not make another setting of a row: they select the job, or do not change what it computes.
-NOT_SETTINGS = (
-    "experiment",
-    "sweep",
-    "seed",
-    "threads",
-    "launcher",
-    "logger",
-    "paths.data_dir",
-    "callbacks.progress_bar",
-)
-NOT_JOBS = ("launcher", "logger", "paths.data_dir")  # as hydra.job.config.override_dirname in conf/train.yaml
 
 
 @dataclass(frozen=True)
@@ -252,7 +242,7 @@ def planned(directory: Path) -> Plan:
 
 def job_of(overrides: Iterable[str]) -> frozenset[str]:
     """Return the overrides that determine a job, without those that choose where it runs and what it logs to."""
-    return frozenset(override for override in overrides if override.partition("=")[0] not in NOT_JOBS)
+    return frozenset(override for override in overrides if role_of(override) != PROCESS)
 
 
 def _experiment_of(job: frozenset[str]) -> str | None:
@@ -283,8 +273,8 @@ def in_column(sweep: Sweep, row: Row, column: str) -> list[RunRecord]:
 
 def setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
     """Return the overrides of a run besides the sweep's axes, as on the command line."""
-    ours = (*NOT_SETTINGS, sweep.column)
-    return tuple(override for key, override in sorted(record.overrides.items()) if key not in ours)
+    settings = settings_of(record.overrides)
+    return tuple(override for key, override in sorted(settings.items()) if key != sweep.column)
 
 
 def rows_of(sweep: Sweep, records: list[RunRecord]) -> list[Row]:
@@ -306,7 +296,7 @@ def rows_of_tasks(records: list[RunRecord], plan: Plan) -> dict[str, list[Row]]:
     places = {job: place for place, job in enumerate(plan.jobs)}
     tasks: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
     for record in sorted(records, key=lambda record: places.get(job_of(record.overrides.values()), math.inf)):
-        own = (override for key, override in record.overrides.items() if key not in (*NOT_SETTINGS, "model", "task"))
+        own = (override for key, override in settings_of(record.overrides).items() if key not in IN_FOLDERS)
         model = record.overrides.get("experiment") or record.overrides.get("model") or f"model={record.cell}"
         tasks.setdefault(record.task, {}).setdefault((model, *sorted(own)), []).append(record)
     rows = {}

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from gyral.config.roles import settings_of
 from gyral.core.checks import check_choice
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure
-from gyral.reports.catalogue import NOT_SETTINGS
 from gyral.reports.measures import task_measures
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord, measures_of
@@ -175,9 +175,9 @@ def _means(seeds: dict[str, dict[str, float]], averaged: Sequence[str]) -> list[
 
 
 def _has(record: RunRecord, options: Sequence[str], mean_over: str | None) -> bool:
-    """Return whether a run has these options and, besides what is no setting, no others."""
+    """Return whether a run has these options and no other settings."""
     wanted = {option.partition("=")[0] for option in options}
-    return set(record.overrides) <= {*wanted, *NOT_SETTINGS, mean_over} and all(map(record.has, options))
+    return set(settings_of(record.overrides)) <= {*wanted, mean_over} and all(map(record.has, options))
 
 
 def claims_table(claims: Sequence[Claim]) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gyral.config.groups import choices
-from gyral.config.overrides import plain, program, typed
+from gyral.config.overrides import plain
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
 from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
@@ -56,7 +57,8 @@ def collect(
             others = len(found) - len(mine) if mine else 0
             found = mine or found
     if not found:
-        broken = f"; {len(notes)} cannot be read, the first is {notes[0]}" if notes else ""
+        several = f"{len(notes)} cannot be read, the first is " if len(notes) > 1 else ""
+        broken = f"; {several}{notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
     found = [record for record in found if all(map(record.has, only))]
     if not found:

@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging.handlers import MemoryHandler
@@ -17,6 +17,7 @@ from hydra.types import RunMode
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import write_atomically
@@ -29,12 +30,7 @@ from gyral.runs.saved_files import read_config, read_json
 
 log = logging.getLogger(__name__)
 
-# Sections and options that do not change the results of a run. A run may be resumed with other values of them.
-PROCESS_OPTIONS = ("trainer.strategy", "trainer.devices", "trainer.num_nodes")
-NOT_IDENTITY = ("paths", "logger", "resume", "trust", "paper", "report", "task.ngrams", *PROCESS_OPTIONS)
-DATA_DIR = "data_dir"  # the location of corpora does not change the results either, in any section
 SWEEPS = "outputs/sweep"  # where the directories of sweeps are by default
-NOT_IN_SWEEP_NAME = ("hydra", "launcher=", "logger", "paths.")  # the beginnings of overrides
 CONFIG = "config.yaml"
 # Sections and options that every configuration has; those that may be null are not in NOT_NULL.
 SECTIONS = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger")
@@ -294,7 +290,7 @@ def sweep_name() -> str | None:
         return None
     directory, home = Path(hydra.sweep.dir).resolve(), Path(SWEEPS).resolve()
     if directory == home:
-        words = [word for word in sys.argv[1:] if not word.startswith(("-", "~", *NOT_IN_SWEEP_NAME))]
+        words = [word for word in sys.argv[1:] if not word.startswith(("-", "~")) and role_of(word) != PROCESS]
         return " ".join(sorted(words, key=lambda word: (word.startswith(("threads", "trainer.")), "," not in word)))
     for above in (home, Path.cwd()):
         if directory.is_relative_to(above):
@@ -304,12 +300,15 @@ def sweep_name() -> str | None:
 
 def identity_of(config: DictConfig) -> dict[str, Any]:
     """Return by flat key the options that determine the results of a run."""
-    values = flatten(OmegaConf.to_container(config))
-    return {
-        key: value
-        for key, value in values
-        if not {key, key.split(".")[0]} & set(NOT_IDENTITY) and key.split(".")[-1] != DATA_DIR
-    }
+    return determining(dict(flatten(OmegaConf.to_container(config))))
+
+
+def determining(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of some options, given by key, that determine the results of a run.
+
+    A run may be resumed with other values of the others.
+    """
+    return {key: value for key, value in options.items() if role_of(key) in (SELECTION, SETTING)}
 
 
 def flatten(node: Any) -> list[tuple[str, Any]]:

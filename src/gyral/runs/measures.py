@@ -7,13 +7,14 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gyral.config.overrides import program, typed
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import Measure, Remark
+from gyral.runs.moved import earlier_version
 from gyral.runs.saved_files import read_json
 
 FILE = "measures.json"
+NO_MEASURES = "has no measures, as in earlier versions"
 MOST_DIGITS = 20
 TYPES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -39,19 +40,8 @@ def read_measures(directory: Path) -> MeasuresAndRemarks:
         UserError: the run has none, because an earlier version wrote it, or the file is damaged.
     """
     if not (directory / FILE).is_file():
-        raise without_measures(directory / FILE, directory)
+        raise earlier_version(directory / FILE, directory, NO_MEASURES)
     return from_plain(str(directory / FILE), read_json(directory / FILE))
-
-
-def without_measures(place: Path, directory: Path) -> UserError:
-    """Return the error about a run of an earlier version, which has no measures.
-
-    Args:
-        place: the file that lacks them.
-        directory: the directory that has to be migrated.
-    """
-    command = typed([*program("migrate"), str(directory)])
-    return UserError(f"{place}: has no measures, as in earlier versions; to add them: {command}")
 
 
 def to_plain(measures: Sequence[Measure], remarks: Sequence[Remark]) -> dict[str, list[dict[str, Any]]]:

@@ -8,48 +8,74 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
+from gyral.runs.directory import CONFIG, DONE, METRICS
 from gyral.runs.measures import FILE, to_plain, write_measures
 from gyral.runs.metrics_file import logged_metrics
 from gyral.runs.migrated_measures import measures_of_23c1191
 from gyral.runs.moved import current_target
+from gyral.runs.provenance import OVERRIDES, PROVENANCE
+from gyral.runs.record_files import SUFFIX
 from gyral.runs.saved_files import read_json, read_text
 
 TARGET = re.compile(r"""(_target_["']?\s*[:=]\s*["']?)([A-Za-z_][\w.]*)""")
-TEXTS = ("config.yaml", "overrides.yaml", "multirun.yaml", "hydra.yaml", "provenance.json", "summary.json")
-RECORD, DATABASES, CONFIG, OVERRIDES, DONE = ".run.json", (".db", ".sqlite", ".sqlite3"), *TEXTS[:2], "DONE"
+TEXTS = (CONFIG, OVERRIDES, PROVENANCE, "multirun.yaml", "summary.json")
+DATABASE = b"SQLite format 3\0"  # what a file begins with
+# Tables of Optuna that have texts in JSON, and their columns: the key, the name of what the text is about, the text.
+ATTRIBUTES = tuple(f"{owner}_{whose}_attribute" for owner in ("study", "trial") for whose in ("user", "system"))
+TABLES = (
+    *((f"{name}s", f"{name}_id", "key", "value_json") for name in ATTRIBUTES),
+    ("trial_params", "param_id", "param_name", "distribution_json"),
+)
 
 
-def migrate(directory: Path) -> Iterator[Path]:
-    """Migrate the run directories, sweeps, records and Optuna databases below a directory, and yield what changed.
+def folders_below(directory: Path) -> list[tuple[Path, set[str]]]:
+    """Return the folders below a directory, itself included, and the names of the files of each that may be migrated.
 
-    Raises:
-        UserError: a file is damaged or cannot be written.
+    Folders inside of run directories are not Gyral's. The folder of a sweep follows those of its runs, so that it
+    counts as migrated only when they are.
     """
+    found = []
     for folder, folders, files in os.walk(directory):
         folders.sort()
-        for name in sorted(files):
-            path = Path(folder, name)
-            if path.is_symlink():  # it would change a file elsewhere
-                continue
-            if name in TEXTS:
-                changed = _rewrite(path, _renamed(read_text(path)))
-            elif name.endswith(RECORD):
-                changed = _migrate_record(path)
-            else:
-                changed = path.suffix in DATABASES and _migrate_database(path)
-            if changed:
-                yield path
-        if {CONFIG, OVERRIDES} <= set(files) and FILE not in files:
-            done = read_json(Path(folder, DONE)) if DONE in files else {}
-            metrics = logged_metrics(Path(folder)) if "metrics.csv" in files else []
-            write_measures(Path(folder), *measures_of_23c1191({*done, *metrics}))
-            yield Path(folder, FILE)
+        found.append((Path(folder), {name for name in files if _is_plain_file(Path(folder, name))}))
+        if {CONFIG, OVERRIDES} <= found[-1][1]:
+            folders.clear()
+    return found[::-1]
+
+
+def migrate_folder(folder: Path, files: Collection[str]) -> Iterator[Path]:
+    """Migrate the run, the plan of a sweep, the records and the studies in a folder, and yield what changed.
+
+    Raises:
+        UserError: a file is damaged.
+        OSError: a file cannot be written.
+    """
+    for name in sorted(files):
+        path = folder / name
+        if name in TEXTS:
+            changed = _rewrite(path, _renamed(read_text(path)))
+        elif name.endswith(SUFFIX):
+            changed = _migrate_record(path)
+        else:
+            changed = _migrate_study(path)
+        if changed:
+            yield path
+    if {CONFIG, OVERRIDES} <= {*files} and FILE not in files:
+        done = read_json(folder / DONE) if DONE in files else {}
+        metrics = logged_metrics(folder) if METRICS in files else []
+        write_measures(folder, *measures_of_23c1191({*done, *metrics}))
+        yield folder / FILE
+
+
+def _is_plain_file(path: Path) -> bool:
+    """Return whether a path is a file, and not a link, through which a file elsewhere would be changed."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _renamed(text: str) -> str:
@@ -66,30 +92,40 @@ def _rewrite(path: Path, text: str) -> bool:
 
 def _migrate_record(path: Path) -> bool:
     """Migrate a record, which has one line for each of its fields."""
+    read_json(path)  # reports damage
     content = json.loads(_renamed(read_text(path)))
-    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+    if not isinstance(content.get("results"), dict):
         raise UserError(f"{path}: is not a record of a run")
     if "measures" not in content:
         names = {*content["results"], *(content.get("curves") or {})}
-        added = to_plain(*measures_of_23c1191(names))
-        content = {**content, **added}
+        content |= to_plain(*measures_of_23c1191(names))
     lines = (f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in content.items())
     return _rewrite(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _migrate_database(path: Path) -> bool:
-    """Migrate the attributes of studies and trials in a database of Optuna, in one transaction."""
-    tables = ("study_user_attributes", "study_system_attributes", "trial_user_attributes", "trial_system_attributes")
+def _migrate_study(path: Path) -> bool:
+    """Migrate a database of Optuna, in one transaction: the options of its studies, and searched names of classes."""
+    with path.open("rb") as file:
+        if file.read(len(DATABASE)) != DATABASE:
+            return False
     changed = False
     try:
         with closing(sqlite3.connect(path, timeout=60)) as database, database:
             found = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            for table in (table for table in tables if table in found):
-                key = f"{table.removesuffix('s')}_id"
-                for row, text in database.execute(f"SELECT {key}, value_json FROM {table}").fetchall():
-                    if isinstance(text, str) and (renamed := _renamed(text)) != text:
-                        database.execute(f"UPDATE {table} SET value_json = ? WHERE {key} = ?", (renamed, row))
+            for table, key, about, text in (columns for columns in TABLES if columns[0] in found):
+                for row, name, before in database.execute(f"SELECT {key}, {about}, {text} FROM {table}").fetchall():
+                    after = _renamed_choices(before) if str(name).endswith("_target_") else _renamed(before)
+                    if after != before:
+                        database.execute(f"UPDATE {table} SET {text} = ? WHERE {key} = ?", (after, row))
                         changed = True
-    except sqlite3.Error as error:
-        raise UserError(f"{path}: {error}") from None
+    except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: cannot be migrated: {error}") from None
     return changed
+
+
+def _renamed_choices(text: str) -> str:
+    """Return the distribution of an option that names a class, as Optuna writes it, with today's names."""
+    content = json.loads(text)
+    choices = content["attributes"]["choices"]
+    content["attributes"]["choices"] = renamed = [current_target(each) for each in choices]
+    return text if renamed == choices else json.dumps(content)

@@ -1,10 +1,9 @@
 """Today's names of what commit 23c1191, the last one before version 0.2.0, called otherwise. Imports no torch."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gyral.config.overrides import program, typed
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 
 # Modules that have moved, and classes that have moved out of their module.
@@ -77,7 +76,19 @@ MOVED = {
     "gyral.tasks.rouge": "gyral.applications.summarization.rouge",
     "gyral.tasks.scenes": "gyral.applications.scenes.task",
     "gyral.tasks.summarization": "gyral.applications.summarization.task",
+    "gyral.training.callbacks.Averaging": "gyral.training.callbacks.averaging.Averaging",
     "gyral.training.callbacks.Boxes": "gyral.applications.boxes.callback.Boxes",
+    "gyral.training.callbacks.Checkpoints": "gyral.training.callbacks.checkpoints.Checkpoints",
+    "gyral.training.callbacks.Cosines": "gyral.training.callbacks.cosines.Cosines",
+    "gyral.training.callbacks.EarlyStopping": "gyral.training.callbacks.early_stopping.EarlyStopping",
+    "gyral.training.callbacks.Examples": "gyral.training.callbacks.examples.Examples",
+    "gyral.training.callbacks.FiniteGuard": "gyral.training.callbacks.finite_guard.FiniteGuard",
+    "gyral.training.callbacks.MemoryTraces": "gyral.training.callbacks.memory_trace.MemoryTraces",
+    "gyral.training.callbacks.Norms": "gyral.training.callbacks.norms.Norms",
+    "gyral.training.callbacks.Positions": "gyral.training.callbacks.positions.Positions",
+    "gyral.training.callbacks.ProgressBar": "gyral.training.callbacks.progress_bar.ProgressBar",
+    "gyral.training.callbacks.Pruning": "gyral.training.callbacks.pruning.Pruning",
+    "gyral.training.callbacks.Statistics": "gyral.training.callbacks.statistics.Statistics",
     "gyral.training.callbacks.boxes": "gyral.applications.boxes.callback",
 }
 
@@ -90,26 +101,41 @@ def current_target(target: str) -> str:
     return f"{MOVED[module]}{dot}{name}" if module in MOVED else target
 
 
-def check_current(config: Any, place: Path, directory: Path) -> None:
-    """Raise `UserError` if a configuration has names of an earlier version.
+class EarlierVersionError(UserError):
+    """A file is of an earlier version; the message ends with the command that migrates it."""
+
+
+def earlier_version(place: Path, directory: Path, reason: str) -> EarlierVersionError:
+    """Return the error about a file of an earlier version.
 
     Args:
-        config: the configuration as plain containers.
+        place: the file.
+        directory: the directory that has to be migrated.
+        reason: what tells that the file is of an earlier version.
+    """
+    return EarlierVersionError(f"{place}: {reason}; to migrate: {migration_command(directory)}")
+
+
+def migration_command(directory: Path) -> str:
+    """Return the command that migrates a directory."""
+    here = Path.cwd()
+    shown = directory.relative_to(here) if directory.is_relative_to(here) else directory
+    return typed([*program("migrate"), str(shown)])
+
+
+def check_current(config: Any, place: Path, directory: Path) -> None:
+    """Raise `EarlierVersionError` if a configuration has names of an earlier version.
+
+    Args:
+        config: the configuration as plain containers, or a dictionary of its values by dotted key.
         place: the file, for the error.
         directory: the directory that has to be migrated.
     """
-    for target in _targets(config):
-        if current_target(target) != target:
-            command = typed([*program("migrate"), str(directory)])
-            raise UserError(f"{place}: has the name {target} of an earlier version; to migrate it: {command}")
-
-
-def _targets(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if isinstance(target := node.get("_target_"), str):
-            yield target
-        for value in node.values():
-            yield from _targets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
+    left = [config]
+    while left:
+        node = left.pop()
+        left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        for key, target in node.items() if isinstance(node, dict) else ():
+            named = isinstance(target, str) and str(key).rpartition(".")[2] == "_target_"
+            if named and current_target(target) != target:
+                raise earlier_version(place, directory, f"has the name {target} of an earlier version")

@@ -7,13 +7,12 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from gyral.config.groups import config_files
+from gyral.config.roles import IN_FOLDERS, settings_of
 from gyral.runs.directory import flatten
 from gyral.runs.run_record import cell_of, select
 
 SYMBOLS = {"lambd": "λ", "eta": "η"}  # options that are Greek letters in papers
 WORDS = {"lr": "learning rate"}
-# Overrides that select a job or its machine, and those of the model, which its name shows.
-NOT_NAMED = ("experiment", "sweep", "model", "task", "seed", "threads", "launcher", "logger", "callbacks", "paths")
 
 
 def model_name(config: Mapping[str, Any]) -> str:
@@ -44,7 +43,8 @@ def row_names(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> li
         differing = [key for key in own if any(other.get(key, own) != own[key] for other in same)]
         shown = {*_changed_options(config), *differing}
         options = [key for key in _ordered(own) if key in shown]
-        given = [key for key in overrides if key.partition(".")[0] not in NOT_NAMED or key.startswith("task.")]
+        # the name of the model shows its options
+        given = [key for key in settings_of(overrides) if key not in IN_FOLDERS and not key.startswith("model.")]
         given = [key for key in given if any(others.get(key) != overrides[key] for _, others in rows)]
         parts = [describe_option(key, overrides[key].partition("=")[2]) for key in sorted(given)]
         names.append(", ".join((_name(config, options), *parts)))

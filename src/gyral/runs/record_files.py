@@ -14,13 +14,14 @@ from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from gyral.config.overrides import program, typed
+from gyral.config.roles import IN_FOLDERS, PROCESS, SETTING, key_of, role_of
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import Measure, Remark
-from gyral.runs.directory import NOT_IN_SWEEP_NAME, RESULTS
-from gyral.runs.measures import from_plain, to_plain, without_measures
-from gyral.runs.moved import check_current
+from gyral.runs.directory import RESULTS
+from gyral.runs.measures import NO_MEASURES, from_plain, to_plain
+from gyral.runs.moved import check_current, earlier_version
 from gyral.runs.provenance import read_overrides, read_provenance
 from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
 from gyral.runs.saved_files import read_json
@@ -28,9 +29,6 @@ from gyral.runs.saved_files import read_json
 SUFFIX = ".run.json"
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "hydra-core")  # those of which a record has the versions
 FACTS = ("processor", "cores", "gpu", "python")  # of the provenance
-# Overrides that say where a run is computed and what it logs, not what it computes.
-NOT_RECORDED = (*NOT_IN_SWEEP_NAME, "~callbacks.progress_bar", "callbacks.progress_bar", "sweep=", "trust=")
-NOT_IN_NAME = ("experiment=", "model=", "task=", "threads=")  # these are its folder, or do not change the results
 SECTIONS = ("paths", "logger", "callbacks", "report")  # of the configuration, which records leave out
 LONGEST_NAME = 150  # bytes
 Offered = TypeVar("Offered", Measure, Remark)
@@ -47,7 +45,7 @@ def write_record(record: RunRecord, folder: Path) -> Path:
         UserError: the provenance of the run is missing or damaged.
         OSError: the file cannot be written.
     """
-    given = [word for word in read_overrides(record.directory) if not word.startswith(NOT_RECORDED)]
+    given = [word for word in read_overrides(record.directory) if role_of(word) != PROCESS and key_of(word) != "sweep"]
     recorded = read_provenance(record.directory)
     data_dir = str((record.config.get("paths") or {}).get("data_dir") or "")
     config = {name: value for name, value in record.config.items() if name not in SECTIONS}
@@ -91,7 +89,7 @@ def read_record(path: Path) -> RunRecord:
         raise UserError(f"{path}: has no seed, or not all of {', '.join(RESULTS)}")
     check_current(config, path, path.parent)
     if "measures" not in content:
-        raise without_measures(path, path.parent)
+        raise earlier_version(path, path.parent, NO_MEASURES)
     measures, remarks = from_plain(str(path), content)
     origin = content.get("provenance") or {}
     return RunRecord(
@@ -131,7 +129,7 @@ def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:
     """Return the path of a run's record file below the folder of records."""
     model = record.overrides.get("model", record.cell).removeprefix("model=")
     folder = record.experiment or PurePath(record.task.replace(" ", "_"), model)
-    words = sorted(word for word in overrides if not word.startswith(NOT_IN_NAME) and not word.startswith("seed="))
+    words = sorted(word for word in overrides if role_of(word) == SETTING and key_of(word) not in IN_FOLDERS)
     name = ",".join([*words, f"seed={record.seed}"]).replace(os.sep, "-")
     if len(name.encode()) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]},seed={record.seed}"

@@ -11,7 +11,7 @@ from gyral.core.errors import UserError
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, RESULTS
 from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
-from gyral.runs.moved import check_current
+from gyral.runs.moved import EarlierVersionError, check_current, migration_command
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
 from gyral.runs.run_record import Provenance, RunRecord, by_key, curve_names, thin
@@ -24,13 +24,14 @@ LONGEST_REASON = 240  # characters
 def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple[list[RunRecord], list[str]]:
     """Return the records of all runs below a directory, and a line for each run that is unreadable or incomplete.
 
-    The runs are in run directories or in record files (`gyral.runs.record_files`).
+    The runs are in run directories or in record files (`gyral.runs.record_files`). Those of an earlier version share
+    one line, with the command that migrates them.
 
     Args:
         directory: where to search, at any depth.
         known: records that were read before, by place. Those that are DONE are not read again.
     """
-    records, notes = [], []
+    records, notes, earlier = [], [], 0
     locks = locked_inodes()
     for path in run_paths(directory):
         seen = (known or {}).get(str(path))
@@ -39,6 +40,9 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
             continue
         try:
             record, own_notes = (read_record(path), []) if path.is_file() else _read_record(path, locks)
+        except EarlierVersionError:
+            earlier += 1
+            continue
         except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
             reason = " ".join((str(error) or type(error).__name__).split())
             reason = reason.removeprefix(f"{path}/").removeprefix(f"{path}: ")
@@ -46,6 +50,9 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
             continue
         records.append(record)
         notes += [f"{path}: {note}" for note in own_notes]
+    if earlier:
+        runs = "1 run of an earlier version is" if earlier == 1 else f"{earlier} runs of an earlier version are"
+        notes.insert(0, f"{directory}: {runs} left out; to migrate: {migration_command(directory)}")
     return records, notes
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gyral.config.overrides import program, typed, undefer_option
+from gyral.config.overrides import undefer_option
+from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure, Remark
 from gyral.runs.directory import METRICS, flatten

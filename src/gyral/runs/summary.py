@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from gyral.config.overrides import program, typed
 from gyral.config.trust import trust_words
+from gyral.core.commands import program, typed
 from gyral.core.measures import loss_unit
 from gyral.runs.measures import read_measures
 

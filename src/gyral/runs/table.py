@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from gyral.config.roles import settings_of
 from gyral.core.errors import UserError
 from gyral.core.measures import logged, loss_unit
 from gyral.runs.names import row_names
@@ -21,7 +22,6 @@ from gyral.runs.run_record import RunRecord, measures_of
 
 SHOWN = 100  # rows of a table that is displayed
 LONGEST_NAME = 60  # characters of a name that is displayed
-NOT_NAMES = ("seed", "logger", "launcher", "threads", "resume", "weights")  # overrides that no name of a run shows
 
 
 def list_runs(directory: str | PathLike[str] = "outputs") -> "RunTable":
@@ -72,7 +72,8 @@ class RunTable(Sequence[RunRecord]):
     @property
     def names(self) -> list[str]:
         """The readable names of the runs, such as "RUM λ = 1": the model and the options in which the runs differ."""
-        own = [{key: word for key, word in run.overrides.items() if key not in NOT_NAMES} for run in self.records]
+        # rows of a sweep are told apart by their experiment, which may have other options than its overrides show
+        own = [{"experiment": run.experiment or "", **settings_of(run.overrides)} for run in self.records]
         keys = [(run.cell, *sorted(words.values())) for run, words in zip(self.records, own, strict=True)]
         rows = {key: (run.config, words) for key, run, words in zip(keys, self.records, own, strict=True)}
         names = dict(zip(rows, row_names(list(rows.values())), strict=True))

@@ -18,12 +18,16 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config.errors import describe
 from gyral.config.groups import choices, find_config
 from gyral.config.overrides import undefer_option
-from gyral.core.errors import JobError, OptionError, SweepError
+from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
 from gyral.runs.directory import DONE, flatten, read_results
 from gyral.runs.measures import read_measures
+from gyral.runs.moved import check_current
+from gyral.runs.saved_files import read_yaml
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
+
+PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
 
 
 class BaseSweeper(Sweeper):
@@ -125,8 +129,11 @@ class Grid(BaseSweeper):
                     self.validate_batch_is_legal([job])
                 except ConfigCompositionException as error:
                     raise explain_refusal(error, number, job, axes) from error
+        plan = self.directory / PLAN
+        if (earlier := read_plan(self.directory)) is not None:
+            check_current(earlier, plan, self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.directory / "multirun.yaml", OmegaConf.to_yaml(self.config))
+        write_atomically(plan, OmegaConf.to_yaml(self.config))
         shared = [axis[0] for axis in axes if len(axis) == 1]
         counted = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         print(f"{counted} in {self.directory}", f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
@@ -136,6 +143,14 @@ class Grid(BaseSweeper):
     def conclude(self) -> None:
         if self.after_sweep is not None:
             self.after_sweep(self.config)
+
+
+def read_plan(directory: Path) -> Any:
+    """Return the configuration of the sweep that was last started in a directory; None if there is none, or damaged."""
+    try:
+        return read_yaml(directory / PLAN)
+    except UserError:
+        return None
 
 
 def is_group(override: str) -> bool:

@@ -22,13 +22,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gyral.config.overrides import program
 from gyral.core.checks import check_integer
+from gyral.core.commands import program
 from gyral.core.errors import OptionError, SweepError, UserError
 from gyral.core.extras import import_extra
 from gyral.core.files import write_atomically
 from gyral.core.locks import lock_file
-from gyral.runs.directory import first_difference, identity_of, resolve
+from gyral.runs.directory import determining, first_difference, identity_of, resolve
+from gyral.runs.moved import check_current
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna
 from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
@@ -145,7 +146,9 @@ class Tune(BaseSweeper):
         saved = study.user_attrs.get(SETTINGS)
         if saved is None:
             study.set_user_attr(SETTINGS, settings)
-        elif difference := first_difference(saved, settings):
+            saved = settings
+        check_current(saved, self.directory, self.directory)
+        if difference := first_difference(determining(saved), determining(settings)):
             reason = f"holds a search with other options ({difference}); choose another directory"
             raise OptionError("hydra.sweep.dir", self.directory, reason)
         if known:

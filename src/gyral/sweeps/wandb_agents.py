@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.composition import compose_with_hydra
 from gyral.config.groups import find_config
-from gyral.config.overrides import typed
+from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError
 from gyral.sweeps.grid import values_of
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
 from gyral.core.measures import COARSE, FINE, Measure
@@ -129,13 +128,11 @@ class AnswerTask(SequenceTask[Data]):
         Raises:
             OptionError: a memory is too small.
         """
-        for cell in self.model.modules():
-            if isinstance(cell, RecurrentCell):
-                try:
-                    cell.reserve(writes)
-                except OptionError as error:
-                    reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
-                    raise OptionError("sequence", excerpt([text]), reason) from None
+        try:
+            self.reserve(writes)
+        except OptionError as error:
+            reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
+            raise OptionError("sequence", excerpt([text]), reason) from None
 
     @classmethod
     def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:

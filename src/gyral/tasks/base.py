@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.inputs import MaskedInputs
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
@@ -339,16 +339,30 @@ class SequenceTask(Task[Data]):
             metrics=predicted.metrics(per_step=readout is None) if metrics is None else metrics,
             **options,
         )
-        for cell in self.model.modules():
-            if isinstance(cell, RecurrentCell) and max_writes is not None:
-                cell.reserve(max_writes)
+        if max_writes is not None:
+            self.reserve(max_writes)
+
+    def reserve(self, writes: int) -> None:
+        """Size the external memories of the model for sequences with at most so many writes.
+
+        Raises:
+            OptionError: a memory has a fixed capacity, which is smaller.
+        """
+        for module in self.model.modules():
+            if hasattr(module, "reserve"):  # a cell with such a memory
+                module.reserve(writes)
 
     def forward(self, batch: Any) -> Tensor:
         """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
-        given = {name: getattr(batch, name, None) for name in ("write", "edges")}
-        # other models than `SequenceModel` need not know them
-        further = {name: value for name, value in given.items() if value is not None}
-        return self.model(batch.inputs, lengths=batch.lengths, **further)[0]
+        return self.model(self.model_inputs(batch), lengths=batch.lengths)[0]
+
+    def model_inputs(self, batch: Any) -> Any:
+        """Return what the model reads: the inputs, with the steps at which a memory may be written if a batch has them.
+
+        A task whose inputs have something else for each step, such as edges, overrides this method.
+        """
+        write = getattr(batch, "write", None)
+        return batch.inputs if write is None else MaskedInputs(batch.inputs, write)
 
     def tokens(self, batch: Any) -> int:
         """Return the number of input tokens of a batch, or of steps with real inputs, padding included."""

@@ -7,18 +7,20 @@ from typing import Any
 
 import torch
 from hydra.utils import get_object
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.accelerators import AcceleratorRegistry
 
 from gyral.config.composition import check_config
-from gyral.config.instantiation import LocatedError, check_made, check_sections, make
+from gyral.config.instantiation import check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask, Task
 from gyral.training import compat
-from gyral.training.callbacks import Checkpoints, ProgressBar
+from gyral.training.callbacks.checkpoints import Checkpoints
+from gyral.training.callbacks.progress_bar import ProgressBar
 from gyral.training.checkpoints import (
     SafeCheckpointIO,
     choose_checkpoint,
@@ -59,10 +61,15 @@ def build_task(config: DictConfig) -> Task:
     check_sections(config)
     optimizer = make(config, "optimizer")
     scheduler = make(config, "scheduler")
-    trial = optimizer([torch.nn.Parameter(torch.zeros(1))]) if callable(optimizer) else optimizer
-    check_made(trial, torch.optim.Optimizer, config, "optimizer")
+    if config.optimizer.get("lr") is not None:
+        check_real("optimizer.lr", config.optimizer.lr, minimum=0)
+    with located(config, "optimizer"):
+        trial = optimizer([torch.nn.Parameter(torch.zeros(1))]) if callable(optimizer) else optimizer
+    _check_made(trial, torch.optim.Optimizer, config, "optimizer")
     if scheduler is not None:
-        check_made(scheduler(trial), torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
+        with located(config, "scheduler"):
+            schedule = scheduler(trial)
+        _check_made(schedule, torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
 
     def build_model(**sizes: Any) -> Any:
         try:
@@ -74,7 +81,7 @@ def build_task(config: DictConfig) -> Task:
             raise
 
     task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
-    check_made(task, Task, config, "task")
+    _check_made(task, Task, config, "task")
     _check_model_type(config, type(task.model))
     if isinstance(task, SequenceTask) and task.causal and config.model.get("bidirectional"):
         raise OptionError(
@@ -96,13 +103,21 @@ def task_class(run: Run) -> type[Task]:
     return found
 
 
+def _check_made(made: Any, base: type, config: DictConfig, key: str) -> None:
+    """Raise `OptionError` if the object that a section describes is not of the type that its place needs."""
+    if not isinstance(made, base):
+        target = OmegaConf.select(config, f"{key}._target_")
+        reason = f"must make a {base.__module__.partition('.')[0]} {base.__name__}, not a {type(made).__name__}"
+        raise OptionError(f"{key}._target_", target, reason)
+
+
 def _check_model_type(config: DictConfig, model: Any) -> None:
     """Raise `OptionError` if a class of models is not of the type that the task requires."""
     task = get_object(config.task._target_)
     required = getattr(task, "model_type", torch.nn.Module)
     if isinstance(model, type) and not issubclass(model, required):
         reason = f"must be a {required.__name__} for {task.__name__}"
-        raise LocatedError("model._target_", config.model._target_, reason)
+        raise OptionError("model._target_", config.model._target_, reason)
 
 
 def build_callbacks(config: DictConfig, task: Task | None = None) -> list[Callback]:
@@ -117,7 +132,7 @@ def build_callbacks(config: DictConfig, task: Task | None = None) -> list[Callba
     """
     callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
     for name, callback in zip(config.callbacks or {}, callbacks, strict=True):
-        check_made(callback, Callback, config, f"callbacks.{name}")
+        _check_made(callback, Callback, config, f"callbacks.{name}")
         if task is not None and hasattr(callback, "check_task"):
             callback.check_task(task)
     return callbacks
@@ -140,10 +155,13 @@ def build_trainer(
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
+    compat.silence_lightning()
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
+    accelerators = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
+    check_choice("trainer.accelerator", config.trainer.get("accelerator", "auto"), accelerators)
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
         callbacks = build_callbacks(config)
@@ -166,7 +184,7 @@ def build_trainer(
         profiler=config.trainer.get("profiler") or compat.NoProfiler(),
     )
     compat.disable_signal_handlers(trainer)
-    check_made(trainer, Trainer, config, "trainer")
+    _check_made(trainer, Trainer, config, "trainer")
     if config.task.batch_size % trainer.world_size:
         reason = f"must be a multiple of {trainer.world_size}, the number of processes that share each batch"
         raise OptionError("task.batch_size", config.task.batch_size, reason)

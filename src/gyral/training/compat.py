@@ -25,6 +25,7 @@ def silence_lightning() -> None:
         "does not have many workers",  # batches are made in this process, from tensors in memory
         "callbacks used to create the checkpoint",  # a run may resume with other callbacks
         "You have overridden `on_before_batch_transfer`",  # with DDP: the tasks take their rows in this hook
+        "The `srun` command is available on your system but is not used",  # a run needs no srun where there is SLURM
         "It is recommended to use `self.log.*sync_dist",  # torchmetrics has reduced the values already
     ):
         warnings.filterwarnings("ignore", message=f".*{message}.*")

@@ -1,5 +1,6 @@
-"""Training and final test of a run: what every process of the run executes."""
+"""Training, evaluation and final test of a run: what every process of the run executes."""
 
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Trainer
@@ -9,7 +10,6 @@ from gyral.tasks.base import Task
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.statistics import Statistics, count_parameters, peak_memory
 from gyral.training.checkpoints import choose_checkpoint
-from gyral.training.evaluation import evaluate
 
 
 def fit(trainer: Trainer, task: Task, run: Run) -> None:
@@ -28,6 +28,19 @@ def test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
     metrics = evaluate(trainer, task, "test", checkpoint)
     trainer.strategy.barrier()  # no process ends while another may still communicate with it
     return {**metrics, **statistics}
+
+
+def evaluate(trainer: Trainer, task: Task, split: str, checkpoint: Path | None) -> dict[str, float]:
+    """Return the metrics of a task on a split.
+
+    Args:
+        trainer: runs the evaluation.
+        task: the task with its model.
+        split: "train", "val" or "test".
+        checkpoint: the checkpoint whose weights are evaluated. None: the current weights.
+    """
+    trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)
+    return {name.replace("test/", f"{split}/"): value.item() for name, value in trainer.callback_metrics.items()}
 
 
 def summarize(trainer: Trainer) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ import pytest
 
 from gyral.applications.boxes.figure import animate_boxes, boxes, read_boxes
 from gyral.core.errors import OptionError
-from gyral.reports.figures.drawing import draw
+from gyral.report import draw_figure as draw
 from gyral.reports.figures.style import style
 from gyral.runs.directory import Run, load_run
 from gyral.training import build

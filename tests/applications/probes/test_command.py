@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gyral.applications.probes.command import prepare
-from gyral.core.errors import OptionError
+from gyral.applications import offers
+from gyral.tasks.copy import CopyTask
+from gyral.tasks.text import TextTask
 from tests.applications.probes.data.test_pairs import write_blimp
 from tests.helpers.pages import read_page
-from tests.helpers.running import SMALL_COPY, SMALL_TEXT, build_task, invoke
+from tests.helpers.running import SMALL_TEXT, invoke
 
 BRACKETS = "(S (NP (DT the) (NN author)) (VP (VB laughs) (ADVP (RB very) (RB often))))\n(S (UH no))\n"
 
@@ -77,27 +78,18 @@ def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("a", "blimp", None), "pairs=blimp: must be null with parse=; evaluate them one after the other"),
-        ((None, "blimp", "a.html"), "save=a.html: must end in one of .md, .json"),
-        (("a", None, "a.tex"), "save=a.tex: must end in one of .md, .json, .html"),
-        (("nowhere", None, None), "parse=nowhere: cannot be read (No such file or directory)"),
+        (["parse=a", "pairs=blimp"], "parse, pairs: belong to several evaluations; evaluate them one after the other"),
+        (["pairs=blimp", "save=a.html"], "save=a.html: must end in one of .md, .json"),
+        (["parse=a", "save=a.tex"], "save=a.tex: must end in one of .md, .json, .html"),
+        (["parse=nowhere"], "parse=nowhere: cannot be read (No such file or directory)"),
+        (["pairs=blimp", "dynamic.rule=sgd"], "pairs, dynamic.rule: belong to several evaluations; *"),
     ],
 )
-def test_bad_options_are_told(options: tuple[str | None, ...], told: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError) as error:
-        prepare(*options, tmp_path)  # type: ignore[call-arg]
-    assert str(error.value) == told
+def test_bad_options_end_in_one_line(run: Path, options: list[str], told: str) -> None:
+    outcome = invoke(f"run={run}", *options, entry="evaluate")
+    assert outcome.error.startswith(told.rstrip("*"))
 
 
-def test_dynamic_evaluation_is_not_of_a_probe(run: Path) -> None:
-    outcome = invoke(f"run={run}", "pairs=blimp", "dynamic.rule=sgd", entry="evaluate")
-    assert outcome.err == "error: dynamic.rule=sgd: must be null with parse= and pairs=\n"
-
-
-def test_another_task_is_told(data: Path) -> None:
-    task = build_task(*SMALL_COPY)
-    for options in ((str(data / "trees.mrg"), None, None), (None, "blimp", None)):
-        with pytest.raises(
-            OptionError, match=r"^(parse|pairs)=\S+: needs a language model; this is a run of CopyTask$"
-        ):
-            prepare(*options, data)(task, "model")
+def test_only_language_models_are_probed() -> None:
+    assert not set(offers("evaluations", CopyTask)) & {"parse", "pairs"}
+    assert set(offers("evaluations", TextTask)) >= {"parse", "pairs"}

@@ -8,7 +8,7 @@ import pytest
 
 from gyral.applications.reading import figures as reading
 from gyral.core.errors import OptionError
-from gyral.reports.figures.drawing import draw
+from gyral.report import draw_figure as draw
 from gyral.reports.figures.style import style
 from gyral.runs.directory import Run, load_run
 from gyral.training import build
@@ -29,7 +29,7 @@ def test_each_row_is_the_answer_after_a_sentence(with_edges: Run, monkeypatch: p
     task, step = loaded = build.load_trained(with_edges, "best")
     monkeypatch.setattr(build, "load_trained", lambda *_: loaded)
     with style():
-        figure = reading.reading_answers([with_edges, with_edges])
+        figure = reading.answers(with_edges, with_edges)
         check_figure(figure)
     left, right, _ = figure.axes
     shown = np.asarray(left.images[0].get_array())
@@ -55,14 +55,14 @@ def test_a_second_run_needs_a_figure() -> None:
 
 
 def test_runs_that_cannot_be_beside_each_other_are_told(with_edges: Run, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=f"^beside={tmp_path}: figure=strips is of one run; of two is answers$"):
-        draw("strips", with_edges.directory, beside=tmp_path)
+    with pytest.raises(OptionError, match=f"^beside={with_edges.directory}: figure=strips shows one run$"):
+        draw("strips", with_edges.directory, beside=with_edges.directory)
     with pytest.raises(OptionError, match=f"^beside={tmp_path}: must be a run directory"):
         draw("answers", with_edges.directory, beside=tmp_path)
     copied = with_edges.config.copy()
     copied.task._target_ = "gyral.tasks.copy.CopyTask"
     with pytest.raises(OptionError, match=f"^run={tmp_path}: must be a run of a task with a reader, .* is CopyTask$"):
-        reading.reading_answers([with_edges, replace(with_edges, directory=tmp_path, config=copied)])
+        reading.answers(with_edges, replace(with_edges, directory=tmp_path, config=copied))
 
 
 def test_sentences_end_at_their_marks_and_at_the_end() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from gyral import generation
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.generation import answer_questions, explain, links_of
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.page import Arc, Candidate, Shown, draw, write_page
 from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
+from gyral.config import offers
 from gyral.core.errors import OptionError
 from tests.applications.reading.examples import QUESTIONS, VOCABULARY
 from tests.helpers.pages import read_page
@@ -46,9 +46,9 @@ def build(edges: bool = True) -> ReadingTask:
 
 def test_questions_of_the_test_split_are_answered_one_line_each(tmp_path: Path) -> None:
     task = build()
-    assert generation.needs_no_options(task)
-    generate = generation.choose(generation.generators_of(task), {"questions": 2}, "task")
-    lines = list(generate(questions=2))
+    generator, values = offers.choose([*type(task).generators().values()], {"questions": "2"}, "task")
+    assert not offers.required(generator)
+    lines = list(generator(task, **values))
     assert re.fullmatch(r"where is john \? (home|john) \(\d+%, (right|wrong; right: home)\)\n", lines[0])
     assert lines[1].startswith("@placeholder is mary . ")
     page = tmp_path / "page.html"

@@ -24,7 +24,7 @@ def text(size: int) -> np.ndarray:
     return np.arange(size, dtype=np.uint16)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.named("9-5-*", "23-2-*", "60-7-*")
 @pytest.mark.parametrize(("size", "rows", "window", "warm_up"), SIZES)
 def test_every_token_but_the_first_is_predicted_once_from_the_one_before(
     size: int, rows: int, window: int, warm_up: int
@@ -45,7 +45,7 @@ def test_every_token_but_the_first_is_predicted_once_from_the_one_before(
     assert sorted(predicted) == list(range(1, size))
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.named("9-5-*", "23-2-*", "60-7-*")
 @pytest.mark.parametrize(("size", "rows", "window", "warm_up"), SIZES)
 def test_rows_go_on_where_they_ended(size: int, rows: int, window: int, warm_up: int) -> None:
     batches = list(Windows(text(size), rows, window, warm_up))

@@ -30,6 +30,7 @@ from gyral.ops import buffers, fast_slow
 from gyral.ops.fast_slow import cpu as fast_slow_cpu
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
+from tests.helpers.kernels import look_again
 
 try:
     fast_slow_cpu.prepare(torch.device("cpu"))
@@ -567,6 +568,7 @@ def test_without_a_compiler_the_reference_runs_and_says_so(
         raise KernelUnavailableError(f"no compiler for {source.name}")
 
     monkeypatch.setattr(library, "load", load)
+    look_again(monkeypatch)
     with caplog.at_level(logging.INFO, "gyral"):
         model = Recurrent(lambda _: small("rum"), 3)
     assert model.backend == "reference"

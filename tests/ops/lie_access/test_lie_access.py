@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.gru import GRUCell
+from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lantm import LANTMCell
 from gyral.cells.lstm import LSTMCell
 from gyral.core.errors import OptionError
@@ -103,7 +104,7 @@ class Case:
         state = tree_map(lambda leaf: leaf.to(dtype, copy=True).requires_grad_(), self.state[:-1])
         state = cell.State(*state, self.state.count)
         model = Recurrent(lambda _: cell, 1, backend=backend)
-        outputs, (final,) = model(inputs, (state,), self.lengths, self.starts, self.write)
+        outputs, (final,) = model(MaskedInputs(inputs, self.write), (state,), self.lengths, self.starts)
         values = [outputs, *tree_leaves(final)[:-1]]
         weights = cell.State(*[torch.tensor(0.0)] * 6, *self.cotangents[-3:], final.count)
         cotangents = [*self.cotangents[:-3], *filled_part(weights).values()]
@@ -243,10 +244,10 @@ def test_steps_beyond_the_lengths_change_nothing() -> None:
 def test_a_sequence_in_two_pieces_is_that_in_one() -> None:
     case = Case(4, steps=9, ragged=False, resets=0.0, begun=True, capacity=5)
     model = Recurrent(lambda _: case.cell, 1, backend="fused")
-    whole, (final,) = model(case.inputs, (case.state,), write=case.write)
+    whole, (final,) = model(MaskedInputs(case.inputs, case.write), (case.state,))
     write = [None, None] if case.write is None else [case.write[:4], case.write[4:]]
-    first, middle = model(case.inputs[:4], (case.state,), write=write[0])
-    second, (last,) = model(case.inputs[4:], middle, write=write[1])
+    first, middle = model(MaskedInputs(case.inputs[:4], write[0]), (case.state,))
+    second, (last,) = model(MaskedInputs(case.inputs[4:], write[1]), middle)
     for one, other in zip(tree_leaves((whole, final)), tree_leaves((torch.cat((first, second)), last)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -477,7 +478,7 @@ def test_a_write_to_a_full_memory_that_forgets_nothing_is_an_error(backend: str)
     model = Recurrent(lambda _: small(capacity=4, forget=0), 1, backend=backend)
     inputs = torch.randn(6, 2, 3, dtype=torch.float64)
     write = torch.arange(6).unsqueeze(1) < torch.tensor([4, 3])
-    model(inputs, write=write)
+    model(MaskedInputs(inputs, write))
     starts = torch.zeros(6, 2, dtype=torch.bool)
     starts[3] = True
     model(inputs, starts=starts)

@@ -13,6 +13,7 @@ from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
+from tests.helpers.kernels import forget_kernels
 from tests.helpers.running import spawn
 
 
@@ -20,9 +21,9 @@ from tests.helpers.running import spawn
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Give every test a cache of its own, on disk and in this process."""
     monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "cache"))
-    library.load_or_reason.cache_clear()
+    forget_kernels()
     yield tmp_path / "cache"
-    library.load_or_reason.cache_clear()
+    forget_kernels()
 
 
 def source(folder: Path, text: str = 'extern "C" int answer() { return 42; }') -> Path:

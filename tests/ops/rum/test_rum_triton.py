@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 from triton.runtime import interpreter
 
-import gyral.cells.base
+import gyral.cells.masks
 from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
@@ -155,7 +155,7 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
         for norm, values in zip(norms, used_norms(case, given.norms), strict=True):
             norm.weight.copy_(values[0])
             norm.bias.copy_(values[1])
-    monkeypatch.setattr(gyral.cells.base, "bernoulli_mask", lambda like, probability: given.mask.to(dtype))
+    monkeypatch.setattr(gyral.cells.masks, "bernoulli_mask", lambda like, probability: given.mask.to(dtype))
 
     inputs = given.parts.flatten(2).to(dtype).requires_grad_()
     hidden, memory = given.hidden.to(dtype).requires_grad_(), given.memory.to(dtype).requires_grad_()
@@ -301,7 +301,14 @@ CHOSEN = [Case(batch=19, **choice) for choice in CHOICES]
 CHOSEN += [Case(batch=3 if choice.get("ragged") else 2, steps=3, lambd=1.0, **choice) for choice in CHOICES]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.named(
+    "size=63 batch=1 steps=5",
+    "size=2 batch=1 steps=1 lambd=1.0",
+    "size=31 batch=2 lambd=1.0",
+    "batch=19 activation=softsign update_gate=False",
+    "batch=19 layer_norm=True",
+    "batch=2 steps=3 lambd=1.0 update_gate=False eta=1.5 layer_norm=True keep=probability",
+)
 @pytest.mark.parametrize("case", SIZES + CHOSEN, ids=str)
 def test_kernels_equal_the_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     check(case, example(case), monkeypatch, is_generic=True)

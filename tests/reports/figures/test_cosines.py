@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gyral.core.errors import OptionError
+from gyral.report import draw_figure as draw
 from gyral.reports.figures.cosines import cosines, read_cosines
-from gyral.reports.figures.drawing import draw
 from gyral.runs.directory import Run, load_run
 
 

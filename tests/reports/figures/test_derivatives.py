@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib import image
 
+from gyral.report import draw_figure as draw
 from gyral.reports.figures.derivatives import derivatives
-from gyral.reports.figures.drawing import draw
 
 
 def test_derivatives_are_those_of_the_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,15 @@ import pytest
 from matplotlib import image
 
 from gyral.core.errors import OptionError
-from gyral.reports.figures.drawing import NAMES, draw
+from gyral.report import draw_figure as draw
+from gyral.reports.figures.drawing import FIGURES
 from gyral.runs.directory import Run
 
-DRAWN = [name for name in NAMES if name != "derivatives"]
-OF_QUESTIONS = ["attention", "answers"]
-OF_EXAMPLES = ["keys", "gates", "weightings", "strips", "parse", "boxes"]  # see test_memory, test_parse and test_boxes
+DRAWN = [*FIGURES]
+OF_EXAMPLES = ["keys", "gates", "weightings", "strips"]  # see test_memory
 
 
-@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_QUESTIONS, *OF_EXAMPLES, "norms")])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_EXAMPLES, "norms")])
 def test_drawing_writes_two_files_and_nothing_else(directory: Path, name: str) -> None:
     def stamps() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
@@ -37,7 +37,10 @@ def test_a_figure_drawn_again_is_the_same_to_the_byte(directory: Path) -> None:
 
 
 def test_an_unknown_figure_is_told() -> None:
-    with pytest.raises(OptionError, match=r"^figure=plot: must be one of target_kernel, cosines, .*, derivatives$"):
+    with pytest.raises(
+        OptionError,
+        match=r"^figure=plot: must be one of target_kernel, .*, derivatives, or with run=",
+    ):
         draw("plot", None)
 
 
@@ -70,10 +73,3 @@ def test_a_cell_that_lacks_what_is_shown_is_told(name: str, part: str, lstm: Pat
     with pytest.raises(OptionError) as told:
         draw(name, lstm)
     assert str(told.value) == f"run={lstm}: the figure needs a cell with {part}, such as RUMCell; this is LSTMCell"
-
-
-@pytest.mark.parametrize("name", OF_QUESTIONS)
-def test_figures_of_questions_are_written(name: str, answering: Run) -> None:
-    path = draw(name, answering.directory)
-    assert image.imread(path).shape[1] > 700
-    assert path.with_suffix(".pdf").is_file()

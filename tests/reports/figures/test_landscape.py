@@ -68,12 +68,13 @@ def test_a_direction_moves_the_phases_by_their_norm(run: Run) -> None:
     assert moved == pytest.approx(np.mean(losses), abs=1e-6)  # two batches of the same size
 
 
-def test_a_cell_made_of_cells_is_moved_once(run: Run) -> None:
+def test_the_phases_of_a_cell_within_a_cell_are_moved_too(run: Run) -> None:
     task = build.build_task(run.config)
     cell = task.model.recurrent.cells[0]
     cell.inner = RUMCell(3, 4)
     assert cells_of(task) == [cell, cell.inner]
-    assert [phase.shape for phase in phases_of(task)] == [phase.shape for phase in cell.phases()]
+    expected = [*cell.phases(), *cell.inner.phases()]
+    assert [phase.shape for phase in phases_of(task)] == [phase.shape for phase in expected]
 
 
 def test_a_loss_is_taken_over_the_first_batches_alone(run: Run) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from gyral.core.errors import OptionError
-from gyral.reports.figures.drawing import draw
+from gyral.report import draw_figure as draw
 from gyral.reports.figures.gates import gates
 from gyral.reports.figures.keys import animate_keys, keys, read_locations
 from gyral.reports.figures.memory import load_trace, read_only_spans

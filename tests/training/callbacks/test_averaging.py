@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.training.callbacks import (
-    Averaging,
-    Statistics,
-)
+from gyral.training.callbacks.averaging import Averaging
+from gyral.training.callbacks.statistics import Statistics
 from tests.helpers import killing
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (
@@ -45,7 +43,7 @@ def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
             super().on_train_batch_end(trainer, task, *rest)
             weights.append({name: value.clone() for name, value in task.state_dict().items()})
 
-    monkeypatch.setattr("gyral.training.callbacks.Statistics", Recording)
+    monkeypatch.setattr("gyral.training.callbacks.statistics.Statistics", Recording)
     assert invoke(*TEXT, "optimizer=sgd", f"hydra.run.dir={tmp_path}").status == 0
     checkpoint = load_last(averaged)
     for name, value in checkpoint["state_dict"].items():

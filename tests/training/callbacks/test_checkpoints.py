@@ -9,11 +9,8 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.training.callbacks import (
-    Checkpoints,
-    FiniteGuard,
-    NonFiniteError,
-)
+from gyral.training.callbacks.checkpoints import Checkpoints
+from gyral.training.callbacks.finite_guard import FiniteGuard, NonFiniteError
 from tests.helpers.recorder import Recorder
 
 

@@ -17,7 +17,7 @@ from gyral.reports.figures.cosines import read_cosines
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
-from gyral.training.callbacks import Cosines
+from gyral.training.callbacks.cosines import Cosines
 from tests.helpers.running import SMALL_RECALL, assert_same_run, invoke, load_last, train
 from tests.reports.figures.conftest import RUM
 

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.training.callbacks import (
-    EarlyStopping,
-)
+from gyral.training.callbacks.early_stopping import EarlyStopping
 from tests.helpers import killing
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 
 from gyral.data.batching import Batch
-from gyral.training.callbacks import (
-    Examples,
-)
+from gyral.training.callbacks.examples import Examples
 
 
 def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:

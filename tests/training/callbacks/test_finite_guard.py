@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from gyral.data.batching import Batch
-from gyral.training.callbacks import (
-    FiniteGuard,
-    NonFiniteError,
-)
-from gyral.training.callbacks.finite_guard import first_non_finite
+from gyral.training.callbacks.finite_guard import FiniteGuard, NonFiniteError, first_non_finite
 from tests.helpers.running import build_task
 from tests.training.callbacks.conftest import TINY
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from gyral.core.errors import UserError
-from gyral.training.callbacks import (
-    Positions,
-)
+from gyral.training.callbacks.positions import Positions
 from tests.helpers.running import (
     invoke,
     read_rows,

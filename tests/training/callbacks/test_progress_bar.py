@@ -13,7 +13,7 @@ import pytest
 
 from gyral.core import progress
 from gyral.core.errors import OptionError
-from gyral.training.callbacks import ProgressBar
+from gyral.training.callbacks.progress_bar import ProgressBar
 from tests.helpers.running import SMALL_RECALL, invoke
 
 WITH_BAR = (*(word for word in SMALL_RECALL if word != "~callbacks.progress_bar"), "model=gru", "trainer.max_steps=4")

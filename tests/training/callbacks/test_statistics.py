@@ -11,7 +11,7 @@ import pytest
 from gyral.runs.directory import load_run
 from gyral.runs.metrics_file import read_metrics
 from gyral.training import build
-from gyral.training.callbacks import Statistics
+from gyral.training.callbacks.statistics import Statistics
 from tests.helpers.running import SMALL_RECALL, invoke
 from tests.training.callbacks.conftest import TEXT
 

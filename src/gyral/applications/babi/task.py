@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
+from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, Remark, percentage
@@ -222,6 +223,9 @@ class BabiTask(SequenceTask[BabiData]):
             "generated": float(found.name == babi.GENERATED),
             "stand_ins": float(len(found.stand_ins)),
         }
+
+    def model_inputs(self, batch: QuestionBatch) -> Any:
+        return batch.inputs if batch.edges is None else LinkedInputs(batch.inputs, batch.edges)
 
     def targets(self, batch: QuestionBatch) -> Tensor:
         return batch.answers

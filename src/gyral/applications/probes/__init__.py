@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from gyral.tasks.base import Task
 
 
-def evaluations(task: "type[Task]") -> dict[str, Callable[..., Any]]:
+def further_evaluations(task: "type[Task]") -> dict[str, Callable[..., Any]]:
     """Return the probes for the runs of a task, see `gyral.tasks.base.Task.evaluations`."""
     from gyral.tasks.text import TextTask
 
@@ -18,7 +18,7 @@ def evaluations(task: "type[Task]") -> dict[str, Callable[..., Any]]:
     return {"parse": probe_trees, "pairs": probe_pairs}
 
 
-def figures(task: "type[Task]") -> dict[str, Callable[..., Any]]:
+def further_figures(task: "type[Task]") -> dict[str, Callable[..., Any]]:
     """Return the figures for the runs of a task, see `gyral.tasks.base.Task.figures`."""
     from gyral.tasks.text import TextTask
 

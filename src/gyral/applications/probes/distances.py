@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ CELLS_WITH_GATES = "ONLSTMCell, LSTMCell, GRUCell, GORUCell or RUMCell"  # for e
 def syntactic_distances(task: TextTask, sentences: Sequence[Sequence[str]]) -> dict[str, list[np.ndarray]]:
     """Return the distances of the words of sentences, for each layer that has a forget gate.
 
-    The distance of word t is 1 − mean of `RecurrentCell.forget_gate` at this word: the larger, the more the cell
-    forgets before it. For the master forget gate of ON-LSTM with D entries this is the published distance D − Σ_k f̃_k
+    The distance of word t is 1 − mean of the cell's `forget_gate` at this word: the larger, the more the cell forgets
+    before it. For the master forget gate of ON-LSTM with D entries this is the published distance D − Σ_k f̃_k
     divided by D. A sentence is read after `<eos>`, from the initial state.
 
     Args:
@@ -63,18 +64,21 @@ def _encode(vocabulary: Vocabulary, words: Sequence[str]) -> Tensor:
 def _read(task: TextTask, tokens: Tensor) -> dict[str, np.ndarray]:
     """Return the distances (T, B) of tokens (B, T) by layer; padding follows the sentences, so it changes nothing."""
     found: dict[str, np.ndarray] = {}
-    inputs: list[Tensor] = []
     cells = list(task.model.recurrent.cells)
     with ExitStack() as recording:
-        states = [recording.enter_context(cell.record_states()) for cell in cells]
-        for cell in cells:
-            hook = cell.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
-            recording.callback(hook.remove)
+        recorded = [recording.enter_context(cell.record_steps()) for cell in cells]
         task.model(tokens)
-    for number, (cell, sequence, after) in enumerate(zip(cells, inputs, states, strict=True), start=1):
-        before = tree_map(lambda *leaves: torch.cat(leaves), cell.init_state(tokens.shape[0]), *after[:-1])
-        projected = tree_map(lambda leaf: leaf.flatten(0, 1), cell.project(sequence))
-        gate = cell.forget_gate(projected, before)  # the steps are rows of one batch
+    for number, (cell, steps) in enumerate(zip(cells, recorded, strict=True), start=1):
+        if not hasattr(cell, "forget_gate"):
+            continue
+        # the steps are rows of one batch
+        before = [cell.init_state(tokens.shape[0]), *(step.state for step in steps[:-1])]
+        gate = cell.forget_gate(_joined([step.projected for step in steps]), _joined(before))
         if gate is not None:
-            found[f"layer {number}"] = (1 - gate.double().mean(dim=-1)).view(sequence.shape[:2]).cpu().numpy()
+            found[f"layer {number}"] = (1 - gate.double().mean(dim=-1)).view(len(steps), -1).cpu().numpy()
     return found
+
+
+def _joined(structures: list[Any]) -> Any:
+    """Return structures of the same form as one, their tensors (B, …) as (T B, …)."""
+    return tree_map(lambda *leaves: None if leaves[0] is None else torch.cat(leaves), *structures)

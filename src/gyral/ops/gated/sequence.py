@@ -63,7 +63,7 @@ def run(
     with torch.autocast(device, enabled=False):
         if torch.compiler.is_compiling():
             return operators.run(constants, tensors)
-        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        needs_gradient = autograd.needs_gradient(tensors)
         return _Run.apply(constants, needs_gradient, *tensors)
 
 

@@ -62,6 +62,18 @@ def load_or_reason(source: Path) -> ctypes.CDLL | str:
         return str(error)
 
 
+@functools.cache
+def function(source: Path, name: str) -> Any:
+    """Return the function <name of the source>_<name> of the library of a source, which returns an integer.
+
+    Raises:
+        KernelUnavailableError: The library cannot be compiled or loaded on this machine.
+    """
+    found = getattr(load(source), f"{source.stem}_{name}")
+    found.restype = ctypes.c_int64
+    return found
+
+
 def _load(source: Path) -> ctypes.CDLL:
     command = compiler()
     if command is None:
@@ -164,14 +176,8 @@ class Recurrence:
         self.arguments: type[ctypes.Structure] = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
     def function(self, name: str) -> Any:
-        """Return the library's function <name of the source>_<name>, which returns an integer.
-
-        Raises:
-            KernelUnavailableError: The library cannot be compiled or loaded on this machine.
-        """
-        found = getattr(load(self.source), f"{self.source.stem}_{name}")
-        found.restype = ctypes.c_int64
-        return found
+        """Return a function of the library; see the function of this module with the same name."""
+        return function(self.source, name)
 
     def prepare(self) -> None:
         """Compile the library on first use.
@@ -179,12 +185,12 @@ class Recurrence:
         Raises:
             KernelUnavailableError: The library cannot be compiled or loaded on this machine.
         """
-        same = self.function("arguments_size")() == ctypes.sizeof(self.arguments)
+        same = function(self.source, "arguments_size")() == ctypes.sizeof(self.arguments)
         assert same, f"the fields of Arguments in {self.source} and in Python differ"
 
     def blocks(self, rows: int) -> int:
         """Return the number of blocks into which so many rows of a batch are divided."""
-        return -(-rows // int(self.function("block")()))
+        return -(-rows // int(function(self.source, "block")()))
 
     def run(
         self,
@@ -207,9 +213,9 @@ class Recurrence:
             return
         arguments = self.fill(rows, numbers, tensors)
         is_double = ctypes.c_int64(like.dtype == torch.float64)
-        workspace = like.new_empty(self.function("workspace")(ctypes.byref(arguments), is_double))
+        workspace = like.new_empty(function(self.source, "workspace")(ctypes.byref(arguments), is_double))
         arguments.workspace = workspace.data_ptr()
-        self.function("run")(ctypes.byref(arguments), is_double, ctypes.c_int64(backward))
+        function(self.source, "run")(ctypes.byref(arguments), is_double, ctypes.c_int64(backward))
 
     def fill(self, rows: int, numbers: Mapping[str, float], tensors: Mapping[str, Tensor | None]) -> ctypes.Structure:
         """Return the structure `Arguments`; it holds addresses of the tensors, which must outlive it."""

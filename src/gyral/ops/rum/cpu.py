@@ -53,9 +53,10 @@ def allocate(problem: Problem, resets: int) -> Solution:
 
 def forward(problem: Problem) -> Solution:
     """Run all steps; see `gyral.ops.rum.problem.Kernels`."""
-    solution = allocate(problem, count_resets(problem))
+    solution = allocate(problem, 0 if problem.starts is None else count_resets(problem))
     scalars, candidates, checkpoints, slots, replaced = solution.saved
-    number_resets(problem, slots)
+    if slots is not None:
+        number_resets(problem, slots)
     memory = None if problem.memory is None else _padded(problem.memory)
     _run(
         problem,

@@ -129,7 +129,7 @@ def make_problem(
     """
     inputs, weight_ih, weight_hh, bias, hidden, memory, norms = tensors
     if parts is None:
-        rows, weight, bias = (tensor.to(dtype) for tensor in (inputs.flatten(0, 1), weight_ih, bias))
+        rows, weight, bias = inputs.flatten(0, 1).to(dtype), weight_ih.to(dtype), bias.to(dtype)
         out = buffers.acquire(len(rows) * len(bias), rows).view(len(rows), len(bias)) if pooled else None
         parts = torch.addmm(bias, rows, weight.T, out=out).view(
             *inputs.shape[:2], len(bias) // hidden.shape[1], hidden.shape[1]
@@ -145,9 +145,9 @@ def count_resets(problem: Problem) -> int:
     return 0 if problem.starts is None or problem.memory is None else int(problem.starts.sum())
 
 
-def number_resets(problem: Problem, slots: Tensor | None) -> None:
-    """Write to `slots` (T, B), if given, the number of each reset, from 0."""
-    if slots is not None and problem.starts is not None:
+def number_resets(problem: Problem, slots: Tensor) -> None:
+    """Write to `slots` (T, B) the number of each reset, from 0."""
+    if problem.starts is not None:
         torch.cumsum(problem.starts.flatten(), 0, out=slots.view(-1)).sub_(1)
 
 

@@ -101,9 +101,7 @@ def run(
     with autograd.outside_autocast(inputs.device):
         if torch.compiler.is_compiling():
             return operators.run(constants, tensors)
-        needs_gradient = torch.is_grad_enabled() and any(
-            tensor is not None and tensor.requires_grad for tensor in tensors
-        )
+        needs_gradient = autograd.needs_gradient(tensors)
         return _Run.apply(constants, needs_gradient, *tensors)
 
 

@@ -11,7 +11,7 @@ from gyral.reports.figures.layout import finish
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import COLORS
 from gyral.runs.directory import Run
-from gyral.training.callbacks import Cosines
+from gyral.training.callbacks.cosines import Cosines
 
 
 def cosines(run: Run) -> Figure:

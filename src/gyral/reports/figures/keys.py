@@ -16,7 +16,7 @@ from gyral.reports.figures.memory import load_trace
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import COLORS, add_legend
 from gyral.runs.directory import Run
-from gyral.training.callbacks import MemoryTraces
+from gyral.training.callbacks.memory_trace import MemoryTraces
 
 MAX_FRAMES = 120  # of an animation, about 1 MB
 HEIGHT = 2.9  # inches

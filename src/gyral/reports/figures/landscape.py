@@ -7,15 +7,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor
+from torch import Tensor, nn
 
 from gyral.core.measures import loss_unit
-from gyral.reports.figures.common import add_title, cells_of, missing_part_error
+from gyral.reports.figures.common import add_title, missing_part_error
 from gyral.reports.figures.layout import finish, make_grid
 from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import BASELINE, add_legend, line_style
 from gyral.runs.directory import Run
-from gyral.tasks.base import SequenceTask
 from gyral.training import build
 
 BATCHES = 2  # the loss is averaged over the first batches of the validation split
@@ -71,12 +70,10 @@ class Landscape:
             torch._foreach_copy_(self.phases, self.trained)
 
 
-def phases_of(task: SequenceTask) -> list[Tensor]:
-    """Return the phase-coded weights of the cells of a task, as parameters or views of them."""
-    cells = cells_of(task)
-    # a cell that contains cells returns their phases too
-    inner = {module for cell in cells for module in cell.modules() if module is not cell}
-    return [phase for cell in cells if cell not in inner for phase in cell.phases()]
+def phases_of(model: nn.Module) -> list[Tensor]:
+    """Return the phase-coded weights of the cells of a model, as parameters or views of them."""
+    owners: Any = [module for module in model.modules() if hasattr(module, "phases")]
+    return [phase for module in owners for phase in module.phases()]
 
 
 def loss_line(run: Run) -> Figure:

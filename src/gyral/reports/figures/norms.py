@@ -13,7 +13,7 @@ from gyral.reports.figures.options import WIDTHS
 from gyral.reports.figures.style import COLORS, add_legend
 from gyral.runs.directory import Run
 from gyral.runs.metrics_file import read_metrics
-from gyral.training.callbacks import Norms
+from gyral.training.callbacks.norms import Norms
 
 
 def norms(run: Run) -> Figure:

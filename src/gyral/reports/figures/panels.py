@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gyral.reports.catalogue import NOT_SETTINGS, Row, Sweep, columns_of, in_column
+from gyral.config.roles import settings_of
+from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
 from gyral.reports.tables.labels import common_overrides, printable
 from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option, row_names
@@ -104,7 +105,8 @@ def _panels_of_task(records: list[RunRecord]) -> list[Panel]:
     split = [key for key in task_keys if len({record.overrides.get(key) for record in records}) > 1]
     rows: dict[tuple[str, ...], list[RunRecord]] = {}
     for record in records:
-        given = (item for key, item in sorted(record.overrides.items()) if key not in (*NOT_SETTINGS, *HIDDEN, *split))
+        settings = settings_of(_without(record.overrides, (*HIDDEN, *split)))
+        given = (item for _, item in sorted(settings.items()))
         rows.setdefault((record.overrides.get("experiment", ""), *given), []).append(record)
     shown = [(mine[0].config, _without(mine[0].overrides, (*HIDDEN, *split))) for mine in rows.values()]
     named = list(zip(row_names(shown), rows.values(), strict=True))

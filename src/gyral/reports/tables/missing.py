@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gyral.config.overrides import plain, program, typed
+from gyral.config.overrides import plain
 from gyral.config.trust import trust_words
+from gyral.core.commands import program, typed
 from gyral.reports.catalogue import DIRECTORY, Row, Sweep, column_of, in_column
 from gyral.reports.tables.paper_table import absent_seeds
 from gyral.runs.run_record import RunRecord

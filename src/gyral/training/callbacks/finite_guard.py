@@ -67,7 +67,7 @@ def first_non_finite(task: LightningModule, batch: Batch) -> str:
         return module.register_forward_hook(hook)
 
     cells = [module for module in task.modules() if isinstance(module, RecurrentCell)]
-    within = {part for cell in cells for part in cell.modules() if part is not cell}  # a cell does not call its cells
+    within = {part for cell in cells for part in cell.modules()}  # a layer calls no hooks of its cells
     hooks = [check_output(name, module) for name, module in task.named_modules() if name and module not in within]
     try:
         logits = task(batch)

@@ -79,12 +79,12 @@ class Norms(AfterValidation):
         # tensors that were created in inference mode cannot be differentiated
         with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
             batch = tree_map_only(Tensor, torch.clone, batch)
-            recorded = {name: stack.enter_context(cell.record_states()) for name, cell in self._cells.items()}
+            recorded = {name: stack.enter_context(cell.record_steps()) for name, cell in self._cells.items()}
             loss = task.loss(task(batch), batch)
             hidden = {
-                f"{name}/{step}": hidden_of(state)
-                for name, states in recorded.items()
-                for step, state in enumerate(states)
+                f"{name}/{number}": hidden_of(step.state)
+                for name, steps in recorded.items()
+                for number, step in enumerate(steps)
             }
             # the gradient is None for a state that the loss does not depend on
             gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)

@@ -9,7 +9,7 @@ from gyral.applications.babi.figures.attention import attention
 from gyral.applications.babi.figures.stories import load_story
 from gyral.core.errors import OptionError
 from gyral.data.babi.stories import sentence_text
-from gyral.reports.figures.drawing import draw
+from gyral.report import draw_figure as draw
 from gyral.runs.directory import Run
 from tests.applications.babi.small import SMALL_BABI
 from tests.helpers.running import train

@@ -15,6 +15,7 @@ from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.models.readouts import UNMENTIONED, AttentionClassifier, AttentionSum
 from gyral.cells.gru import GRUCell
+from gyral.cells.inputs import LinkedInputs
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.cells.rum import RUMCell
 from gyral.core.edges import Edge
@@ -52,7 +53,7 @@ def run_layer(layer: Any, vectors: np.ndarray, edges: list[Edge]) -> np.ndarray:
     for edge in edges:
         distances[edge.target] = edge.target - edge.source
     with torch.no_grad():
-        return layer(torch.tensor(vectors).unsqueeze(1), edges=distances)[0][:, 0].numpy()
+        return layer(LinkedInputs(torch.tensor(vectors).unsqueeze(1), distances))[0][:, 0].numpy()
 
 
 def read_in_numpy(model: Reader, question: Question) -> np.ndarray:

@@ -289,7 +289,7 @@ def cell_of(model: str) -> Any:
     return hydra.utils.instantiate(config)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.named("dynamic_conv", "fast_weights", "fs_goru", "fs_rum", "goru", "lantm", "ntm", "rnn", "rum", "urnn")
 @pytest.mark.parametrize("model", MODELS)
 def test_every_cell_reads_and_writes(model: str) -> None:
     cell = cell_of(model)

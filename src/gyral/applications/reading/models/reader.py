@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.applications.reading.models.readouts import AttentionSum
 from gyral.cells.base import RecurrentCell
+from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.edges import Edges
 from gyral.core.errors import OptionError
@@ -149,13 +150,13 @@ class Reader(nn.Module):
                 vectors = _gate(vectors, questions, places)
             is_last = index == len(self.layers) - 1
             vectors = self._with_indicator(vectors, batch, places) if is_last else vectors
-            vectors, _ = layer(self.dropout(vectors), lengths=lengths, edges=edges)
+            vectors, _ = layer(LinkedInputs(self.dropout(vectors), edges), lengths=lengths)
             if self.joined:
                 questions = places.question(vectors)
                 continue
             inputs = query_inputs if self.query_inputs == "embeddings" else questions
-            query_layer = self.query_layers[index]
-            questions, _ = query_layer(self.dropout(inputs), lengths=places.question_lengths, edges=question_edges)
+            linked = LinkedInputs(self.dropout(inputs), question_edges)
+            questions, _ = self.query_layers[index](linked, lengths=places.question_lengths)
         query = places.question_state(questions)
         scores = torch.einsum("bh,tbh->tb", query, vectors)
         scores = scores.masked_fill(~places.in_document[: len(vectors)], -torch.inf)

@@ -1,0 +1,83 @@
+"""Zoneout and recurrent dropout, the options that almost all cells have."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gyral.core.checks import check_real
+from gyral.ops.dropout import bernoulli_mask, dropout_mask
+from gyral.ops.scan import Shared
+from gyral.ops.zoneout import zoneout
+
+
+class DropoutMasks(NamedTuple):
+    """The random masks of a sequence (T, B) or of one step (B,).
+
+    Attributes:
+        zoneout: (…, B, output_size), 1 where a unit keeps its old value; None without zoneout and in evaluation.
+        recurrent_dropout: (B, output_size), one mask for all steps; None without dropout and in evaluation.
+    """
+
+    zoneout: Tensor | None
+    recurrent_dropout: Shared | None
+
+
+NO_MASKS = DropoutMasks(None, None)
+
+
+class MaskedModule(nn.Module):
+    """The options zoneout and recurrent dropout of `gyral.cells.base.RecurrentCell`.
+
+    Args:
+        hidden_size: N.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+    """
+
+    def __init__(self, hidden_size: int, zoneout: float, recurrent_dropout: float) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.zoneout = check_real("zoneout", zoneout, minimum=0, below=1)
+        self.recurrent_dropout = check_real("recurrent_dropout", recurrent_dropout, minimum=0, below=1)
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Return zeros on the cell's device and in its dtype."""
+        parameter = next(self.parameters())
+        return torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
+
+    def draw_masks(self, *shape: int) -> DropoutMasks:
+        """Draw the masks for a sequence of shape (T, B), or for a step of shape (B,)."""
+        recurrent = None
+        if self.training and self.recurrent_dropout > 0:
+            mask = dropout_mask(self.zeros(shape[-1], self.hidden_size), self.recurrent_dropout)
+            recurrent = Shared(self.expand_mask(mask))
+        return DropoutMasks(self.draw_zoneout_mask(self.zoneout, *shape), recurrent)
+
+    def draw_zoneout_mask(self, probability: float, *shape: int) -> Tensor | None:
+        """Draw a mask (*shape, output_size); return None in evaluation and if the probability is zero."""
+        if not self.training or probability == 0:
+            return None
+        return self.expand_mask(bernoulli_mask(self.zeros(*shape, self.hidden_size), probability))
+
+    def expand_mask(self, mask: Tensor) -> Tensor:
+        """Return the mask (…, output_size) of the hidden vector for a mask (…, N) of its units; here they are equal."""
+        return mask
+
+    def draw_fused_zoneout(self, *shape: int) -> Tensor | float | None:
+        """Return zoneout in the form that kernels take; see `kernel_zoneout`."""
+        return kernel_zoneout(self.draw_zoneout_mask(self.zoneout, *shape), self.zoneout)
+
+    def apply_recurrent_dropout(self, hidden: Tensor, masks: DropoutMasks) -> Tensor:
+        """Return the hidden vector (B, N) for the products with the recurrent weights."""
+        return hidden if masks.recurrent_dropout is None else hidden * masks.recurrent_dropout.value
+
+    def apply_zoneout(self, new: Tensor, old: Tensor, masks: DropoutMasks) -> Tensor:
+        """Return the hidden vector (B, N) after zoneout."""
+        if self.zoneout == 0:
+            return new
+        return zoneout(new, old, self.zoneout if masks.zoneout is None else masks.zoneout)
+
+
+def kernel_zoneout(mask: Tensor | None, probability: float) -> Tensor | float | None:
+    """Return zoneout in the form that kernels take: the mask in training, the probability in evaluation, or None."""
+    return (probability or None) if mask is None else mask

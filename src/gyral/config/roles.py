@@ -1,0 +1,61 @@
+"""What identifies a run: the role of each option in names of directories, sweeps, rows and records. No torch."""
+
+from collections.abc import Mapping
+
+SELECTION = "selection"  # chooses a job of a sweep, or one of the runs that a row averages
+SETTING = "setting"  # determines what is computed; the role of every option that the table lacks
+MACHINE = "machine"  # how it is computed, which changes results by rounding at most; names directories, but no row
+PROCESS = "process"  # where it is computed, and what is shown and logged; names nothing and is not recorded
+
+# An option has the role of its own key here, or else that of the longest beginning of its key.
+ROLES: Mapping[str, str] = {
+    "experiment": SELECTION,
+    "sweep": SELECTION,
+    "seed": SELECTION,
+    "threads": MACHINE,
+    "trainer.strategy": MACHINE,
+    "trainer.devices": MACHINE,
+    "trainer.num_nodes": MACHINE,
+    "task.ngrams": MACHINE,  # references for a report
+    "hydra": PROCESS,
+    "launcher": PROCESS,
+    "logger": PROCESS,
+    "logger.wandb.entity": PROCESS,
+    "logger.wandb.group": PROCESS,
+    "logger.wandb.tags": PROCESS,
+    "logger.wandb.notes": PROCESS,
+    "callbacks.progress_bar": PROCESS,
+    "paths": PROCESS,
+    "paths.data_dir": PROCESS,
+    "resume": PROCESS,
+    "trust": PROCESS,
+    "paper": PROCESS,
+    "report": PROCESS,
+}
+DATA_DIR = "data_dir"  # the location of corpora is of the process, in any section
+IN_FOLDERS = ("task", "model")  # settings that folders or the names of models show
+# Hydra leaves out exact keys. The progress bar names directories nevertheless, so that earlier sweeps find theirs.
+NOT_IN_DIRECTORIES = tuple(key for key, role in ROLES.items() if role == PROCESS and key != "callbacks.progress_bar")
+
+
+def role_of(key: str) -> str:
+    """Return the role of an option, given by its key or by an override: "selection", "setting", "machine" or "process".
+
+    An override has the form of the command line, such as ~callbacks.progress_bar or +trainer.devices=2.
+    """
+    key = key_of(key).replace("/", ".")  # a group of Hydra's, as hydra/launcher
+    if key.rpartition(".")[2] == DATA_DIR:
+        return PROCESS
+    while key and key not in ROLES:
+        key = key.rpartition(".")[0]
+    return ROLES.get(key, SETTING)
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override of the command line."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def settings_of(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return those of some overrides, given by key, that are settings."""
+    return {key: override for key, override in overrides.items() if role_of(key) == SETTING}

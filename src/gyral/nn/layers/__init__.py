@@ -1,0 +1,34 @@
+"""Layers with the interface of `torch.nn.GRU`, one per cell: `RUM(input_size, hidden_size)`."""
+
+from gyral.nn.layers.base import Layer
+from gyral.nn.layers.convolution import DynamicConv, LightConv
+from gyral.nn.layers.fast_slow import FSRNN
+from gyral.nn.layers.fast_weights import FastWeights, WeiNet
+from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
+from gyral.nn.layers.graph import MAGE, MAGEGRU
+from gyral.nn.layers.memory import DNC, LANTM, NTM
+from gyral.nn.layers.rotations import GORU, RUM
+from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
+
+__all__ = [
+    "DNC",
+    "EURNN",
+    "FSRNN",
+    "GORU",
+    "GRU",
+    "LANTM",
+    "LSTM",
+    "MAGE",
+    "MAGEGRU",
+    "NTM",
+    "ONLSTM",
+    "RNN",
+    "RUM",
+    "URNN",
+    "DynamicConv",
+    "FastWeights",
+    "FullURNN",
+    "Layer",
+    "LightConv",
+    "WeiNet",
+]

@@ -1,0 +1,35 @@
+"""Rows of the MAGE paper: averages and failed tasks that it prints follow from the accuracies of its tasks."""
+
+import pytest
+
+from gyral.training import build
+from tests.helpers.parameters import rows
+from tests.helpers.running import compose_config
+
+# bAbI 1k: average error in % and failed tasks, as printed below the errors of the 20 tasks
+PUBLISHED = {
+    "bi_gru": (23.7, 13),
+    "bi_gru_one_hot": (24.9, 13),
+    "bi_mage16": (10.3, 9),
+    "ga": (24.1, 13),
+    "ga_one_hot": (25.0, 13),
+    "ga_dag_rnn": (21.8, 13),
+    "ga_mage_shared": (9.8, 7),
+    "ga_mage16": (8.7, 5),
+}
+
+
+@pytest.mark.parametrize("row", rows("mage_paper/babi"))
+def test_published_accuracies_add_up_to_the_published_average(row: str) -> None:
+    config = compose_config(f"experiment=mage_paper/babi/{row}")
+    errors = [100 - accuracy for accuracy in config.paper.accuracy.values()]
+    average, failed = PUBLISHED[row]
+    assert sum(errors) / 20 == pytest.approx(average, abs=0.06)
+    assert sum(error > 5.001 for error in errors) == failed
+
+
+@pytest.mark.parametrize("row", ["ga_one_hot", "ga_dag_rnn", "ga_mage16"])
+def test_cells_of_the_rows_read_edges_where_the_paper_says_so(row: str) -> None:
+    task = build.build_task(compose_config(f"experiment=mage_paper/babi/{row}", "task.generated=true"))
+    cell = task.model.layers[0].cells[0]
+    assert hasattr(cell, "edge_types") == (row != "ga_one_hot")
