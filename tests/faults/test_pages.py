@@ -73,10 +73,6 @@ def render(directory: Path) -> dict[str, str]:
 def structure(rendered: dict[str, str]) -> dict[str, Any]:
     """Return what of a report is not text: its tags, its blocks and spans, its commands, its cells."""
     page = rendered[".html"]
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert data
-    assert "<" not in data.group(1)
-    assert len(json.loads(data.group(1))["runs"]) == 3
     spans: Counter[str] = Counter()
     for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(rendered[".md"]):
         spans[token.type] += 1

@@ -7,7 +7,6 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parents[1]
 CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
-NO_GROUPS = ("wandb",)  # folders of conf/ that are not words of the command line: input of W&B's agents
 
 
 def user_config_path() -> Path | None:
@@ -50,7 +49,7 @@ def config_files(group: str) -> dict[str, Path]:
 def groups() -> list[str]:
     """Return the names of all groups of the command line."""
     names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
-    return sorted(name for name in names - set(NO_GROUPS) if not name.startswith(("_", ".")))
+    return sorted(name for name in names if not name.startswith(("_", ".")))
 
 
 def choices(group: str) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gyral.config.roles import settings_of
 from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
-from gyral.reports.tables.labels import common_overrides
+from gyral.reports.tables.labels import common_overrides, printable
 from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option, row_names
 from gyral.runs.run_record import RunRecord
@@ -64,7 +64,7 @@ def make_panels(sections: Sequence[Section]) -> list[Panel]:
 
 def without_formulas(text: str) -> str:
     """Return a text that Matplotlib shows as it is: text between two dollar signs would be a formula."""
-    return text.replace("$", r"\$")
+    return printable(text).replace("$", r"\$")
 
 
 def _literal(panel: Panel) -> Panel:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from gyral.reports.render.text import cell_line, labelled_runs, one_line
+from gyral.reports.render.text import cell_line, one_line, runs_table
 from gyral.reports.tables.cells import TableCell
 from gyral.reports.tables.sections import Section, describe_stopped
 
@@ -42,19 +42,10 @@ def _section(section: Section, with_runs: bool) -> list[str]:
 
 
 def _runs_table(section: Section) -> str:
-    """Return the table of the runs with their results; columns without any entry are left out."""
-    rows = []
-    for label, record in labelled_runs(section):
-        origin = record.provenance
-        values = [(measure, measure.value(record.results)) for measure in section.measures]
-        numbers = ["" if value is None else f"{value:.{measure.digits}f}" for measure, value in values]
-        state = "" if record.results else record.state
-        texts = [label, record.seed, state, *numbers, f"{record.steps:,}" if record.steps else "", record.place]
-        rows.append([*map(_escape, [*texts, origin.code, origin.identity]), _code(origin.command or "unknown")])
-    measured = [measure.title for measure in section.measures]
-    heads = ["row", "seed", "state", *measured, "steps", "run", "commit", "W&B id", "command"]
-    shown = [index for index in range(len(heads)) if any(row[index] for row in rows)]
-    return _table([heads[index] for index in shown], [[row[index] for index in shown] for row in rows], prose=True)
+    """Return the table of the runs; commands are code."""
+    heads, rows = runs_table(section)
+    lines = [[*map(_escape, cells), _code(command)] for *cells, command in rows]
+    return _table(heads, lines, prose=True)
 
 
 def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:

@@ -34,9 +34,20 @@ def labelled_runs(section: Section) -> Iterator[tuple[str, RunRecord]]:
             yield one_line(label), record
 
 
-def printable(text: str) -> str:
-    """Return a text with � in place of control characters, which terminals obey, and of bytes that are no text.
+def runs_table(section: Section) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of a table of the runs with their results; the last column has their commands.
 
-    The names of runs, their overrides and the reasons of failures may contain any.
+    Columns without any entry are left out.
     """
-    return "".join(sign if sign.isprintable() or sign in "\n\N{NO-BREAK SPACE}" else "\ufffd" for sign in text)
+    rows = []
+    for label, record in labelled_runs(section):
+        origin = record.provenance
+        values = [(measure, measure.value(record.results)) for measure in section.measures]
+        numbers = ["" if value is None else f"{value:.{measure.digits}f}" for measure, value in values]
+        state = "" if record.results else record.state
+        texts = [label, record.seed, state, *numbers, f"{record.steps:,}" if record.steps else "", record.place]
+        rows.append([*texts, origin.code, origin.identity, origin.command or "unknown"])
+    measured = [measure.title for measure in section.measures]
+    heads = ["row", "seed", "state", *measured, "steps", "run", "commit", "W&B id", "command"]
+    shown = [index for index in range(len(heads)) if any(row[index] for row in rows)]
+    return [heads[index] for index in shown], [[row[index] for index in shown] for row in rows]
