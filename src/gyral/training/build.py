@@ -175,7 +175,6 @@ def build_trainer(
         callbacks=callbacks,
         logger=loggers or [],
         plugins=[SafeCheckpointIO(), environment or cluster_environment(config)],
-        profiler=config.trainer.get("profiler") or compat.NoProfiler(),
     )
     compat.disable_signal_handlers(trainer)
     _check_made(trainer, Trainer, config, "trainer")

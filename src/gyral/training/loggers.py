@@ -24,10 +24,9 @@ from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
 from gyral.runs.names import describe_option, model_name
-from gyral.runs.provenance import origin_of, read_provenance
+from gyral.runs.provenance import origin_of
 from gyral.runs.run_record import by_key, cell_of, task_of
 from gyral.runs.wandb_key import STEPS, has_wandb_key
-from gyral.training import compat
 
 log = logging.getLogger(__name__)
 
@@ -141,14 +140,12 @@ def wandb_logger(
     """
     import wandb
 
-    compat.skip_wandb_launch()
     options: dict[str, Any] = {
         "silent": True,
         "init_timeout": 30,
         "console": "wrap",
         "git_root": str(Path(__file__).parent),
         "save_code": True,  # without it, W&B does not save the difference to the commit
-        "x_save_requirements": False,  # takes 0.3 s; `_save_packages` writes the same
         "x_transaction_log_flush_interval": 1.0,  # seconds; a run that is killed loses what is not written
     }
     options = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
@@ -182,7 +179,6 @@ def wandb_logger(
     # added, because those that are given to wandb.init replace the tags that users have added to a resumed run
     experiment.tags = tuple(dict.fromkeys(tag for tag in (*(experiment.tags or ()), *own, *given) if tag))
     _define_metrics(experiment, run)
-    _save_packages(experiment, run)
     if experiment.settings.mode == "offline":
         log.info("W&B is offline; to upload this run: wandb sync %s", shlex.quote(str(experiment.settings.sync_dir)))
     return RunLogger(experiment=experiment, save_dir=str(run.directory))
@@ -250,16 +246,6 @@ def _define_metrics(experiment: Any, run: Run) -> None:
     experiment.define_metric("*", step_metric=STEPS, step_sync=True)
     if run.config.task.get("monitor"):
         experiment.define_metric(run.config.task.monitor, step_metric=STEPS, summary=run.config.task.mode)
-
-
-def _save_packages(experiment: Any, run: Run) -> None:
-    """Save the versions of the installed packages as requirements.txt."""
-    packages: Any = read_provenance(run.directory).get("packages") or {}
-    path = Path(experiment.dir, "requirements.txt")
-    if not path.parent.is_dir():  # WANDB_MODE=disabled
-        return
-    path.write_text("".join(f"{name}=={version}\n" for name, version in sorted(packages.items())))
-    experiment.save(str(path), base_path=experiment.dir, policy="now")
 
 
 @contextmanager
