@@ -19,6 +19,7 @@ from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import make
+from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
@@ -115,6 +116,7 @@ class MetricsFile(Logger):
 
 def tensorboard_logger(run: Run) -> Logger:
     """Return a TensorBoard logger that writes to the folder tensorboard/ of the run directory."""
+    import_extra("tensorboard", "logger=tensorboard", "tensorboard")
     return TensorBoardLogger(str(run.directory), name="tensorboard", version="")
 
 
