@@ -9,6 +9,7 @@ import gyral
 from gyral.nn import layers
 from tests.helpers.running import spawn
 
+LIBRARY = [name for name in gyral.__all__ if not name.islower()]
 HEAVY = ("hydra", "omegaconf", "pytorch_lightning", "lightning_fabric", "torchmetrics", "pydantic", "matplotlib")
 
 
@@ -57,13 +58,28 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_layers_and_cells_import_neither_hydra_nor_lightning() -> None:
-    names = [name for name in gyral.__all__ if name not in ("build", "compose", "fit", "list_runs", "load")]
     loaded = f"[name for name in {HEAVY!r} if name in sys.modules]"
     run = "import sys; from torch import zeros; RUM(3, 4)(zeros(2, 1, 3))"
-    code = f"from gyral import {', '.join(names)}; {run}; print({loaded})"
+    code = f"from gyral import {', '.join(LIBRARY)}; {run}; print({loaded})"
     outcome = spawn("-c", code)
     assert (outcome.status, outcome.out.strip()) == (0, "[]"), outcome.err
     assert "hydra" in sys.modules, "the names of the modules are not those that are imported"
+
+
+def test_layers_need_torch_numpy_and_filelock_alone() -> None:
+    code = f"""
+import sys
+import torch, numpy, filelock
+before = set(sys.modules)
+import gyral
+for name in {LIBRARY}:
+    getattr(gyral, name)
+gyral.RUM(3, 4)(torch.zeros(2, 1, 3)).__len__()
+others = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(sorted(others - {{"gyral", *sys.stdlib_module_names, "torch", "triton"}}))
+"""
+    outcome = spawn("-c", code)
+    assert (outcome.status, outcome.out.strip()) == (0, "[]"), outcome.err
 
 
 def test_tables_and_configurations_need_no_torch(tmp_path: Path) -> None:

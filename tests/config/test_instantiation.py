@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from gyral.config.instantiation import check_section, check_sections, make, parameters_of
+from gyral.config.instantiation import check_section, check_sections, make
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError, UserError
+from gyral.core.signatures import parameters_of
 from gyral.tasks.copy import CopyTask
 from gyral.training.callbacks.statistics import Statistics
 

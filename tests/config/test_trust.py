@@ -8,10 +8,10 @@ import pytest
 from omegaconf import OmegaConf
 
 import gyral
-from gyral.config.trust import check_names, trust_words, trusted_modules
+from gyral.config.trust import DOTTED_NAME, check_names, trust_words, trusted_modules
 from gyral.core.errors import OptionError, UserError
-from gyral.runs.directory import load_run, resolve
-from tests.helpers.running import SMALL_COPY, compose_config, invoke
+from gyral.runs.directory import flatten, load_run, resolve
+from tests.helpers.running import CONF, SMALL_COPY, compose_config, invoke
 
 OLD_RUNS = Path(__file__).parents[1] / "old_runs"
 PLAIN: Any = OmegaConf.to_container(resolve(compose_config(*SMALL_COPY, "model=fs_rum", "scheduler=plateau")))
@@ -102,6 +102,17 @@ def test_all_modules_that_need_trust_are_named_at_once() -> None:
     config["callbacks"]["own"] = {"_target_": "my_callbacks.Own"}
     assert trust_words(config) == ["trust=[my_cells,my_callbacks]"]
     assert "write trust=[my_cells,my_callbacks] if" in refusal(config, "my_cells")
+
+
+def test_texts_in_conf_that_are_names_are_those_that_are_checked() -> None:
+    """`check_names` knows that `cell` of one of Gyral's cells names a class; no other option of a section may."""
+    found = set()
+    for path in (CONF / "model", CONF / "cell", CONF / "task", CONF / "optimizer", CONF / "scheduler"):
+        for file in path.rglob("*.yaml"):
+            for key, value in flatten(OmegaConf.to_container(OmegaConf.load(file))):
+                if isinstance(value, str) and DOTTED_NAME.fullmatch(value) and "." in value:
+                    found.add(key.rpartition(".")[2])
+    assert found == {"_target_", "cell"}
 
 
 @pytest.mark.parametrize("text", ["${oc.env:HOME}", "a ${seed}", "${", "\\\\${seed}"])

@@ -83,7 +83,7 @@ def test_bad_input_is_one_line(arguments: list[str], expected: str) -> None:
 def test_without_the_package_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
     error = invoke(entry="dashboard").error
-    assert error == "wandb-workspaces is not installed: pip install 'gyral[dashboard]'"
+    assert error == "gyral dashboard: needs the package wandb_workspaces: pip install 'gyral[dashboard]'"
 
 
 def test_what_was_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State, kernel_zoneout
 from gyral.cells.layer_norm import LayerNorms
+from gyral.core import compat
 from gyral.core.checks import check_boolean, check_real
 from gyral.ops import gated
 
@@ -22,7 +23,7 @@ def _supports_autocast(dtype: torch.dtype) -> bool:
     """
     if dtype != torch.bfloat16:
         return False
-    return not torch.backends.mkldnn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return not torch.backends.mkldnn.is_available() or compat.has_bfloat16_instructions()
 
 
 class TorchLayer(nn.RNNBase):

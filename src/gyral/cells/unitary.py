@@ -13,9 +13,10 @@ from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zo
 from gyral.cells.initialization import AUTHORS
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice
+from gyral.core.compat import assume_constant_result
 from gyral.core.errors import OptionError, UserError
 from gyral.ops import gated, unitary
-from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx
+from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.scan import Shared
 

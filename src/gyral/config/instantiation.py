@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from inspect import Parameter, isclass, signature
+from inspect import Parameter
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -25,6 +25,7 @@ from gyral.config.errors import allocation
 from gyral.config.trust import known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.memory import is_out_of_memory
+from gyral.core.signatures import is_open, parameters_of
 
 ONE = ("task", "model", "optimizer", "trainer")  # sections that a configuration must have
 OTHERS = ("scheduler", "callbacks", "logger")  # a section that it may have, and those that hold sections
@@ -115,10 +116,10 @@ def check_section(node: DictConfig, key: str) -> None:
     if "_target_" not in node:
         return
     known = parameters_of(_find_target(node["_target_"], f"{key}._target_"))
-    parameters, is_open = known or {}, known is None or _is_open(known)
+    parameters, is_complete = known or {}, known is not None and not is_open(known)
     values: Any = OmegaConf.to_container(node, resolve=True)
     for name, value in ((str(name), value) for name, value in values.items() if not str(name).startswith("_")):
-        if not is_open and name not in parameters:
+        if is_complete and name not in parameters:
             hint = suggest_name(name, list(parameters))
             allowed = f"allowed: {', '.join(parameters) or 'none'}"
             raise OptionError(f"{key}.{name}", value, f"no such option; {hint}{allowed}")
@@ -156,39 +157,6 @@ def _find_target(target: Any, option: str) -> Any:
     if not callable(found):
         raise OptionError(option, target, DOTTED)
     return found
-
-
-def parameters_of(function: Any) -> dict[str, Parameter] | None:
-    """Return the parameters of a class or function, or None if they cannot be read.
-
-    Hints that cannot be evaluated are text. If a class of Gyral passes further options to its base class, these are
-    parameters, too.
-    """
-    if not (isclass(function) and function.__module__.startswith("gyral.")):
-        return _signature(function)
-    parameters: dict[str, Parameter] = {}
-    for owner in function.__mro__:
-        if "__init__" not in vars(owner) or owner is object:
-            continue
-        own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
-        parameters |= {name: parameter for name, parameter in own.items() if name not in parameters}
-        if not _is_open(own):
-            return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
-    return parameters
-
-
-def _is_open(parameters: dict[str, Parameter]) -> bool:
-    """Return whether a function takes options of any name, as `**options` does."""
-    return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
-
-
-def _signature(function: Any) -> dict[str, Parameter] | None:
-    for evaluated in (True, False):
-        try:
-            return dict(signature(function, eval_str=evaluated).parameters)
-        except (NameError, TypeError, ValueError):
-            continue
-    return None
 
 
 def _find_section(config: DictConfig, key: str, error: OptionError) -> str:

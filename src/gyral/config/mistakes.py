@@ -3,12 +3,10 @@
 Imports no torch.
 """
 
-import difflib
 import os
 from argparse import ArgumentError
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser  # private: no public function checks flags without ending the process
@@ -18,11 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import choices, groups
 from gyral.config.overrides import is_sweep, quote
-from gyral.core.errors import SIMILARITY, OptionError, UserError
+from gyral.core.errors import OptionError, UserError, similar_keys
 
 MULTIRUN = {"-m", "--multirun"}
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
-SUGGESTIONS = 3
 STEPS = ("epochs", "max_epochs", "trainer.max_epochs", "trainer.min_epochs")
 # What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
 TRAIN = {
@@ -129,29 +126,19 @@ def _check_addition(word: str, file: Path) -> None:
 
 
 def suggest(key: str, config: DictConfig) -> str:
-    """Return "; did you mean …?" with the options of a configuration that a key may stand for, or an empty text.
-
-    These are, in this order, similar names in the same section, equal names in other sections, and similar ones.
-    """
-    of_hydra = key.partition(".")[0] == "hydra"
-    options: Any = OmegaConf.to_container(config)
-    keys = [known for known in _keys(options) if (known.partition(".")[0] == "hydra") == of_hydra]
-    section, _, name = key.lower().replace("-", "_").rpartition(".")
-    names = {known: known.rpartition(".")[2] for known in keys}
-    near = set(difflib.get_close_matches(name, names.values(), n=SUGGESTIONS, cutoff=SIMILARITY))
-    own = [known for known in keys if known.rpartition(".")[0] == section and names[known] in near]
-    equal = [known for known in keys if names[known] == name]
-    found = own or equal or [known for known in keys if names[known] in near]
-    return f"; did you mean {' or '.join(found[:SUGGESTIONS])}?" if found else ""
+    """Return "; did you mean …?" with the options of a configuration that a key may stand for, or an empty text."""
+    of_hydra = key.startswith("hydra.")
+    found = similar_keys(key, [known for known in _keys(config) if known.startswith("hydra.") == of_hydra])
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _key(word: str) -> str:
     return word.lstrip("+~").partition("=")[0]
 
 
-def _keys(section: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+def _keys(section: DictConfig, prefix: str = "") -> Iterator[str]:
     """Yield the dotted keys of all sections and options that have public names."""
-    for name, value in section.items():
-        if not str(name).startswith("_"):
-            yield f"{prefix}{name}"
-            yield from _keys(value, f"{prefix}{name}.") if isinstance(value, dict) else ()
+    for name in (str(name) for name in section if not str(name).startswith("_")):
+        yield f"{prefix}{name}"
+        if not OmegaConf.is_interpolation(section, name) and isinstance(section.get(name), DictConfig):
+            yield from _keys(section[name], f"{prefix}{name}.")

@@ -14,6 +14,20 @@ def suggest_name(name: str, allowed: Sequence[str]) -> str:
     return f"did you mean {similar[0]}? " if similar else ""
 
 
+def similar_keys(key: str, known: Sequence[str], count: int = 3) -> list[str]:
+    """Return known dotted keys that a key may stand for, such as optimizer.lr for lr.
+
+    These are similar names in the same section, else equal names in other sections, else similar ones there.
+    """
+    section, _, name = key.lower().replace("-", "_").rpartition(".")
+    names = {each: each.rpartition(".")[2] for each in known}
+    near = set(difflib.get_close_matches(name, names.values(), n=count, cutoff=SIMILARITY))
+    similar = [each for each in known if names[each] in near]
+    own = [each for each in similar if each.rpartition(".")[0] == section]
+    equal = [each for each in known if names[each] == name]
+    return (own or equal or similar)[:count]
+
+
 class UserError(ValueError):
     """The user's input cannot be used. The message is one line with the reason and, if possible, what is allowed."""
 

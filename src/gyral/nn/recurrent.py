@@ -16,13 +16,14 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.compat import assume_constant_result
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
 from gyral.nn.block import PreNormStack, stream_width
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.hooks import refuse_hooks
-from gyral.ops.compiler import assume_constant_result, is_exporting_to_onnx, transform_is_active
+from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
 from gyral.ops.scan import scan
 
 log = logging.getLogger(__name__)

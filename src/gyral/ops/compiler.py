@@ -1,20 +1,9 @@
 """What code needs to know of the compilers of PyTorch that trace it."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import torch
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def assume_constant_result(function: Function) -> Function:
-    """Let compilers call a function while they trace, and take its result for a constant.
-
-    As `torch.compiler.assume_constant_result`, which also imports `torch._dynamo`: two seconds at the import of Gyral.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # the mark that the decorator of torch sets
-    return function
+from gyral.core import compat
+from gyral.core.compat import assume_constant_result
 
 
 def is_traced() -> bool:
@@ -24,8 +13,7 @@ def is_traced() -> bool:
 
 def transform_is_active() -> bool:
     """Return whether this code runs within a transform of `torch.func`, such as `grad` or `vmap`."""
-    # private, because torch has no public function for it; `torch.autograd.Function.apply` calls the same one
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    return not torch.compiler.is_compiling() and compat.transform_is_active()
 
 
 def _is_capturing() -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core import compat
 from gyral.ops.autograd import differentiable_by, outside_autocast
 
 
@@ -103,11 +104,11 @@ class _Store:
 
     def gradients(self) -> Tensor:
         """Return the tensor (B, T, N) in which the current backward pass accumulates the gradients of the vectors."""
-        current = torch._C._current_graph_task_id()
+        current = compat.current_backward_pass()
         if self._gradients is None or self._backward_pass != current:
             self._gradients, self._backward_pass = torch.zeros_like(self.vectors), current
             if torch.is_grad_enabled():  # the gradients have a graph, which leads back here: cut the cycle at the end
-                torch.autograd.Variable._execution_engine.queue_callback(self._forget)
+                compat.call_after_backward(self._forget)
         return self._gradients
 
     def add(self, gradients: Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gyral.ops.compiler import assume_constant_result
+from gyral.core.compat import assume_constant_result
 
 
 class KernelUnavailableError(Exception):

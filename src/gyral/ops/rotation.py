@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gyral.core import compat
 from gyral.ops.autograd import differentiable_by, differentiate
 
 
@@ -208,8 +209,7 @@ def power(rotation: Tensor, exponent: float) -> Tensor:
     identity = torch.eye(rotation.shape[-1], dtype=rotation.dtype, device=rotation.device)
     cayley = torch.linalg.solve(rotation + identity, rotation - identity, left=False)
     skew = (cayley - cayley.mT) / 2
-    # private, because torch has no public function for it; `torch.autograd.Function.apply` calls the same one
-    if torch._C._are_functorch_transforms_active():  # which do not support `_RotationPower`
+    if compat.transform_is_active():  # which do not support `_RotationPower`
         return _by_logarithm(skew, exponent).to(dtype)
     powered: Tensor = _RotationPower.apply(skew, exponent)
     return powered.to(dtype)

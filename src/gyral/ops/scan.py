@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
+from gyral.core import compat
 from gyral.ops.compiler import is_exporting_to_onnx
 
 
@@ -85,8 +86,6 @@ def _scan_in_onnx(
         state: The state before the first step.
         starts: (T, B), or None.
     """
-    from torch._higher_order_ops.scan import scan as scan_operator  # torch has no public function for it
-
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     states, structure = tree_flatten(state)
     time = torch.arange(tensors[0].shape[0], device=tensors[0].device)
@@ -101,8 +100,9 @@ def _scan_in_onnx(
         return [leaf.clone() for leaf in tree_leaves(new)], output.clone()
 
     # a fixed batch size that differs from that of an earlier export would become a symbol, and fail
-    with torch._dynamo.config.patch(automatic_dynamic_shapes=not isinstance(states[0].shape[0], int)):
-        final, outputs = scan_operator(combine, states, [time, *tensors, *([] if starts is None else [starts])])
+    dynamic = not isinstance(states[0].shape[0], int)
+    inputs = [time, *tensors, *([] if starts is None else [starts])]
+    final, outputs = compat.scan_operator(combine, states, inputs, dynamic)
     return outputs, tree_unflatten(final, structure)
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError
+from gyral.core.extras import import_extra
 from gyral.reports import catalogue
 from gyral.reports.catalogue import DIRECTORY, Sweep
 from gyral.reports.measures import measures_of_all_tasks
@@ -38,10 +39,7 @@ def save(entity: str | None, project: str, sweeps: Sequence[str]) -> None:
         UserError: The package wandb-workspaces is not installed.
         OptionError: There is no key, or the server does not accept the dashboards.
     """
-    try:
-        import wandb_workspaces  # noqa: F401
-    except ImportError:
-        raise UserError("wandb-workspaces is not installed: pip install 'gyral[dashboard]'") from None
+    import_extra("wandb_workspaces", "gyral dashboard", "dashboard")
     import wandb
 
     require_key("project", project)

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import socket
 import subprocess
 import sys
@@ -101,10 +100,8 @@ def processor() -> str:
 
 def installed_packages() -> dict[str, str]:
     """Return the versions of all installed packages by name."""
-    # with `item.metadata` and `item.version` this takes 0.3 s for 170 packages, because they parse whole files as mail
-    headers = [item.read_text("METADATA") or item.read_text("PKG-INFO") or "" for item in metadata.distributions()]
-    pairs = [[re.search(rf"^{field}: *(.+)$", text, re.MULTILINE) for field in ("Name", "Version")] for text in headers]
-    return {name[1]: version[1] for name, version in pairs if name and version}
+    found = [item.metadata for item in metadata.distributions()]
+    return {item["Name"]: item["Version"] for item in found if "Name" in item and "Version" in item}
 
 
 def _output(*command: str) -> str | None:

@@ -29,7 +29,7 @@ class Reporter:
         study = optuna.load_study(
             study_name=name, storage=storage, pruner=instantiate_optuna(sweeper.pruner, "hydra.sweeper.pruner")
         )
-        self.trial = optuna.trial.Trial(study, study.trials[config.job.num]._trial_id)
+        self.trial = optuna.trial.Trial(study, trial_id(storage, name, config.job.num))
         self.reported = set(study.trials[config.job.num].intermediate_values)
 
     def should_prune(self, step: int, value: float) -> bool:
@@ -48,6 +48,12 @@ def reporter() -> Reporter | None:
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         return None
     return Reporter() if "n_trials" in (HydraConfig.get().sweeper or {}) else None
+
+
+def trial_id(storage: Any, study: str, number: int) -> int:
+    """Return the id in a storage of a trial of a study."""
+    found: int = storage.get_trial_id_from_study_id_trial_number(storage.get_study_id_from_name(study), number)
+    return found
 
 
 def instantiate_optuna(node: DictConfig | None, option: str, **arguments: Any) -> Any:

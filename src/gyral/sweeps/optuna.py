@@ -30,7 +30,7 @@ from gyral.core.files import write_atomically
 from gyral.core.locks import lock_file
 from gyral.runs.directory import determining, first_difference, identity_of, resolve
 from gyral.runs.moved import check_current
-from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna
+from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id
 from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
@@ -124,7 +124,7 @@ class Tune(BaseSweeper):
         quiet_optuna()
         name = self.study_name or str(self.directory)
         try:
-            storage = open_storage(self.storage)
+            self.opened = storage = open_storage(self.storage)
             names = optuna.get_all_study_names(storage)
             known = optuna.load_study(study_name=name, storage=storage).trials if name in names else []
             seed = self.seed + len(known)  # a search that is started again must not draw the same numbers again
@@ -171,7 +171,7 @@ class Tune(BaseSweeper):
                 yield trial.number, [*fixed, *overrides_of(trial.params)]
 
         for finished in self.run_jobs(jobs(), total, fixed, raises=False):
-            report_end(study, finished)
+            report_end(study, self.opened, finished)
 
     def summarize(self, study: Any, fixed: list[str], config: DictConfig) -> float:
         """Print the best trials and the importance of each option, write both to files; return the best value."""
@@ -271,8 +271,8 @@ def only_failures(study: Any) -> bool:
     return len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == TrialState.FAIL for trial in ended)
 
 
-def report_end(study: Any, finished: FinishedJob) -> None:
-    """Report to Optuna how a trial ended."""
+def report_end(study: Any, storage: Any, finished: FinishedJob) -> None:
+    """Report to Optuna how a trial of a study in a storage ended."""
     from optuna.trial import TrialState
 
     number, value = finished.job.number, finished.value
@@ -282,7 +282,7 @@ def report_end(study: Any, finished: FinishedJob) -> None:
         reason = f"{finished.job.config.task.monitor} is {value}, which is not a finite number"
         log.warning("Trial %d counts as failed: %s", number, reason)
     if reason:
-        study._storage.set_trial_user_attr(trial._trial_id, REASON, reason)
+        storage.set_trial_user_attr(trial_id(storage, study.study_name, number), REASON, reason)
         study.tell(number, state=TrialState.FAIL)
     elif trial.user_attrs.get(PRUNED):
         study.tell(number, state=TrialState.PRUNED)

@@ -99,13 +99,6 @@ class Task(LightningModule, ABC, Generic[Data]):
         self._losses: list[Tensor] = []
         self._weight = 1.0  # of this process's rows of the batch; the mean over all processes is 1
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning sets this attribute for each hook, 40 times per step, and nn.Module.__setattr__ is slow.
-        if name == "_current_fx_name":
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
-
     def constants(self) -> dict[str, float]:
         """Return constants that are logged with the metrics of each evaluation."""
         return {"baseline": self.baseline}

@@ -181,7 +181,6 @@ def build_trainer(
         callbacks=callbacks,
         logger=[],  # they are set when the run is recorded
         plugins=[SafeCheckpointIO(), environment or cluster_environment(config)],
-        profiler=config.trainer.get("profiler") or compat.NoProfiler(),
     )
     compat.disable_signal_handlers(trainer)
     _check_made(trainer, Trainer, config, "trainer")

@@ -1,19 +1,19 @@
-"""Changes to the private behaviour of Lightning, torch and wandb, and suppressed warnings, with their upstream issues.
+"""Patches and private functions of Lightning and Hydra, and suppressed warnings, with reasons and upstream issues.
 
-Two more private methods are overridden where their class is subclassed: `DDPStrategy._configure_launcher` in
-ddp/strategy.py (Lightning's launcher repeats the command line, which in a sweep runs the whole sweep: Lightning #2727,
-#18175), and `EarlyStopping._evaluate_stopping_criteria` in callbacks/early_stopping.py. All are tested with the
-versions in constraints.txt.
+What is private in torch itself is in `gyral.core.compat`, which the library can import. Private methods are overridden
+where their class is subclassed: `DDPStrategy._configure_launcher` in ddp/strategy.py (Lightning's launcher repeats the
+command line, which in a sweep runs the whole sweep: Lightning #2727, #18175), and
+`EarlyStopping._evaluate_stopping_criteria` in callbacks/early_stopping.py. One private function is imported elsewhere:
+Hydra's parser of flags in config/mistakes.py, which this package is above. None of this is for speed; all of it is
+tested with the versions in constraints.txt.
 """
 
 import logging
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from pytorch_lightning import Trainer
 from pytorch_lightning.overrides.distributed import _sync_module_states
-from pytorch_lightning.profilers import PassThroughProfiler
 
 
 def silence_lightning() -> None:
@@ -31,15 +31,6 @@ def silence_lightning() -> None:
         warnings.filterwarnings("ignore", message=f".*{message}.*")
 
 
-class NoProfiler(PassThroughProfiler):
-    """Lightning's default profiler, without a new context manager for each of 50 hooks per step."""
-
-    _context = nullcontext()
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:
-        return self._context
-
-
 def disable_signal_handlers(trainer: Trainer) -> None:
     """Keep Lightning from handling signals.
 
@@ -50,16 +41,9 @@ def disable_signal_handlers(trainer: Trainer) -> None:
     trainer._signal_connector.register_signal_handlers = lambda: None
 
 
-def skip_wandb_launch() -> None:
-    """Keep `wandb.init` from importing the client of W&B Launch, which takes 0.4 s, to look for inputs of a launch job.
-
-    Only programs that call `wandb.sdk.launch.manage_config_file` or `manage_wandb_config` have such inputs.
-    """
-    from wandb.sdk.wandb_run import Run
-
-    Run._detect_and_apply_job_inputs = lambda self: None  # type: ignore[method-assign]
-
-
 def sync_module_states(module: torch.nn.Module) -> None:
-    """Copy the parameters and buffers of the first process to all processes, as DistributedDataParallel does."""
+    """Copy the parameters and buffers of the first process to all processes, as DistributedDataParallel does.
+
+    Lightning's strategy wraps the model to do so, and here only the gradients are averaged; see ddp/strategy.py.
+    """
     _sync_module_states(module)

@@ -19,16 +19,16 @@ from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import check_section, make
+from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.measures import read_measures, to_plain
 from gyral.runs.metrics_file import read_rows
 from gyral.runs.names import describe_option, model_name
-from gyral.runs.provenance import origin_of, read_provenance
+from gyral.runs.provenance import origin_of
 from gyral.runs.run_record import by_key, cell_of, task_of
 from gyral.runs.wandb_key import STEPS, has_wandb_key
-from gyral.training import compat
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +117,7 @@ class MetricsFile(Logger):
 
 def tensorboard_logger(run: Run) -> Logger:
     """Return a TensorBoard logger that writes to the folder tensorboard/ of the run directory."""
+    import_extra("tensorboard", "logger=tensorboard", "tensorboard")
     return TensorBoardLogger(str(run.directory), name="tensorboard", version="")
 
 
@@ -142,7 +143,6 @@ def wandb_logger(
     """
     import wandb
 
-    compat.skip_wandb_launch()
     identity = _identity(run)
     options: dict[str, Any] = {
         "dir": str(run.directory),
@@ -169,7 +169,6 @@ def wandb_logger(
     # added, because those that are given to wandb.init replace the tags that users have added to a resumed run
     experiment.tags = tuple(dict.fromkeys(tag for tag in (*(experiment.tags or ()), *own, *given) if tag))
     _define_metrics(experiment, run)
-    _save_packages(experiment, run)
     if experiment.settings.mode == "offline":
         log.info("W&B is offline; to upload this run: wandb sync %s", shlex.quote(str(experiment.settings.sync_dir)))
     return RunLogger(experiment=experiment, save_dir=str(run.directory))
@@ -189,7 +188,6 @@ def _settings(mode: str) -> Any:
         "console": "wrap",
         "git_root": str(Path(__file__).parent),
         "save_code": True,  # without it, W&B does not save the difference to the commit
-        "x_save_requirements": False,  # takes 0.3 s; `_save_packages` writes the same
         "x_transaction_log_flush_interval": 1.0,  # seconds; a run that is killed loses what is not written
     }
     known = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
@@ -258,16 +256,6 @@ def _define_metrics(experiment: Any, run: Run) -> None:
     experiment.define_metric("*", step_metric=STEPS, step_sync=True)
     if run.config.task.get("monitor"):
         experiment.define_metric(run.config.task.monitor, step_metric=STEPS, summary=run.config.task.mode)
-
-
-def _save_packages(experiment: Any, run: Run) -> None:
-    """Save the versions of the installed packages as requirements.txt."""
-    packages: Any = read_provenance(run.directory).get("packages") or {}
-    path = Path(experiment.dir, "requirements.txt")
-    if not path.parent.is_dir():  # WANDB_MODE=disabled
-        return
-    path.write_text("".join(f"{name}=={version}\n" for name, version in sorted(packages.items())))
-    experiment.save(str(path), base_path=experiment.dir, policy="now")
 
 
 def check_loggers(config: DictConfig) -> None:

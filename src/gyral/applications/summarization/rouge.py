@@ -11,11 +11,14 @@ import numpy as np
 
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.extras import import_extra
 from gyral.core.parallel import parallel_map
 
 MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # our names and those of the library
 BLOCK = 250  # number of pairs that a process scores in one call
 ORDERS = (1, 2, 3, 4)  # of the n-grams in `repetition`
+
+import_extra("rouge_score", "ROUGE", "applications")  # now, before a run that ends with its scores
 
 
 class Rouge(NamedTuple):

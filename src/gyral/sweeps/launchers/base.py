@@ -9,6 +9,7 @@ and the other jobs continue. Imports no torch, and an engine only if it is chose
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import signal
@@ -84,8 +85,20 @@ class FinishedJob:
     @classmethod
     def of(cls, job: SweepJob, returned: JobReturn) -> "FinishedJob":
         """Return the outcome that Hydra's return object holds."""
-        value = returned._return_value  # the property would print and raise
-        return cls(job, error=value) if returned.status == JobStatus.FAILED else cls(job, value)
+        error = error_of(returned)
+        return cls(job, error=error) if error else cls(job, returned.return_value)
+
+
+def error_of(returned: JobReturn) -> BaseException | None:
+    """Return the error of a job that failed, or None."""
+    if returned.status != JobStatus.FAILED:
+        return None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # Hydra announces the error there, and raises it
+            _ = returned.return_value
+    except Exception as error:
+        return error
+    return None
 
 
 def execute(job: SweepJob, quiet: bool = False) -> JobReturn:
@@ -113,9 +126,9 @@ def execute_in_worker(job: SweepJob) -> JobReturn:
     importlib.import_module("gyral.config.resolvers")  # registers the resolvers of the configuration
     returned = execute(job)
     returned.cfg = returned.hydra_cfg = None
-    if returned.status == JobStatus.FAILED and not isinstance(returned._return_value, JobError):
-        name = type(returned._return_value).__name__
-        returned.return_value = JobError(f"{job.directory}: {name}; see {FAILED} there")
+    error = error_of(returned)
+    if error and not isinstance(error, JobError):
+        returned.return_value = JobError(f"{job.directory}: {type(error).__name__}; see {FAILED} there")
     return returned
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
 
-import networkx
 import numpy as np
 
 from gyral.applications.boxes.data.wordnet import read_hypernyms
 from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.extras import import_extra
 from gyral.core.inputs import reading
 
+networkx = import_extra("networkx", "a hierarchy of concepts", "applications")
 MAMMALS = Path(__file__).with_name("mammals.tsv")
 
 

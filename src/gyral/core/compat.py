@@ -1,0 +1,67 @@
+"""Private functions of torch that the library needs. Nothing is patched here.
+
+Private functions and patches of Lightning and Hydra are in `gyral.training.compat`: the library cannot import that
+module, because `from gyral import RUM` imports neither. All are tested with the versions in constraints.txt.
+`torch.utils._pytree` and `torch._foreach_*` are used where they are needed: torch documents both, or exports them to
+other projects.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def assume_constant_result(function: Function) -> Function:
+    """Let compilers call a function while they trace, and take its result for a constant.
+
+    As `torch.compiler.assume_constant_result`, which also imports `torch._dynamo`: two seconds at the import of Gyral.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # the mark that the decorator of torch sets
+    return function
+
+
+def transform_is_active() -> bool:
+    """Return whether this code runs within a transform of `torch.func`, such as `grad` or `vmap`.
+
+    Own autograd functions do not support them. `torch.autograd.Function.apply` asks the same; there is no public way.
+    """
+    return torch._C._are_functorch_transforms_active()
+
+
+def current_backward_pass() -> int:
+    """Return a number that differs between backward passes. `torch.utils.checkpoint` asks the same."""
+    return torch._C._current_graph_task_id()
+
+
+def call_after_backward(function: Callable[[], None]) -> None:
+    """Call a function when the current backward pass ends, as DistributedDataParallel does."""
+    torch.autograd.Variable._execution_engine.queue_callback(function)
+
+
+def has_bfloat16_instructions() -> bool:
+    """Return whether oneDNN computes LSTM in bfloat16 on this processor; elsewhere it raises an error."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def scan_operator(
+    combine: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], Tensor]],
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    dynamic_shapes: bool,
+) -> tuple[list[Tensor], Tensor]:
+    """Run a step over time as one operator, which becomes Scan in ONNX: the only way to export a loop of any length.
+
+    Args:
+        combine: the step.
+        states: tensors that are carried from step to step.
+        inputs: tensors with the time first.
+        dynamic_shapes: whether a size that differs from that of an earlier call becomes a symbol.
+    """
+    from torch._higher_order_ops.scan import scan
+
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=dynamic_shapes):
+        return scan(combine, list(states), list(inputs))

@@ -1,0 +1,37 @@
+"""Parameters of classes and functions."""
+
+from inspect import Parameter, isclass, signature
+from typing import Any
+
+
+def parameters_of(function: Any) -> dict[str, Parameter] | None:
+    """Return the parameters of a class or function, or None if they cannot be read.
+
+    Hints that cannot be evaluated are text. If a class of Gyral passes further options to its base class, these are
+    parameters, too.
+    """
+    if not (isclass(function) and function.__module__.startswith("gyral.")):
+        return _signature(function)
+    parameters: dict[str, Parameter] = {}
+    for owner in function.__mro__:
+        if "__init__" not in vars(owner) or owner is object:
+            continue
+        own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
+        parameters |= {name: parameter for name, parameter in own.items() if name not in parameters}
+        if not is_open(own):
+            return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
+    return parameters
+
+
+def is_open(parameters: dict[str, Parameter]) -> bool:
+    """Return whether a function takes options of any name, as `**options` does."""
+    return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def _signature(function: Any) -> dict[str, Parameter] | None:
+    for evaluated in (True, False):
+        try:
+            return dict(signature(function, eval_str=evaluated).parameters)
+        except (NameError, TypeError, ValueError):
+            continue
+    return None

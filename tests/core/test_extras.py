@@ -1,0 +1,33 @@
+"""Optional dependencies: a missing one is an error of one line that names the extra to install."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gyral.core.errors import UserError
+from gyral.core.extras import import_extra
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_missing_package_is_one_line_with_the_extra() -> None:
+    message = r"^sweep=x: needs the package no_such_package: pip install 'gyral\[tune\]'$"
+    with pytest.raises(UserError, match=message):
+        import_extra("no_such_package", "sweep=x", "tune")
+    assert import_extra("json", "sweep=x", "tune").dumps([]) == "[]"
+
+
+def test_every_extra_that_an_error_names_exists_and_make_install_has_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {
+        node.args[2].value
+        for path in (ROOT / "src" / "gyral").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "import_extra"
+        if isinstance(node.args[2], ast.Constant)
+    }
+    assert {"applications", "tune", "digits"} <= named <= set(extras)
+    installed = " ".join(extras["dev"])
+    assert not [extra for extra in named - {"ray"} if extra not in installed]
