@@ -44,7 +44,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     if given is None:
         print(offers.describe_evaluations(offered, its_task))
         return {}
-    further, options = offers.choose_evaluation(offered, given, its_task) if given else (None, {})
+    further, options = offers.choose_evaluation(offered, given, its_task, OWN) if given else (None, {})
 
     task, step = build.load_trained(run, config.checkpoint)
     plain: Any = OmegaConf.to_container(run.config)

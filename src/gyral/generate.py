@@ -39,7 +39,7 @@ def generate(config: DictConfig, given: Mapping[str, str] | None) -> None:
     if given is None:
         print(offers.describe_generators(offered, its_task))
         return
-    generator, options = offers.choose(list(offered.values()), given, its_task)
+    generator, options = offers.choose(list(offered.values()), given, its_task, OWN)
     task, step = build.load_trained(run, config.checkpoint)
     log.info("%s, %s checkpoint (step %d)", config.run, config.checkpoint, step)
     write(generator(task, **options))

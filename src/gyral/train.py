@@ -40,7 +40,7 @@ def train(config: DictConfig) -> float:
         if run.results is None:
             with line.show("loading PyTorch") if "progress_bar" in (run.config.callbacks or {}) else nullcontext():
                 generators = fit_and_test(run).generators()
-            generates = not all(map(offers.required, generators.values()))
+            generates = any(not offers.required(generator) for generator in generators.values())
         else:
             log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)

@@ -78,9 +78,10 @@ def test_evaluations_are_chosen_by_their_names() -> None:
         ({"adapt": "sgd"}, "adapt=sgd: task takes adapt.rule, adapt.lr, parse"),
         ({"parse": "a", "adapt.rule": "b"}, "parse, adapt.rule: belong to several evaluations; *"),
         ({"pars": "a"}, "pars=a: task takes adapt.rule, adapt.lr, parse; did you mean parse?"),
+        ({"spilt": "val"}, "spilt=val: task takes adapt.rule, adapt.lr, parse; did you mean split?"),
     ):
         with pytest.raises(UserError) as caught:
-            offers.choose_evaluation(functions, given, "task")
+            offers.choose_evaluation(functions, given, "task", ("run", "split"))
         assert str(caught.value).startswith(expected.rstrip("*"))
 
 

@@ -23,7 +23,7 @@ from tests.helpers.written import TABLE1, write_run
         ("~scheduler.patience", SETTING),
         ("callbacks.early_stopping.patience=3", SETTING),
         ("trainer.max_steps=10", SETTING),
-        ("threads=1", MACHINE),
+        ("threads=1", SELECTION),
         ("+trainer.num_nodes=2", MACHINE),
         ("~callbacks.progress_bar", PROCESS),
         ("callbacks.progress_bar.seconds=2", PROCESS),
@@ -59,14 +59,15 @@ def test_the_directory_of_a_job_shows_neither_process_options_nor_what_its_folde
     assert config.hydra.job.override_dirname == expected
 
 
-def test_a_run_is_the_same_with_another_process_and_another_machine(tmp_path: Path) -> None:
+def test_a_run_is_the_same_in_another_process_but_not_with_other_threads(tmp_path: Path) -> None:
     words = [*SMALL_COPY, "trainer.max_steps=2", f"hydra.run.dir={tmp_path / 'run'}"]
     assert invoke(*words).status == 0
-    others = [word for word in words if word not in ("threads=1", "~callbacks.progress_bar", "logger=none")]
-    outcome = invoke(*others, "threads=2", "logger=tensorboard", "paths.data_dir=elsewhere")
+    others = [word for word in words if word not in ("~callbacks.progress_bar", "logger=none")]
+    outcome = invoke(*others, "logger=tensorboard", "paths.data_dir=elsewhere")
     assert outcome.status == 0, outcome.err
     assert "is DONE" in outcome.out + outcome.err
-    assert "holds a run of another configuration (seed is 1" in invoke(*words, "seed=2").err
+    for changed, expected in (("seed=2", "seed is 1 there"), ("threads=2", "threads is 1 there")):
+        assert f"holds a run of another configuration ({expected}" in invoke(*words, changed).err
 
 
 def test_a_record_says_what_is_computed_and_with_how_many_threads_but_not_where(tmp_path: Path) -> None:
@@ -77,3 +78,10 @@ def test_a_record_says_what_is_computed_and_with_how_many_threads_but_not_where(
     text = record.read_text()
     assert "gyral train experiment=rum_paper/table1/gru seed=1 threads=2 task.symbols=4" in text
     assert not any(word in text for word in ("slurm", "trust", "progress_bar", "logger"))
+
+
+def test_records_of_runs_on_other_machines_do_not_replace_each_other(tmp_path: Path) -> None:
+    machines = ("trainer.devices=1", "trainer.devices=2", "trainer.num_nodes=2", "task.ngrams=[3]")
+    runs = [write_run(tmp_path / str(n), f"{TABLE1}/gru", word, accuracy=0.5) for n, word in enumerate(machines)]
+    names = {write_record(records.read_run(run), tmp_path / "records").name for run in runs}
+    assert names == {f"{word},seed=1.run.json" for word in machines}

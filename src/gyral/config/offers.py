@@ -4,6 +4,7 @@ Such an option is plain text: `prompt="the "` keeps its space, and an option tha
 `length=500` is a number.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, getdoc, signature
@@ -51,8 +52,9 @@ def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], di
     for_hydra, given = [], {}
     for word in words:
         name, equals, value = word.partition("=")
-        if equals and name.isidentifier() | ("." in name) and name.partition(".")[0] not in (*own, "hydra"):
-            given[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+        first = name.partition(".")[0]
+        if equals and first.isidentifier() and first not in (*own, "hydra"):
+            given[name] = value[1:-1] if re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL) else value
         else:
             for_hydra.append(word)
     return for_hydra, given
@@ -64,13 +66,16 @@ def options_of(function: Function) -> dict[str, Parameter]:
     return {name: one for name, one in parameters.items() if one.kind is Parameter.KEYWORD_ONLY}
 
 
-def choose(functions: Sequence[Function], given: Mapping[str, str], task: str) -> tuple[Function, dict[str, Any]]:
+def choose(
+    functions: Sequence[Function], given: Mapping[str, str], task: str, own: Sequence[str] = ()
+) -> tuple[Function, dict[str, Any]]:
     """Return the first function that takes all given options and lacks none, with the values of the options.
 
     Args:
         functions: the functions that a task offers.
         given: options that the user set, as text.
         task: description of the task, for errors.
+        own: names of the command's own options, for errors.
 
     Raises:
         UserError: there is none, or a value is not YAML.
@@ -85,12 +90,12 @@ def choose(functions: Sequence[Function], given: Mapping[str, str], task: str) -
     known = {name for function in functions for name in options_of(function)}
     for name, value in given.items():
         if name not in known:
-            raise OptionError(name, value, f"{task} takes {allowed}{_suggestion(name, known)}")
+            raise OptionError(name, value, f"{task} takes {allowed}{_suggestion(name, (*known, *own))}")
     raise UserError(f"{', '.join(given) or 'no option'}: {task} takes {allowed}")
 
 
 def choose_evaluation(
-    functions: Mapping[str, Function], given: Mapping[str, str], task: str
+    functions: Mapping[str, Function], given: Mapping[str, str], task: str, own: Sequence[str] = ()
 ) -> tuple[Function, dict[str, Any]]:
     """Return the evaluation that options select, with the values of its options.
 
@@ -99,6 +104,7 @@ def choose_evaluation(
             option that has the name of the evaluation.
         given: options that the user set, as text.
         task: description of the task, for errors.
+        own: names of the command's own options, for errors.
 
     Raises:
         OptionError: an option that the task does not offer, or one that is missing.
@@ -109,7 +115,7 @@ def choose_evaluation(
         if evaluation not in functions or (option or evaluation) not in options_of(functions[evaluation]):
             keys = [key for name, function in functions.items() for key in _keys(name, function)]
             allowed = f"takes {', '.join(keys)}" if keys else "has no further evaluation"
-            raise OptionError(name, value, f"{task} {allowed}{_suggestion(name, keys)}")
+            raise OptionError(name, value, f"{task} {allowed}{_suggestion(name, (*keys, *own))}")
     chosen = {name.partition(".")[0] for name in given}
     if len(chosen) > 1:
         raise UserError(f"{', '.join(given)}: belong to several evaluations; evaluate them one after the other")
@@ -128,8 +134,9 @@ def located(error: OptionError, given: Mapping[str, str]) -> OptionError:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    hint = suggest_name(name, tuple(known)).strip()
-    return f"; {hint.rstrip(';')}" if hint else ""
+    """Return "; did you mean …?" with the option that a name may stand for, or an empty text."""
+    hint = suggest_name(name, tuple(known)).strip("; ")
+    return f"; {hint}" if hint else ""
 
 
 def _keys(name: str, function: Function) -> list[str]:

@@ -12,7 +12,7 @@ ROLES: Mapping[str, str] = {
     "experiment": SELECTION,
     "sweep": SELECTION,
     "seed": SELECTION,
-    "threads": MACHINE,
+    "threads": SELECTION,  # another number rounds differently: it is another run, of the same row
     "trainer.strategy": MACHINE,
     "trainer.devices": MACHINE,
     "trainer.num_nodes": MACHINE,

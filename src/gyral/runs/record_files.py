@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from gyral.config.roles import IN_FOLDERS, PROCESS, SETTING, key_of, role_of
+from gyral.config.roles import IN_FOLDERS, PROCESS, SELECTION, key_of, role_of
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
@@ -129,7 +129,8 @@ def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:
     """Return the path of a run's record file below the folder of records."""
     model = record.overrides.get("model", record.cell).removeprefix("model=")
     folder = record.experiment or PurePath(record.task.replace(" ", "_"), model)
-    words = sorted(word for word in overrides if role_of(word) == SETTING and key_of(word) not in IN_FOLDERS)
+    left_out = (PROCESS, SELECTION)  # what chooses the run is the folder and the seed
+    words = sorted(word for word in overrides if role_of(word) not in left_out and key_of(word) not in IN_FOLDERS)
     name = ",".join([*words, f"seed={record.seed}"]).replace(os.sep, "-")
     if len(name.encode()) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]},seed={record.seed}"

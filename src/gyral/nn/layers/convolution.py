@@ -10,7 +10,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class LightConv(Layer):
     """Light convolution.
 
-    Its options are those of `gyral.cells.light_conv.LightConvCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.light_conv.LightConvCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class LightConv(Layer):
 class DynamicConv(Layer):
     """Dynamic convolution.
 
-    Its options are those of `gyral.cells.dynamic_conv.DynamicConvCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.dynamic_conv.DynamicConvCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

@@ -11,7 +11,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class FSRNN(Layer):
     """Fast-slow recurrent network.
 
-    Its options are those of `gyral.cells.fs_rnn.FSRNNCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.fs_rnn.FSRNNCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

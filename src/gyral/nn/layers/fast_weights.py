@@ -10,7 +10,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class FastWeights(Layer):
     """Recurrent network with fast weights.
 
-    Its options are those of `gyral.cells.fast_weights.FastWeightsCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.fast_weights.FastWeightsCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -61,7 +61,7 @@ class FastWeights(Layer):
 class WeiNet(Layer):
     """Recurrent network whose recurrent weights are a memory.
 
-    Its options are those of `gyral.cells.weinet.WeiNetCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.weinet.WeiNetCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

@@ -12,7 +12,7 @@ from gyral.nn.layers.base import Layer, LayerOptions, TorchWeights
 class GRU(TorchWeights, Layer):
     """Gated recurrent unit.
 
-    Its options are those of `gyral.cells.gru.GRUCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.gru.GRUCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -55,7 +55,7 @@ class GRU(TorchWeights, Layer):
 class LSTM(TorchWeights, Layer):
     """Long short-term memory.
 
-    Its options are those of `gyral.cells.lstm.LSTMCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.lstm.LSTMCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -102,7 +102,7 @@ class LSTM(TorchWeights, Layer):
 class RNN(TorchWeights, Layer):
     """Elman network.
 
-    Its options are those of `gyral.cells.rnn.RNNCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.rnn.RNNCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -147,7 +147,7 @@ class RNN(TorchWeights, Layer):
 class ONLSTM(Layer):
     """Ordered-neurons LSTM.
 
-    Its options are those of `gyral.cells.on_lstm.ONLSTMCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.on_lstm.ONLSTMCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

@@ -12,7 +12,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class MAGEGRU(Layer):
     """GRU that reads earlier states along typed edges.
 
-    Its options are those of `gyral.cells.mage_gru.MAGEGRUCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.mage_gru.MAGEGRUCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -50,7 +50,7 @@ class MAGEGRU(Layer):
 class MAGE(Layer):
     """Any cell, with its hidden vector gathered along typed edges.
 
-    Its options are those of `gyral.cells.mage.MAGECell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.mage.MAGECell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> from functools import partial

@@ -13,7 +13,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class LANTM(Layer):
     """Lie-access neural Turing machine.
 
-    Its options are those of `gyral.cells.lantm.LANTMCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.lantm.LANTMCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -65,7 +65,7 @@ class LANTM(Layer):
 class NTM(Layer):
     """Neural Turing machine.
 
-    Its options are those of `gyral.cells.ntm.NTMCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.ntm.NTMCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -115,7 +115,7 @@ class NTM(Layer):
 class DNC(Layer):
     """Differentiable neural computer.
 
-    Its options are those of `gyral.cells.dnc.DNCCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.dnc.DNCCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

@@ -10,7 +10,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class RUM(Layer):
     """Rotational unit of memory.
 
-    Its options are those of `gyral.cells.rum.RUMCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.rum.RUMCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -67,7 +67,7 @@ class RUM(Layer):
 class GORU(Layer):
     """Gated orthogonal recurrent unit.
 
-    Its options are those of `gyral.cells.goru.GORUCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.goru.GORUCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

@@ -11,7 +11,7 @@ from gyral.nn.layers.base import Layer, LayerOptions
 class EURNN(Layer):
     """Efficient unitary recurrent network.
 
-    Its options are those of `gyral.cells.eurnn.EURNNCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.eurnn.EURNNCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -56,7 +56,7 @@ class EURNN(Layer):
 class URNN(Layer):
     """Unitary evolution recurrent network.
 
-    Its options are those of `gyral.cells.urnn.URNNCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.urnn.URNNCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch
@@ -99,7 +99,7 @@ class URNN(Layer):
 class FullURNN(Layer):
     """Full-capacity unitary recurrent network.
 
-    Its options are those of `gyral.cells.full_urnn.FullURNNCell` and of `gyral.nn.layers.base.Layer`.
+    It takes the options of `gyral.cells.full_urnn.FullURNNCell` and `gyral.nn.layers.base.Layer`.
 
     Example:
         >>> import torch

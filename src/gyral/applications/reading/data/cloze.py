@@ -19,7 +19,7 @@ EDGES = ("entities", "none")
 FOLDERS = ("cnn/questions", "cnn")  # of the questions, in the data folder
 NAMES = {"train": ("training", "train"), "val": ("validation", "val", "dev"), "test": ("test",)}
 ADDRESS = "https://cs.nyu.edu/~kcho/DMQA/"
-# The articles of which questions are made; see `gyral.applications.summarization.data.corpus.EXCERPT`.
+# The articles that questions are made of: for each split, a file and the part of it that is read.
 ARTICLES = {
     "train": ("validation_first1000.jsonl", slice(0, 900)),
     "val": ("validation_first1000.jsonl", slice(900, None)),
