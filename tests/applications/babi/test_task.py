@@ -85,6 +85,19 @@ def test_evaluation_does_not_depend_on_the_batches() -> None:
     assert scores(other, "val", other) == pytest.approx(scores(task, "val", task), rel=1e-6)
 
 
+def test_attention_is_that_of_the_model_with_its_edges() -> None:
+    linked = made("model=mage_gru", edges="entities", attention=True)
+    chosen = asked(linked)[:4]
+    shown, batch = linked.attention(chosen), linked.batch_of(chosen)
+    with torch.no_grad():
+        outputs = [
+            linked.model.run(inputs, lengths=batch.lengths)[0] for inputs in (linked.model_inputs(batch), batch.inputs)
+        ]
+    with_edges, without = (linked.model.readout.weights(one, batch.lengths) for one in outputs)
+    assert torch.equal(shown, with_edges)
+    assert not torch.equal(shown, without)
+
+
 def test_attention_is_told_of_each_question() -> None:
     task = made(attention=True)
     chosen = asked(task)[3:9]

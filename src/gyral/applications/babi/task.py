@@ -283,7 +283,8 @@ class BabiTask(SequenceTask[BabiData]):
             raise OptionError("task.attention", False, "must be true or rotational")
         with self._evaluating():
             batch = self.batch_of(asked)
-            return readout.weights(self.model.run(batch.inputs, lengths=batch.lengths)[0], batch.lengths)
+            outputs = self.model.run(self.model_inputs(batch), lengths=batch.lengths)[0]
+            return readout.weights(outputs, batch.lengths)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
