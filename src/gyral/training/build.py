@@ -160,7 +160,7 @@ def build_trainer(
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
-    accelerators = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
+    accelerators = ("auto", "gpu", *sorted(AcceleratorRegistry.available_accelerators()))
     check_choice("trainer.accelerator", config.trainer.get("accelerator", "auto"), accelerators)
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
