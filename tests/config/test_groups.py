@@ -9,16 +9,8 @@ from gyral.config.groups import choices, find_config, list_choices
 from tests.helpers.running import compose_config, invoke, spawn
 
 
-@pytest.mark.named("external", "fs_eurnn", "fs_rum", "goru", "ntm", "rnn", "rum", "urnn")
-@pytest.mark.parametrize("cell", choices("cell"))
-def test_each_side_of_a_network_of_two_takes_any_models_cell_with_its_options(cell: str) -> None:
-    sides = compose_config("model=lead", f"cell@model.decoder={cell}").model
-    assert sides.decoder == OmegaConf.merge(compose_config(f"model={cell}").model.cell, {"hidden_size": 256})
-    assert sides.encoder._target_ == "gyral.cells.lstm.LSTMCell"
-
-
 def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
-    error = invoke("model=lead", "cell@model.decoder=nope", "task=copy").error
+    error = invoke("model=fs_lstm", "cell@model.cell.slow=nope", "task=copy").error
     assert error == f"cell=nope: must be one of {', '.join(choices('cell'))}"
 
 

@@ -13,7 +13,7 @@ from gyral.reports import catalogue
 from gyral.reports.measures import with_measures
 from gyral.runs.measures import write_measures
 from tests.helpers.running import invoke
-from tests.helpers.written import TABLE1, TABLE2, write_answers, write_run
+from tests.helpers.written import FIG4, TABLE1, write_run
 
 SOURCE = str(Path(gyral.__file__).parent)
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -48,9 +48,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_report_of_runs_reads_their_own_sweeps_alone(loaded: list[str], tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
-    write_answers(tmp_path, "gru", 1, 0.5)
+    write_run(tmp_path, f"{FIG4}/lstm", accuracy=0.125)
     assert invoke(f"sweep={tmp_path}", entry="report").status == 0
-    assert set(loaded) == {"rum_paper_table1", "rum_paper_table2"}
+    assert set(loaded) == {"rum_paper_table1", "rum_paper_fig4"}
 
 
 def test_every_experiment_is_found_in_its_sweeps() -> None:
@@ -83,9 +83,9 @@ def test_a_report_of_one_run_takes_at_most_300_calls_and_reads_no_sweep(loaded: 
 
 
 def test_a_sweep_without_runs_has_the_measures_of_its_task() -> None:
-    sweep = catalogue.load("rum_paper_table2")
-    assert with_measures(sweep, []).main.title == "accuracy in %"
-    assert sweep.papers[f"{TABLE2}/gru"]["accuracy"] == 70.4
+    sweep = with_measures(catalogue.load("ntm_paper_copy"), [])
+    assert sweep.main.title == "wrong bits in %"
+    assert not sweep.main.higher_is_better
 
 
 def test_an_unknown_measure_of_a_sweep_is_refused_with_those_of_its_task(

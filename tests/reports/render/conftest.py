@@ -6,12 +6,12 @@ import pytest
 
 from gyral.reports.tables.sections import Section, make_sections
 from gyral.runs import records
-from tests.helpers.written import FIG4, TABLE1, write_answers, write_run
+from tests.helpers.written import FIG4, TABLE1, write_run
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of a table, a figure, a table of tasks, and of none."""
+    """Runs of a table, of a figure, and of none."""
     directory = tmp_path_factory.mktemp("runs")
     for seed, accuracy in ((1, 0.20), (2, 0.23)):
         write_run(directory, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
@@ -20,8 +20,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed = write_run(directory, f"{TABLE1}/lstm")
     (failed / "FAILED").write_text("Traceback (most recent call last):\n  File\nNonFiniteError: loss_nan | 100 %\n")
     write_run(directory, f"{FIG4}/lstm", accuracy=0.125)
-    write_answers(directory, "lstm", 1, 0.9)
-    write_answers(directory, "gru_attention", "all", 0.5, **{f"accuracy_qa{qa}": 0.05 * qa for qa in range(1, 21)})
     other = write_run(directory, "none", accuracy=0.75)
     (other / "overrides.yaml").write_text("- model=gru\n- optimizer.lr=0.1\n")
     return directory

@@ -26,8 +26,4 @@ def test_csv_leads_from_every_number_to_its_runs(sections: list[Section], runs: 
     assert (failed["value"], failed["state"], failed["reason"]) == ("", "FAILED", "NonFiniteError: loss_nan | 100 %")
     assert (done["uncommitted_changes"], failed["uncommitted_changes"]) == ("true", "false")
     assert any(line["row"] == "WeiNet" and line["state"] == "missing" for line in lines)
-    average = next(
-        line for line in lines if line["row"] == "GRU, attention, task.qa=all" and line["column"] == "average"
-    )
-    assert (float(average["mean"]), float(average["paper"])) == (pytest.approx(52.5), 77.3)
     assert all(line["place"] for line in lines if line["mean"])
