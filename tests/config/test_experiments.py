@@ -77,7 +77,7 @@ def fifty_characters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     return build_with
 
 
-@pytest.mark.named("fs_eurnn_2", "fs_goru_2", "fs_lstm_4", "gru_1000", "rum_1400")
+@pytest.mark.named("fs_eurnn_2", "gru_1000")
 @pytest.mark.parametrize("row", rows(TABLE3))
 def test_rows_of_table_3_have_the_papers_size_and_schedule(row: str, fifty_characters: Callable[..., Any]) -> None:
     task = fifty_characters(compose_config(f"experiment={TABLE3}/{row}"))
@@ -130,6 +130,7 @@ def test_no_two_rows_have_the_same_name(name: str) -> None:
     assert len(set(labels)) == len(labels)
 
 
+@pytest.mark.named("adding", "lantm_paper_*", "on_lstm_paper_lm", "rum_paper_table3")
 @pytest.mark.parametrize("name", [name for name in choices("sweep") if name != "tune"])  # a search has no rows
 def test_rows_whose_names_end_alike_have_directories_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)

@@ -52,6 +52,7 @@ def test_the_workspace_groups_curves_by_cell_and_task_and_shows_the_system() -> 
     assert any(panel["metrics"][0].startswith("system/gpu") for panel in panels["System"])
 
 
+@pytest.mark.named("adding", "rum_paper_fig4", "rum_paper_table1", "rum_paper_table3")
 @pytest.mark.parametrize("name", [sweep.name for sweep in catalogue.named()])
 def test_every_table_has_a_report_of_its_own_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

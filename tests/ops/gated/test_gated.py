@@ -199,7 +199,7 @@ def test_hundreds_of_random_sizes_and_options(kind: str) -> None:
 
 
 # N, and for on_lstm C; lengths of rows that hit, miss and cross the vectors of every instruction set
-EDGES = [1, 2, 3, 16, 17]
+EDGES = [1, *(pytest.param(size, marks=pytest.mark.slow) for size in (2, 3, 16)), 17]
 
 
 @every_kind
