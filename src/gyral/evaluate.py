@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config import offers
+from gyral.config.plain import plain_values
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.runs.directory import load_run
@@ -47,7 +48,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     further, options = offers.choose_evaluation(offered, given, its_task, OWN) if given else (None, {})
 
     task, step = build.load_trained(run, config.checkpoint)
-    plain: Any = OmegaConf.to_container(run.config)
+    plain: Any = plain_values(run.config)
     title = f"{model_name(plain)}, step {step:,}"
     if further is not None:
         try:

@@ -15,7 +15,7 @@ from inspect import Parameter
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -29,6 +29,7 @@ from gyral.core.signatures import is_open, parameters_of
 
 ONE = ("task", "model", "optimizer", "trainer")  # sections that a configuration must have
 OTHERS = ("scheduler", "callbacks", "logger")  # a section that it may have, and those that hold sections
+SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_")  # keys of Hydra beside `_args_`
 DOTTED = "must be the dotted name of a class or function"
 
 
@@ -48,9 +49,28 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         return None
     check_target(node, key)
     check_section(node, key)
+    section: Any = OmegaConf.to_container(node, resolve=True)
     with located(config, key):
-        factory: partial[Any] = instantiate(node, _partial_=True, _convert_="all")
-        return factory if node.get("_partial_") else factory(**arguments)
+        factory: partial[Any] = build(section | {"_partial_": True})
+        return factory if section.get("_partial_") else factory(**arguments)
+
+
+def build(value: Any) -> Any:
+    """Return the object that plain values describe, in the form of Hydra's `instantiate`.
+
+    `instantiate` itself turns values into configurations again and so evaluates texts that hold `${…}`.
+    """
+    if isinstance(value, list):
+        return [build(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {name: item for name, item in value.items() if name not in SPECIAL}
+    if value.get("_recursive_", True):
+        inner = {name: build(item) for name, item in inner.items()}
+    if "_target_" not in value:
+        return inner
+    factory = partial(get_object(value["_target_"]), *inner.pop("_args_", ()), **inner)
+    return factory if value.get("_partial_") else factory()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from hydra.utils import get_object
 from omegaconf import ListConfig
 
 from gyral.config.groups import CONFIG_PATH
+from gyral.config.plain import walk
 from gyral.config.resolvers import RUN_CONFIG
 from gyral.core.errors import OptionError
 
@@ -39,7 +40,6 @@ TORCH = {
 }
 NEVER_TRUSTED = {*sys.stdlib_module_names, "gyral", "hydra_plugins"}
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")
 
 
 def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any = None) -> None:
@@ -52,16 +52,13 @@ def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any
         trust: the option `trust`: a module, or a list of modules.
 
     Raises:
-        OptionError: a name that is not allowed, an interpolation, or modules that cannot be trusted.
+        OptionError: a name that is not allowed, or modules that cannot be trusted.
     """
 
     def refused(key: str, name: Any, reason: str) -> OptionError:
         return OptionError(option, directory, f"{RUN_CONFIG} names {name} ({key}), which {reason}")
 
     trusted = trusted_modules(trust)
-    for key, value in _values(config):
-        if isinstance(value, str) and INTERPOLATION.search(value):
-            raise OptionError(option, directory, f"{RUN_CONFIG} has an interpolation, {key}={value}; runs save values")
     foreign = _foreign_names(config)
     for key, name in foreign:
         if not _can_be_trusted(name):
@@ -161,19 +158,8 @@ def _place(key: str) -> str:
 
 def _names(config: Any) -> Iterator[tuple[str, Any]]:
     """Yield the keys and the names of all sections of a configuration, also of those that nothing reads."""
-    for key, node in _values(config):
+    for key, node in walk(config):
         if isinstance(node, dict) and TARGET in node:
             yield key or TARGET, node[TARGET]
             if isinstance(node.get(CELL), str) and str(node[TARGET]).startswith("gyral."):
                 yield f"{key}.{CELL}", node[CELL]
-
-
-def _values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all values of nested containers with their keys, outer ones first."""
-    yield key, node
-    if isinstance(node, list):
-        for index, item in enumerate(node):
-            yield from _values(item, f"{key}[{index}]")
-    elif isinstance(node, dict):
-        for name, value in node.items():
-            yield from _values(value, f"{key}.{name}" if key else str(name))

@@ -34,6 +34,10 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
+        temporary.unlink(
+            missing_ok=True
+        )  # of a process that was killed, or a link of somebody else to a file elsewhere
+        temporary.touch(exist_ok=False)
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())

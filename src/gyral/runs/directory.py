@@ -3,6 +3,7 @@
 import inspect
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from hydra.types import RunMode
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config.plain import as_config, plain_values
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
@@ -26,7 +28,7 @@ from gyral.core.measures import Measure, Remark
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
 from gyral.runs.provenance import OVERRIDES, git_commit, read_provenance, write_provenance
-from gyral.runs.saved_files import read_config, read_json
+from gyral.runs.saved_files import read_config, read_json, write_config
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +91,9 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     """
     if not (directory / CONFIG).is_file():
         raise OptionError(option, directory, f"must be a run directory, one that holds {CONFIG}")
-    for path in (*directory.iterdir(), *directory.glob("figures/*")):
-        if path.is_symlink() and not path.is_dir():  # what is written to it would change a file elsewhere
-            raise OptionError(option, directory, f"{path.relative_to(directory)} is a link; files of a run are not")
+    check_links(directory, option)
     run = _read_run(directory)
-    config: Any = OmegaConf.to_container(run.config)
+    config = plain_values(run.config)
     check_names(config, option, directory, trust)
     for key in (*SECTIONS, *OPTIONS):
         value = config.get(key)
@@ -102,12 +102,25 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     return run
 
 
+def check_links(directory: Path, option: str) -> None:
+    """Raise `OptionError` if a link in a run directory leads out of it: a run that writes there changes other files.
+
+    Links within the directory are allowed, because Weights & Biases makes some.
+    """
+    own = directory.resolve()
+    for folder, folders, files in os.walk(directory):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(own):
+                reason = f"{path.relative_to(directory)} is a link to a place outside, and a run would write there"
+                raise OptionError(option, directory, reason)
+
+
 def _read_run(directory: Path) -> Run:
     """Return the run in a directory; its configuration may come from somebody else and name anything."""
     config = read_config(directory / CONFIG)
-    check_current(OmegaConf.to_container(config), directory / CONFIG, directory)
+    check_current(config, directory / CONFIG, directory)
     results = read_results(directory) if (directory / DONE).is_file() else None
-    return Run(directory, config, results, find_checkpoint(directory))
+    return Run(directory, as_config(config), results, find_checkpoint(directory))
 
 
 def find_checkpoint(directory: Path) -> Path | None:
@@ -135,11 +148,7 @@ def read_results(directory: Path) -> dict[str, float]:
 
 def resolve(config: DictConfig) -> DictConfig:
     """Return a copy with every interpolation replaced by its value, and without what concerns the process alone."""
-    container = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(container, dict)
-    for option in ("resume", "trust"):
-        container.pop(option, None)
-    return OmegaConf.create(container)
+    return as_config({key: value for key, value in plain_values(config).items() if key not in ("resume", "trust")})
 
 
 @contextmanager
@@ -153,6 +162,7 @@ def open_run(config: DictConfig) -> Iterator[Run]:
         OptionError: the directory is in use, or holds a run of another configuration.
     """
     directory = Path(HydraConfig.get().runtime.output_dir)
+    check_links(directory, "hydra.run.dir" if config.resume is None else "resume")
     try:
         lock = lock_file(directory / LOCK)
     except BlockingIOError:
@@ -181,7 +191,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
     if run.is_new:
         write_atomically(run.directory / OVERRIDES, OmegaConf.to_yaml(HydraConfig.get().overrides.task))
         write_provenance(run.directory, sweep_name())
-        write_atomically(run.directory / CONFIG, OmegaConf.to_yaml(run.config))
+        write_config(run.directory / CONFIG, plain_values(run.config))
     (run.directory / FAILED).unlink(missing_ok=True)
     _open_log(run.directory / LOG)
     try:
@@ -236,8 +246,8 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         return None
     else:
         wanted = resolve(config)
-        saved = _add_defaults(OmegaConf.to_container(run.config), OmegaConf.to_container(wanted))
-        difference = first_difference(identity_of(OmegaConf.create(saved)), identity_of(wanted))
+        saved = _add_defaults(plain_values(run.config), plain_values(wanted))
+        difference = first_difference(identity_of(saved), identity_of(plain_values(wanted)))
         if difference:
             raise OptionError(
                 "hydra.run.dir",
@@ -298,9 +308,9 @@ def sweep_name() -> str | None:
     return directory.name
 
 
-def identity_of(config: DictConfig) -> dict[str, Any]:
-    """Return by flat key the options that determine the results of a run."""
-    return determining(dict(flatten(OmegaConf.to_container(config))))
+def identity_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return by flat key the options that determine the results of a run; a configuration is plain values."""
+    return determining(dict(flatten(config)))
 
 
 def determining(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gyral.runs.moved import EarlierVersionError, check_current, migration_comma
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
 from gyral.runs.run_record import Provenance, RunRecord, by_key, curve_names, thin
-from gyral.runs.saved_files import read_json, read_yaml
+from gyral.runs.saved_files import read_config, read_json
 
 BASELINE = "train/baseline"
 LONGEST_REASON = 240  # characters
@@ -88,9 +88,9 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     """Return the record of a run, and notes about its unreadable parts."""
     if not (directory / CONFIG).is_file():
         raise UserError(f"{directory / CONFIG}: is missing")
-    config = read_yaml(directory / CONFIG)
+    config = read_config(directory / CONFIG)
     check_current(config, directory / CONFIG, directory)
-    if not isinstance(config, dict) or config.get("seed") is None:
+    if config.get("seed") is None:
         raise UserError(f"{directory / CONFIG}: has no seed")
     measures, remarks = read_measures(directory)
     logged = curve_names(measures)

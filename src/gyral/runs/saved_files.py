@@ -1,18 +1,34 @@
 """Reading of the files in a run directory, which may be damaged or come from somebody else. Imports no torch."""
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf
 
+from gyral.config.plain import map_texts, walk
 from gyral.core.errors import UserError
+from gyral.core.files import write_atomically
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
+SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
 DEEPEST = 100  # levels of nested values
-NOT_READABLE = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError)
+NOT_READABLE = (yaml.YAMLError, ValueError, RecursionError)
+
+
+class Loader(SafeLoader):
+    """Reads YAML as OmegaConf does: 1e-3 is a number, and a date is text."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def read_text(path: Path) -> str:
@@ -30,34 +46,38 @@ def read_text(path: Path) -> str:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file as plain containers. Nothing in the file is executed.
+    """Return the content of a YAML file as plain containers. Nothing in the file is executed or evaluated.
 
     Raises:
         UserError: the file cannot be read or is not YAML, or has aliases, which runs do not write.
     """
     text = _plain_yaml(path)
     try:
-        return yaml.load(text, Loader=LOADER)
+        return yaml.load(text, Loader=Loader)
     except NOT_READABLE as error:
         raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
 
 
-def read_config(path: Path) -> DictConfig:
-    """Return the content of a configuration file, with the numbers of OmegaConf's grammar, such as 1e-3.
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the configuration in a file that `write_config` wrote, as plain values.
 
     Raises:
-        UserError: as `read_yaml`; or the file is no configuration.
+        UserError: as `read_yaml`; or the file is no configuration, or has an interpolation: runs save values.
     """
-    text = _plain_yaml(path)
-    try:
-        config = OmegaConf.create(text)
-    except AssertionError:  # of OmegaConf, for a number
-        config = None
-    except NOT_READABLE as error:
-        raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
-    if not isinstance(config, DictConfig):
+    config = read_yaml(path)
+    if not isinstance(config, dict):
         raise UserError(f"{path}: is not a configuration")
-    return config
+    for key, value in walk(config):
+        if "${" in key or (isinstance(value, str) and "${" in value):
+            raise UserError(f"{path}: has an interpolation, {key}={value}; runs save values")
+    content: dict[str, Any] = map_texts(config, lambda text: re.sub(r"\$(\\*)\\\{", r"$\1{", text))
+    return content
+
+
+def write_config(path: Path, config: dict[str, Any]) -> None:
+    """Write a configuration of plain values; text that holds `${` gets a backslash between the two characters."""
+    encoded = map_texts(config, lambda text: re.sub(r"\$(\\*)\{", r"$\1\\{", text))
+    write_atomically(path, OmegaConf.to_yaml(OmegaConf.create(encoded)))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -83,7 +103,7 @@ def _plain_yaml(path: Path) -> str:
     """
     text, depth = read_text(path), 0
     try:
-        for event in yaml.parse(text, Loader=LOADER):
+        for event in yaml.parse(text, Loader=Loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:
                 raise UserError(f"{path}: has YAML aliases or too deeply nested values, which no run writes")

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from gyral.config.plain import plain_values
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
 from gyral.core.measures import loss_unit
@@ -89,7 +90,7 @@ def needed_trust(config: Mapping[str, Any]) -> list[str]:
     Args:
         config: the configuration of the run.
     """
-    plain: Any = OmegaConf.to_container(config) if isinstance(config, DictConfig) else config
+    plain: Any = plain_values(config) if isinstance(config, DictConfig) else config
     return trust_words(plain)
 
 

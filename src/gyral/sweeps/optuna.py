@@ -22,6 +22,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from gyral.config.plain import plain_values
 from gyral.core.checks import check_integer
 from gyral.core.commands import program
 from gyral.core.errors import OptionError, SweepError, UserError
@@ -107,11 +108,10 @@ class Tune(BaseSweeper):
             lock = lock_file(self.directory / ".lock")
         except BlockingIOError:
             raise OptionError("hydra.sweep.dir", self.directory, "another search is running there") from None
-        with lock:
+        with lock, storage_errors(self.storage):
             study = self.open_study(config, list(axes))
-            with storage_errors(self.storage):
-                self.run_trials(study, fixed, distributions)
-                return self.summarize(study, fixed, config)
+            self.run_trials(study, fixed, distributions)
+            return self.summarize(study, fixed, config, distributions)
 
     def open_study(self, config: DictConfig, searched: list[str]) -> Any:
         """Return the study in the storage; create it if there is none.
@@ -123,30 +123,27 @@ class Tune(BaseSweeper):
 
         quiet_optuna()
         name = self.study_name or str(self.directory)
-        try:
-            self.opened = storage = open_storage(self.storage)
-            names = optuna.get_all_study_names(storage)
-            known = optuna.load_study(study_name=name, storage=storage).trials if name in names else []
-            seed = self.seed + len(known)  # a search that is started again must not draw the same numbers again
-            study = optuna.create_study(
-                study_name=name,
-                storage=storage,
-                sampler=instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed),
-                pruner=instantiate_optuna(self.pruner, "hydra.sweeper.pruner"),
-                direction="maximize" if config.task.mode == "max" else "minimize",
-                load_if_exists=True,
-            )
-        except UserError:
-            raise
-        except Exception as error:
-            raise unusable(self.storage, error) from error
-        own = resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+        self.opened = storage = open_storage(self.storage)
+        names = optuna.get_all_study_names(storage)
+        known = optuna.load_study(study_name=name, storage=storage).trials if name in names else []
+        seed = self.seed + len(known)  # a search that is started again must not draw the same numbers again
+        study = optuna.create_study(
+            study_name=name,
+            storage=storage,
+            sampler=instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed),
+            pruner=instantiate_optuna(self.pruner, "hydra.sweeper.pruner"),
+            direction="maximize" if config.task.mode == "max" else "minimize",
+            load_if_exists=True,
+        )
+        own = plain_values(resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])))
         settings = {key: str(value) for key, value in identity_of(own).items() if key not in searched}
         settings["searched"] = ", ".join(sorted(searched))
         saved = study.user_attrs.get(SETTINGS)
         if saved is None:
             study.set_user_attr(SETTINGS, settings)
             saved = settings
+        if not isinstance(saved, dict):
+            raise OptionError("hydra.sweeper.storage", self.storage, f"has a study {name} that Gyral did not make")
         check_current(saved, self.directory, self.directory)
         if difference := first_difference(determining(saved), determining(settings)):
             reason = f"holds a search with other options ({difference}); choose another directory"
@@ -159,7 +156,15 @@ class Tune(BaseSweeper):
         """Run the trials that were stopped, then new ones, and report to Optuna how they ended."""
         from optuna.trial import TrialState
 
-        running = {trial.number: trial for trial in study.get_trials(states=[TrialState.RUNNING])}
+        running = {}
+        for trial in study.get_trials(states=[TrialState.RUNNING]):
+            if belongs_to(trial, distributions):
+                running[trial.number] = trial
+            else:
+                log.warning(
+                    "Trial %s has options or values that this search does not have; it counts as failed", trial.number
+                )
+                study.tell(trial.number, state=TrialState.FAIL)
         total = max(0, self.n_trials - len(study.trials)) + len(running)
 
         def jobs() -> Iterator[tuple[int, list[str]]]:
@@ -173,21 +178,27 @@ class Tune(BaseSweeper):
         for finished in self.run_jobs(jobs(), total, fixed, raises=False):
             report_end(study, self.opened, finished)
 
-    def summarize(self, study: Any, fixed: list[str], config: DictConfig) -> float:
+    def summarize(self, study: Any, fixed: list[str], config: DictConfig, distributions: dict[str, Any]) -> float:
         """Print the best trials and the importance of each option, write both to files; return the best value."""
+        import optuna
         from optuna.importance import get_param_importances
         from optuna.trial import TrialState
 
         trials = study.get_trials()
         write_trials(self.directory / TRIALS, trials, config.task.monitor)
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        complete = [t for t in trials if t.state == TrialState.COMPLETE and belongs_to(t, distributions)]
         counts = {state.name.lower(): sum(trial.state == state for trial in trials) for state in TrialState}
         if not complete:
             raise SweepError(f"none of {len(trials)} trials succeeded, see above and {self.directory / TRIALS}")
-        importances = get_param_importances(study) if len(complete) > 1 else {}
-        best = study.best_trial
-        own = [override for override in fixed if not override.startswith(("sweep=", "launcher=", "hydra.", "+hydra."))]
-        command = [*program("train"), *own, *overrides_of(best.params)]
+        own = optuna.create_study(direction=study.direction)
+        own.add_trials(complete)
+        importances = get_param_importances(own) if len(complete) > 1 else {}
+        complete.sort(key=lambda trial: trial.value, reverse=config.task.mode == "max")
+        best = complete[0]
+        given = [
+            override for override in fixed if not override.startswith(("sweep=", "launcher=", "hydra.", "+hydra."))
+        ]
+        command = [*program("train"), *given, *overrides_of(best.params)]
         summary = {
             "monitor": config.task.monitor,
             "best": {"trial": best.number, "value": best.value, "params": best.params, "command": command},
@@ -195,7 +206,7 @@ class Tune(BaseSweeper):
             "trials": {name: count for name, count in counts.items() if count},
         }
         write_atomically(self.directory / SUMMARY, json.dumps(summary, indent=2) + "\n")
-        print_summary(summary, sorted(complete, key=lambda trial: trial.value, reverse=config.task.mode == "max"))
+        print_summary(summary, complete)
         print(f"All trials: {self.directory / TRIALS}\nThe best: {shlex.join(command)}")
         return float(best.value)
 
@@ -208,12 +219,12 @@ def unusable(storage: str, error: Exception) -> OptionError:
 
 @contextmanager
 def storage_errors(storage: str) -> Iterator[None]:
-    """Report errors of Optuna's storage in one line."""
-    from optuna.exceptions import StorageInternalError
-
+    """Report errors of Optuna in one line. A database that somebody else has written makes it raise almost any."""
     try:
         yield
-    except StorageInternalError as error:
+    except UserError:
+        raise
+    except Exception as error:
         raise unusable(storage, error) from error
 
 
@@ -245,6 +256,24 @@ def distribution_of(override: Override) -> Any:
     except (ValueError, IndexError) as error:
         key, _, value = str(override.input_line).partition("=")
         raise OptionError(key, value, f"cannot be searched: {error}") from None
+
+
+def belongs_to(trial: Any, distributions: dict[str, Any]) -> bool:
+    """Return whether a trial of a storage has only options of this search, with values that it may draw.
+
+    The options of a trial become overrides of a command. A storage may come from somebody else.
+    """
+    known = isinstance(trial.number, int) and trial.params.keys() <= distributions.keys()
+    return known and all(contains(distributions[key], value) for key, value in trial.params.items())
+
+
+def contains(distribution: Any, value: Any) -> bool:
+    """Return whether a distribution of Optuna may draw a value."""
+    choices = getattr(distribution, "choices", None)
+    if choices is not None:
+        return any(type(value) is type(choice) and value == choice for choice in choices)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and distribution.low <= value <= distribution.high
 
 
 def first_value(distribution: Any) -> Any:

@@ -12,13 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pydantic import AfterValidator, StringConstraints
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import check_section, make
+from gyral.config.plain import plain_values
 from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.signals import Interrupted
@@ -226,7 +227,7 @@ class RunLogger(WandbLogger):
 
 def display_name(run: Run) -> str:
     """Return the name of a run in dashboards, such as "RUM λ = 1 · recall · seed 2 · length = 50"."""
-    config: Any = OmegaConf.to_container(run.config)
+    config = plain_values(run.config)
     options = [override.lstrip("+").partition("=") for override in origin_of(run.directory)["overrides"]]
     shown = [
         describe_option(key, value)
@@ -240,7 +241,7 @@ def display_name(run: Run) -> str:
 def _identity(run: Run) -> dict[str, Any]:
     """Return the origin of a run, by which its directory can be found, and the names by which dashboards group runs."""
     origin = origin_of(run.directory)
-    config: Any = OmegaConf.to_container(run.config)
+    config = plain_values(run.config)
     return {
         "run": {**origin, **to_plain(*read_measures(run.directory))},
         "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],
@@ -283,7 +284,7 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
         for logger in configured:
             if isinstance(logger, RunLogger):
                 logger.resume(file.logged)
-            logger.log_hyperparams(OmegaConf.to_container(run.config))
+            logger.log_hyperparams(plain_values(run.config))
         yield [file, *configured]
         exit_code = 0
     except Interrupted:

@@ -3,13 +3,12 @@
 import csv
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
 
 from gyral.cells.base import RecurrentCell
+from gyral.config.plain import plain_values
 from gyral.core.errors import OptionError
 from gyral.reports.figures.panels import without_formulas
 from gyral.runs.directory import Run
@@ -46,7 +45,7 @@ def add_title(figure: Figure, run: Run, subject: str) -> None:
 
 def describe_run(run: Run) -> str:
     """Return the model and the task of a run as text, such as "RUM λ = 1 on recall"."""
-    config: Any = OmegaConf.to_container(run.config)
+    config = plain_values(run.config)
     return f"{model_name(config)} on {task_of(config)}"
 
 

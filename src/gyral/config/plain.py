@@ -1,0 +1,43 @@
+"""Configurations as plain values, and plain values as configurations in which no text is an interpolation.
+
+OmegaConf evaluates `${…}` wherever it finds it in text, and a text that was evaluated once may hold another one. The
+values of a run are evaluated once, when its configuration is composed. From then on they are data.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+
+def plain_values(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration as nested dictionaries and lists, every interpolation replaced by its value."""
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def as_config(plain: dict[str, Any]) -> DictConfig:
+    """Return plain values as a configuration in which no text is an interpolation. `plain_values` is the inverse."""
+    return OmegaConf.create(map_texts(plain, lambda text: re.sub(r"(\\*)\$\{", r"\1\1\\${", text)))
+
+
+def walk(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all values of nested containers with their keys, outer ones first."""
+    yield key, node
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from walk(item, f"{key}[{index}]")
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            yield from walk(value, f"{key}.{name}" if key else str(name))
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return nested containers with every text changed, but not the keys."""
+    if isinstance(value, dict):
+        return {key: map_texts(inner, change) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_texts(inner, change) for inner in value]
+    return change(value) if isinstance(value, str) else value
