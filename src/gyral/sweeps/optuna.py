@@ -222,7 +222,7 @@ def storage_errors(storage: str) -> Iterator[None]:
     """Report errors of Optuna in one line. A database that somebody else has written makes it raise almost any."""
     try:
         yield
-    except UserError:
+    except (UserError, SweepError):
         raise
     except Exception as error:
         raise unusable(storage, error) from error
