@@ -156,15 +156,12 @@ class Tune(BaseSweeper):
         """Run the trials that were stopped, then new ones, and report to Optuna how they ended."""
         from optuna.trial import TrialState
 
-        running = {}
+        running, numbers = {}, [trial.number for trial in study.trials]
         for trial in study.get_trials(states=[TrialState.RUNNING]):
-            if belongs_to(trial, distributions):
+            if belongs_to(trial, distributions) and numbers.count(trial.number) == 1:
                 running[trial.number] = trial
             else:
-                log.warning(
-                    "Trial %s has options or values that this search does not have; it counts as failed", trial.number
-                )
-                study.tell(trial.number, state=TrialState.FAIL)
+                log.warning("Trial %s has options or values that are not of this search; it is not run", trial.number)
         total = max(0, self.n_trials - len(study.trials)) + len(running)
 
         def jobs() -> Iterator[tuple[int, list[str]]]:
@@ -263,7 +260,7 @@ def belongs_to(trial: Any, distributions: dict[str, Any]) -> bool:
 
     The options of a trial become overrides of a command. A storage may come from somebody else.
     """
-    known = isinstance(trial.number, int) and trial.params.keys() <= distributions.keys()
+    known = isinstance(trial.number, int) and trial.number >= 0 and trial.params.keys() <= distributions.keys()
     return known and all(contains(distributions[key], value) for key, value in trial.params.items())
 
 
