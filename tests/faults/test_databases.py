@@ -151,7 +151,7 @@ def test_rows_of_a_database_are_no_words_of_a_command(attack: Attack, searched: 
     assert "Traceback" not in ended.out + ended.err, where
     assert "\x1b" not in ended.out + ended.err, where
     assert "evil" not in ended.out.partition("The best")[2], where
-    assert ended.status == 0 or ended.error, where
+    assert ended.status == 0 or "error: " in ended.err, where  # of the search, and before it of a job
     attack.record("refused" if ended.status else "left out")
 
 

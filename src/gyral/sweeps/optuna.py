@@ -156,9 +156,9 @@ class Tune(BaseSweeper):
         """Run the trials that were stopped, then new ones, and report to Optuna how they ended."""
         from optuna.trial import TrialState
 
-        running, numbers = {}, [trial.number for trial in study.trials]
+        running = {}
         for trial in study.get_trials(states=[TrialState.RUNNING]):
-            if belongs_to(trial, distributions) and numbers.count(trial.number) == 1:
+            if belongs_to(trial, distributions):
                 running[trial.number] = trial
             else:
                 log.warning("Trial %s has options or values that are not of this search; it is not run", trial.number)
