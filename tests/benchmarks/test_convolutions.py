@@ -36,6 +36,6 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert convolutions.main(["seconds=2"]) == 2
     assert "seconds=2: unknown key" in capsys.readouterr().err
     exact = reference.run
-    monkeypatch.setattr(reference, "run", lambda problem: 1.001 * exact(problem))
+    monkeypatch.setattr(reference, "run", lambda arguments: 1.001 * exact(arguments))
     assert convolutions.main(TINY) == 1
     assert "light: relative error" in capsys.readouterr().err

@@ -84,7 +84,7 @@ class DNCCell(MemoryCell):
 
         Attributes:
             controller: State of the controller.
-            reading: r (B, R · W).
+            read_vector: r (B, R · W).
             read_weights: w^r (B, R, C).
             write_weights: w^w (B, C).
             usage: u (B, C).
@@ -94,7 +94,7 @@ class DNCCell(MemoryCell):
         """
 
         controller: Any
-        reading: Tensor
+        read_vector: Tensor
         read_weights: Tensor
         write_weights: Tensor
         usage: Tensor
@@ -145,8 +145,8 @@ class DNCCell(MemoryCell):
         links = update_links(state.links, state.precedence, write_weights)
         precedence = torch.addcmul(write_weights, 1 - write_weights.sum(-1, keepdim=True), state.precedence)
         read_weights = self.address_reads(interface, links, state.read_weights, memory)
-        reading = torch.bmm(read_weights, memory).flatten(1)
-        return self.State(controller, reading, read_weights, write_weights, usage, precedence, links, memory)
+        read_vector = torch.bmm(read_weights, memory).flatten(1)
+        return self.State(controller, read_vector, read_weights, write_weights, usage, precedence, links, memory)
 
     def split(self, outputs: Tensor) -> Interface:
         """Return the parts of the outputs (…, rows) of the linear map, before any activation."""

@@ -159,7 +159,7 @@ class FSRNNCell(RecurrentCell):
             states=(0, 1, 0, *[0] * rest),
             masks=(None, constants.up, constants.down, *[None] * rest),
         )
-        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell vector or None
+        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell state or None
         subcells = [first, _as_subcell(self.slow, constants.slow), *others]
         outputs, final = fast_slow.run(inputs, subcells, connections, leaves, lengths, starts)
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))

@@ -16,7 +16,7 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.core.errors import OptionError
 from gyral.ops import lie_access
 from gyral.ops.compiler import is_traced
-from gyral.ops.lie_access import reading
+from gyral.ops.lie_access import read
 from gyral.ops.lie_access.groups import GROUPS
 
 WEIGHTINGS = ("inv_norm", "softmax")
@@ -59,7 +59,7 @@ class LANTMCell(MemoryCell):
     the gates after a sigmoid. The read includes the vector of the same step. An empty memory reads zero. Where a write
     mask is False, nothing is appended and the write head does not move.
 
-    Weights of the reading, d_i the distance of a_i from the key of the read head (see `gyral.ops.lie_access.reading`):
+    Weights of the read vector, d_i the distance of a_i from the key of the read head (see `gyral.ops.lie_access.read`):
 
         inv_norm    w_i = s_i / (d_i² + 1e-9)
         softmax     w_i = s_i exp(−d_i² / T)          T = softplus(T̃) + 1e-4, T̃ linear in h_t
@@ -95,7 +95,7 @@ class LANTMCell(MemoryCell):
 
         Attributes:
             controller: State of the controller.
-            reading: ρ (B, W).
+            read_vector: ρ (B, W).
             read_key, read_step, write_key, write_step: (B, 2).
             keys: (B, C, 2), of the vectors.
             vectors: (B, C, W), zero beyond `count`.
@@ -104,7 +104,7 @@ class LANTMCell(MemoryCell):
         """
 
         controller: Any
-        reading: Tensor
+        read_vector: Tensor
         read_key: Tensor
         read_step: Tensor
         write_key: Tensor
@@ -268,7 +268,7 @@ class LANTMCell(MemoryCell):
         )
 
     def weigh(self, key: Tensor, keys: Tensor, strengths: Tensor, count: Tensor, temperature: Tensor | None) -> Tensor:
-        """Return the weights (B, C) of the vectors in a reading; their sum is 1, or 0 for an empty memory.
+        """Return the weights (B, C) of the vectors in a read vector; their sum is 1, or 0 for an empty memory.
 
         Args:
             key: (B, 2), of the read head.
@@ -277,10 +277,10 @@ class LANTMCell(MemoryCell):
         """
         distances = self.group.squared_distance(key.unsqueeze(1), keys)
         if temperature is None:
-            return reading.normalize_weights(reading.inverse_norm_weights(distances, strengths))
+            return read.normalize_weights(read.inverse_norm_weights(distances, strengths))
         filled = torch.arange(keys.shape[1], device=keys.device) < count.unsqueeze(-1)
-        temperature = F.softplus(temperature) + reading.MIN_TEMPERATURE
-        return reading.normalize_weights(reading.softmax_weights(distances, strengths, temperature, filled))
+        temperature = F.softplus(temperature) + read.MIN_TEMPERATURE
+        return read.normalize_weights(read.softmax_weights(distances, strengths, temperature, filled))
 
     # ---------------------------------------------------------------- the fused path
 

@@ -83,14 +83,14 @@ class NTMCell(MemoryCell):
 
         Attributes:
             controller: State of the controller.
-            reading: (B, read heads · W).
+            read_vector: (B, read heads · W).
             read_weights: (B, read heads, C).
             write_weights: (B, write heads, C).
             memory: (B, C, W).
         """
 
         controller: Any
-        reading: Tensor
+        read_vector: Tensor
         read_weights: Tensor
         write_weights: Tensor
         memory: Tensor
@@ -163,8 +163,8 @@ class NTMCell(MemoryCell):
             allowed = write.view(-1, 1, 1)
             memory = torch.where(allowed, memory, state.memory)
             write_weights = torch.where(allowed, write_weights, state.write_weights)
-        reading = torch.bmm(read_weights, memory).flatten(1)
-        return self.State(controller, reading, read_weights, write_weights, memory)
+        read_vector = torch.bmm(read_weights, memory).flatten(1)
+        return self.State(controller, read_vector, read_weights, write_weights, memory)
 
     def split(self, interface: Tensor) -> Heads:
         """Return the parts of the outputs of `interface` (…, rows), before any activation."""

@@ -47,7 +47,7 @@ class ONLSTMCell(RecurrentCell):
     """
 
     class State(NamedTuple):
-        """Hidden and cell vectors, both (B, N)."""
+        """Hidden vector and cell state, both (B, N)."""
 
         hidden: Tensor
         cell: Tensor

@@ -246,7 +246,9 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
         keep = kernel_zoneout(constants.zoneout, self.zoneout)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
-        return SubCell(partial(rum.subcell_problem, keep=keep, options=self._kernel_options()), *weights, self._cosines)
+        return SubCell(
+            partial(rum.subcell_arguments, keep=keep, options=self._kernel_options()), *weights, self._cosines
+        )
 
     def phases(self) -> list[Tensor]:
         """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""

@@ -139,7 +139,7 @@ class TorchLayerCell(RecurrentCell):
 
     @abstractmethod
     def kernel_options(self, constants: Any) -> dict[str, Any]:
-        """Return the fields of `gyral.ops.gated.Problem` other than weights, states, lengths and starts.
+        """Return the fields of `gyral.ops.gated.Arguments` other than weights, states, lengths and starts.
 
         Args:
             constants: The return value of `sequence_constants` for the whole sequence.

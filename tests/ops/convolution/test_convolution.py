@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops import convolution
-from gyral.ops.convolution import Problem, Window, reference
+from gyral.ops.convolution import Arguments, Window, reference
 from gyral.ops.convolution.sequence import reachable_since
 
 CASES = range(24)
@@ -62,7 +62,7 @@ class Case:
         if is_fused:
             outputs = convolution.run(values, weights, history, **{**self.keywords, "mask": mask})
         else:
-            outputs = reference.run(Problem(values, weights, history, self.window._replace(mask=mask)))
+            outputs = reference.run(Arguments(values, weights, history, self.window._replace(mask=mask)))
         gradients = torch.autograd.grad(outputs, leaves, self.cotangent.to(dtype))
         return [tensor.detach().double() for tensor in (outputs, *gradients)]
 

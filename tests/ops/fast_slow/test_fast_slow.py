@@ -223,11 +223,11 @@ def test_any_number_of_threads_gives_the_same_bits(
     cell = case.cell.to(dtype)
     # what the kernels themselves make: torch's products after them depend on the number of threads
     made: list[Tensor] = []
-    run_backward = fast_slow_cpu.backward
+    run_kernel = fast_slow_cpu.backward
 
-    def backward(problem: fast_slow.Problem, *arguments: Any) -> fast_slow.Gradients:
-        gradients = run_backward(problem, *arguments)
-        leaves = [*(subcell.parts for subcell in problem.subcells), *tree_leaves((gradients.states, gradients.extra))]
+    def backward(arguments: fast_slow.Arguments, *others: Any) -> fast_slow.Gradients:
+        gradients = run_kernel(arguments, *others)
+        leaves = [*(subcell.parts for subcell in arguments.subcells), *tree_leaves((gradients.states, gradients.extra))]
         made.extend(leaf.clone() for leaf in leaves if leaf is not None)
         return gradients
 

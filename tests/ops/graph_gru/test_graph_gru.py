@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.ops import buffers, graph_gru
-from gyral.ops.graph_gru import cpu, problem, reference, sequence
+from gyral.ops.graph_gru import arguments, cpu, reference, sequence
 from gyral.ops.kernels import KernelUnavailableError
 from tests.helpers.kernels import compile_for
 
@@ -119,7 +119,7 @@ class Case:
 
 def run_reference(*given: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
     """Return outputs and the new memory, from the loop in plain torch."""
-    return reference.run(*sequence.arguments(*given, **keywords))
+    return reference.run(*sequence.split_arguments(*given, **keywords))
 
 
 def run_numpy(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -358,7 +358,7 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPat
 def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     acquire = buffers.acquire
-    monkeypatch.setattr(problem.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
+    monkeypatch.setattr(arguments.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
     for steps in (100, 200, 400):
         case = Case(0, steps=steps, batch=2, edges=True, first=3, edge_size=2, capacity=5)
         case.run(True, case.leaves())

@@ -18,7 +18,7 @@ from gyral.ops.rum.triton.rowwise import (
 
 
 class StepConfig(NamedTuple):
-    """Compile-time constants of a kernel.
+    """Compile-time fixed of a kernel.
 
     Attributes:
         size: N, the size of the hidden state.

@@ -29,7 +29,7 @@ class Window(NamedTuple):
     since: Tensor | None = None
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel.
 
     Attributes:
