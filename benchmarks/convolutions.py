@@ -4,7 +4,7 @@ Usage: python -m benchmarks.convolutions [key=value …]
 
   size=32x512x256          batch x time steps x channels; several sizes: 32x512x256,32x1024x256
   kernel=31                steps in the window
-  heads=16                 groups of channels that share weights
+  heads=16                 ranges of channels that share weights
   repeat=7                 rounds; a time is the median over the rounds
   threads=1                number of threads of torch
   json=path                append one line of JSON per operator and size to this file

@@ -185,7 +185,7 @@ def test_a_mask_keeps_memory_links_and_precedence() -> None:
         assert torch.equal(one.memory, other.memory)
 
 
-def test_gates_and_weightings_are_those_of_the_steps() -> None:
+def test_gates_and_weightings_equal_the_steps() -> None:
     cell = randomized()
     outputs, states = recorded(cell, torch.randn(STEPS, BATCH, X).double())
     gates = cell.gates(outputs)

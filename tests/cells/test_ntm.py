@@ -163,7 +163,7 @@ def test_a_mask_keeps_memory_and_write_heads() -> None:
         assert torch.equal(one.memory, other.memory)
 
 
-def test_gates_and_weightings_are_those_of_the_steps() -> None:
+def test_gates_and_weightings_equal_the_steps() -> None:
     cell = randomized(read_heads=2)
     inputs = torch.randn(STEPS, BATCH, X).double()
     outputs, states = recorded(cell, inputs)

@@ -27,7 +27,7 @@ def test_a_file_and_a_link_to_it_have_no_fault(tmp_path: Path) -> None:
         ("a link to itself", "cannot be read (Too many levels of symbolic links)"),
     ],
 )
-def test_what_is_no_file_is_refused_by_its_kind(kind: str, reason: str, tmp_path: Path) -> None:
+def test_special_files_are_refused_by_their_kind(kind: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "given"
     OTHERS[kind](path)
     with pytest.raises(OptionError) as caught, check_readable("data", path):

@@ -25,7 +25,7 @@ FORGOTTEN = 0.6  # of a full memory, in the paper
 
 
 class Head(NamedTuple):
-    """What the controller emits for the key of a head: numbers (…, 2) and the values (…, 1) of gates, in [0, 1]."""
+    """The outputs of the controller for the key of a head: numbers (…, 2) and the values (…, 1) of gates, in [0, 1]."""
 
     key: Tensor
     key_gate: Tensor
@@ -34,7 +34,7 @@ class Head(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What the controller emits at a step: strength (…, 1), vector (…, W), and the temperature (…, 1) of SoftMax."""
+    """The outputs of the controller at a step: strength (…, 1), vector (…, W), and temperature (…, 1) of SoftMax."""
 
     write: Head
     strength: Tensor
@@ -66,11 +66,11 @@ class LANTMCell(MemoryCell):
 
     The paper does not list the exact outputs of its heads; its counts of parameters differ from those of this cell.
 
-    Parameters: those of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs, or 14 + W with
-    "softmax", both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads `initial_keys`
-    and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial vectors of the
-    state of the controller, zero. The fused path supports an `LSTMCell` without layer normalization, zoneout and
-    dropout as controller, and all groups except "hyperbolic".
+    Parameters: the parameters of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs,
+    or 14 + W with "softmax", both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads
+    `initial_keys` and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial
+    vectors of the state of the controller, zero. The fused path supports an `LSTMCell` without layer
+    normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
 
     Args:
         input_size: X ≥ 1.
@@ -150,7 +150,7 @@ class LANTMCell(MemoryCell):
         self._initialize()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         self.controller.reset_parameters()  # type: ignore[operator]
         self._initialize()
 
@@ -168,7 +168,7 @@ class LANTMCell(MemoryCell):
             nn.init.zeros_(parameter)
 
     def reserve(self, writes: int) -> None:
-        """Size the memory for sequences with at most so many writes, unless the option `capacity` is set.
+        """Set the capacity to the largest number of writes of a sequence, unless the option `capacity` is set.
 
         Raises:
             OptionError: The memory has a fixed capacity, which is smaller.

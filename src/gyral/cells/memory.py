@@ -47,7 +47,7 @@ class MemoryCell(RecurrentCell):
             None: `LSTMCell`.
 
     Raises:
-        OptionError: A size is below 1, or `controller` has a hidden size of its own.
+        OptionError: A size is below 1, or `controller` also sets a hidden size.
     """
 
     understands = MaskedInputs

@@ -63,7 +63,7 @@ class EUNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all angles anew."""
+        """Reset all angles."""
         for angles in self.parameters():
             angles.uniform_(-math.pi, math.pi)
 
@@ -145,7 +145,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
         if self.initial_state is not None:

@@ -348,7 +348,7 @@ def test_steps_beyond_the_lengths_change_nothing(kind: str) -> None:
 
 
 @every_kind
-def test_numbers_that_are_none_stay_visible(kind: str) -> None:
+def test_nan_stays_visible(kind: str) -> None:
     for dtype in (torch.float32, torch.float64):
         sizes = {"steps": 5, "batch": 9, "inputs": 3, "hidden": 6}
         case = Case(kind, 6, **sizes, zoneout=0.0, ragged=False, **undisturbed(kind))
@@ -512,7 +512,7 @@ def test_autocast_leaves_the_state_in_the_type_of_the_parameters(kind: str, insi
 
 
 @every_kind
-def test_tensors_may_lie_in_memory_in_any_way(kind: str) -> None:
+def test_tensors_may_have_any_memory_layout(kind: str) -> None:
     cell = small(kind, torch.float64)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs = torch.randn(6, 9, 3, dtype=torch.float64)
@@ -537,7 +537,7 @@ def test_tensors_may_lie_in_memory_in_any_way(kind: str) -> None:
 
 
 @every_kind
-def test_lengths_may_be_any_integers(kind: str) -> None:
+def test_lengths_may_have_any_integer_dtype(kind: str) -> None:
     model = Recurrent(lambda _: small(kind), 3, backend="fused")
     inputs, lengths = torch.randn(6, 8, 3), torch.tensor([2, 6, 1, 4, 5, 6, 3, 1])
     with torch.no_grad():
@@ -603,7 +603,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_kind
 @pytest.mark.usefixtures("no_compiler")
-def test_without_a_compiler_the_reference_runs_and_says_so(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_compiler_the_reference_runs_and_logs_the_reason(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     name, reason = type(small(kind)).__name__, small(kind).fused_unsupported_reason()
     assert reason.endswith("no compiler for gated.cpp")
     with caplog.at_level(logging.INFO, "gyral"):

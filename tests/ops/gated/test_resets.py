@@ -184,7 +184,7 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
 
 
 @every_kind
-def test_the_kernels_equal_the_twin(kind: str) -> None:
+def test_the_kernels_equal_the_reference(kind: str) -> None:
     for seed in range(FEW):
         fixed, given = arguments_of(kind, seed)
         found = []
@@ -235,7 +235,7 @@ def test_the_operators_are_registered_correctly(kind: str) -> None:
 
 
 @every_kind
-def test_the_operators_return_what_eager_mode_returns(kind: str) -> None:
+def test_the_operators_equal_eager_mode(kind: str) -> None:
     fixed, given = arguments_of(kind, 5, steps=3, batch=9, units=4)
     found = []
     for function in (run_kernels, lambda fixed, *tensors: operators.run(fixed, Tensors(*tensors))):
@@ -250,7 +250,7 @@ def test_the_operators_return_what_eager_mode_returns(kind: str) -> None:
 
 @pytest.mark.slow
 @every_kind
-def test_compiled_and_exported_cells_give_what_eager_mode_gives(kind: str) -> None:
+def test_compiled_and_exported_cells_equal_eager_mode(kind: str) -> None:
     torch._dynamo.reset()
     case = Case(kind, 8, steps=5, batch=9, hidden=6, ragged=True, resets=0.2, training=False)
     model = Recurrent(lambda _: case.cell, 1, backend="fused").eval()

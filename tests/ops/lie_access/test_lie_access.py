@@ -216,7 +216,7 @@ def test_extreme_values_stay_finite(dtype: torch.dtype) -> None:
             assert all(tensor.isfinite().all() for tensor in found), (weighting, value)
 
 
-def test_numbers_that_are_none_stay_in_their_rows() -> None:
+def test_nan_stays_in_its_row() -> None:
     inputs = torch.randn(5, 9, 3)
     inputs[2, 1, 0] = torch.nan
     cell = small(torch.float32)
@@ -241,7 +241,7 @@ def test_steps_beyond_the_lengths_change_nothing() -> None:
     assert (first["gradient of inputs"][padding] == 0).all()
 
 
-def test_a_sequence_in_two_pieces_is_that_in_one() -> None:
+def test_a_sequence_in_two_pieces_equals_the_whole() -> None:
     case = Case(4, steps=9, ragged=False, resets=0.0, begun=True, capacity=5)
     model = Recurrent(lambda _: case.cell, 1, backend="fused")
     whole, (final,) = model(MaskedInputs(case.inputs, case.write), (case.state,))
@@ -368,12 +368,12 @@ def check_against_the_twin(seed: int, **options: Any) -> None:
 
 @every_group
 @every_weighting
-def test_the_kernels_equal_the_twin_and_have_its_second_derivatives(group: str, weighting: str) -> None:
+def test_the_kernels_equal_the_reference_and_have_its_second_derivatives(group: str, weighting: str) -> None:
     check_against_the_twin(1, group=group, weighting=weighting)
 
 
 @pytest.mark.slow
-def test_the_kernels_equal_the_twin_for_many_options() -> None:
+def test_the_kernels_equal_the_reference_for_many_options() -> None:
     for seed in range(60):
         check_against_the_twin(seed)
 
@@ -381,7 +381,7 @@ def test_the_kernels_equal_the_twin_for_many_options() -> None:
 @pytest.mark.slow
 @every_group
 @every_weighting
-def test_gradients_are_those_of_finite_differences(group: str, weighting: str) -> None:
+def test_gradients_equal_finite_differences(group: str, weighting: str) -> None:
     fixed, given = arguments_of(1, group=group, weighting=weighting, ragged=True, resets=0.3, masked=True)
     tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
 
@@ -457,7 +457,7 @@ def test_autocast_leaves_the_state_in_the_type_of_the_parameters() -> None:
         torch.testing.assert_close(one, other.to(one.dtype))
 
 
-def test_tensors_may_lie_in_memory_in_any_way() -> None:
+def test_tensors_may_have_any_memory_layout() -> None:
     case = Case(7, steps=5, batch=3, capacity=4, ragged=True, masked=True, resets=0.2, begun=True)
     expected = case.results("fused")
 
@@ -494,7 +494,7 @@ def test_a_count_beyond_the_capacity_does_not_read_beyond_the_memory() -> None:
     torch.testing.assert_close(outputs, model(inputs, (state._replace(count=torch.tensor([4, 0])),))[0])
 
 
-def test_what_has_no_fused_path_says_so() -> None:
+def test_a_cell_without_a_fused_path_gives_the_reason() -> None:
     reasons = {
         "controller: only an LSTMCell has a fused path within LANTMCell, not GRUCell": {"controller": GRUCell},
         "controller: layer_norm has no fused path within LANTMCell": {

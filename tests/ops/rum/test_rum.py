@@ -208,7 +208,7 @@ def test_corners_agree_with_the_loop(kind: str, lambd: float) -> None:
             torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-9)
 
 
-def test_numbers_that_are_none_stay_visible() -> None:
+def test_nan_stays_visible() -> None:
     cell = RUMCell(3, 4)
     inputs = torch.randn(5, 2, 3)
     inputs[2, 1, 0] = torch.nan
@@ -219,7 +219,7 @@ def test_numbers_that_are_none_stay_visible() -> None:
 
 
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
-def test_tensors_may_lie_in_memory_in_any_way(lambd: float) -> None:
+def test_tensors_may_have_any_memory_layout(lambd: float) -> None:
     cell = RUMCell(3, 5, lambd=lambd)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs, state = torch.randn(6, 4, 3), tree_map(lambda leaf: leaf.clone(), cell.init_state(4))
@@ -338,7 +338,7 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
         (1.0, {"activation": "sigmoid", "update_gate": False, "trainable_target": False}),
     ],
 )
-def test_second_derivatives_are_those_of_the_loop(lambd: float, options: dict[str, Any]) -> None:
+def test_second_derivatives_equal_the_loop(lambd: float, options: dict[str, Any]) -> None:
     case = Case(1, steps=4, batch=3, inputs=2, hidden=5, lambd=lambd, ragged=True, training=True, **options)
     found = []
     for backend in ("reference", "fused"):

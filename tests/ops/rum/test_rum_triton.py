@@ -417,7 +417,7 @@ def test_half_precision(dtype: torch.dtype, bound: float, monkeypatch: pytest.Mo
             assert error <= 4 * bound, f"{case}: {name}: {error:.1e}"
 
 
-def test_a_probe_tells_whether_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_reports_whether_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device(DEVICE)
     launch._probe.cache_clear()
     launch.prepare(device)

@@ -1,7 +1,7 @@
 """Depthwise convolution over time whose weights are shared by the channels of a head.
 
-`run` is the function that cells call; `Arguments` is the interface of the kernels in `cpu`, which is imported on first
-use. `reference` has the equations in plain torch.
+Cells call `run`. `Arguments` is the interface of the kernels in `cpu`, which is imported on first use. `reference`
+has the equations in plain torch.
 """
 
 from gyral.ops.convolution.arguments import MODULES, Arguments, Window, head_of_channel

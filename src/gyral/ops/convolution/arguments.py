@@ -35,7 +35,7 @@ class Arguments(NamedTuple):
     Attributes:
         values: (T, B, N).
         weights: (H, K), or the scores (T, B, H, K) of the weights of each step, before their softmax.
-        history: (B, P, N), the values before the first step, the latest last; or None for zeros.
+        history: (B, P, N), the values before the first step, the latest last; or None stands for zeros.
         window: See `Window`.
     """
 

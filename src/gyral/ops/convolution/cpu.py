@@ -8,7 +8,7 @@ from torch import Tensor
 from gyral.ops.convolution.arguments import Arguments, head_of_channel
 from gyral.ops.native import library
 
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("convolution.cpp"),
@@ -19,15 +19,7 @@ LIBRARY = library.Recurrence(
         "grad_values", "grad_history", "grad_weights",
     ),
 )  # fmt: skip
-
-
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use.
-
-    Raises:
-        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
-    """
-    LIBRARY.prepare()
+prepare = LIBRARY.prepare
 
 
 def forward(arguments: Arguments) -> Tensor:

@@ -1,6 +1,6 @@
 """The convolutions of `gyral.ops.convolution` in plain torch, one weight of the window after the other.
 
-The kernels compute the same. This twin runs where there is no kernel, and gives the kernels' second derivatives.
+The kernels compute the same. This code runs where there is no kernel, and gives the kernels' second derivatives.
 """
 
 import torch

@@ -17,6 +17,7 @@ from gyral.ops import autograd, kernels
 from gyral.ops.compiler import is_exporting_to_onnx, is_traced
 from gyral.ops.convolution import reference
 from gyral.ops.convolution.arguments import MODULES, Arguments, Window
+from gyral.ops.sequences import reachable_since
 
 
 def has_kernel(tensor: Tensor) -> bool:
@@ -41,11 +42,11 @@ def run(
     Args:
         values: (T, B, N).
         weights: Constant weights (H, K), or the scores (T, B, H, K) of the weights of each step; H ≤ N.
-        history: (B, P, N), the values before the first step, the latest last, or None for zeros.
+        history: (B, P, N), the values before the first step, the latest last, or None stands for zeros.
         back: See `Window`; K − 1 if None.
         mask: (T, B, H, K), factors of the weights of each step, without gradient; or None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True the row begins anew, with zeros before it, whatever came before. Or None.
+        starts: (T, B) bool, or None. True resets the row before the step: earlier values count as zeros.
 
     Returns:
         (T, B, N), zero beyond the lengths.
@@ -63,14 +64,6 @@ def run(
     with autograd.outside_autocast(values.device):
         outputs: Tensor = _Run.apply(window, values, weights, history)
         return outputs
-
-
-def reachable_since(starts: Tensor | None, kernel: int) -> Tensor | None:
-    """Return `Window.since` for starts (T, B), or None."""
-    if starts is None:
-        return None
-    time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
-    return torch.where(starts, time, -kernel).cummax(0).values
 
 
 def window(values: Tensor, history: Tensor, lengths: Tensor | None, starts: Tensor | None) -> Tensor:

@@ -1,7 +1,7 @@
 """Networks of several recurrences per step, over a whole sequence.
 
-`run` is the function that cells call; `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`,
-which is imported on first use.
+Cells call `run`. `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`, which is imported on
+first use.
 """
 
 from gyral.ops.fast_slow.arguments import MODULES, Arguments, Connections, Gradients, Results, SubCell

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops import buffers, gated, rum
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.fast_slow.cpu"}
 
@@ -38,7 +39,7 @@ class Connections(NamedTuple):
     """How the subcells of a step are connected; one entry per subcell, in the order in which they run.
 
     Attributes:
-        sources: Index of the earlier subcell whose outputs a subcell reads, or -1 for none.
+        sources: Index of the earlier subcell that provides the inputs of a subcell, or -1.
         states: Index of the subcell's state; states are numbered in the order of their first subcells.
         masks: Factors (T, B, X) of the outputs that a subcell reads from its source, or None.
     """
@@ -90,7 +91,7 @@ class Results(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the initial states, and of `extra` of each subcell. Those of the parts overwrite the parts."""
+    """Gradients of the initial states, and of `extra` of each subcell. Gradients of the parts overwrite the parts."""
 
     states: tuple[State, ...]
     extra: tuple[Tensor | None, ...]
@@ -138,11 +139,7 @@ def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, 
     outputs[-1] = torch.empty_like(outputs[-1])  # returned, therefore not in the buffer
 
     weight_ih, bias, _, _ = tensors.weights[0]
-    rows, projected = tensors.inputs.flatten(0, 1), parts[0].flatten(0, 1)
-    if bias is None:
-        torch.mm(rows, weight_ih.T, out=projected)
-    else:
-        torch.addmm(bias, rows, weight_ih.T, out=projected)
+    project(tensors.inputs, weight_ih, bias, out=parts[0])
     subcells = []
     for index, (make, state) in enumerate(zip(makers, connections.states, strict=True)):
         _, _, weight_hh, extra = tensors.weights[index]
@@ -165,7 +162,7 @@ def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, 
 
 
 def weight_gradients(arguments: Arguments, index: int, inputs: Tensor) -> list[Tensor | None]:
-    """Return the gradients of weight_ih, bias and weight_hh of a subcell, given that of its parts."""
+    """Return the gradients of weight_ih, bias and weight_hh of a subcell, given the gradient of its parts."""
     subcell, connections = arguments.subcells[index], arguments.connections
     source, mask = connections.sources[index], connections.masks[index]
     steps, batch, *_ = subcell.parts.shape

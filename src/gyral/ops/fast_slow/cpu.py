@@ -13,7 +13,7 @@ from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
 
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("fast_slow.cpp"),
@@ -24,11 +24,7 @@ LIBRARY = library.Recurrence(
 
 
 def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use.
-
-    Raises:
-        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
-    """
+    """Compile the kernels on first use; see `gyral.ops.native.library.Recurrence.prepare`."""
     LIBRARY.prepare()
     gated_cpu.LIBRARY.prepare()
     rum_cpu.LIBRARY.prepare()

@@ -1,6 +1,6 @@
 """The networks of `gyral.ops.fast_slow` in plain torch.
 
-The kernels compute the same; this twin gives their second derivatives.
+The kernels compute the same; this code gives their second derivatives.
 """
 
 import torch
@@ -25,7 +25,7 @@ def run(fixed: FixedArguments, tensors: Tensors) -> list[Tensor | None]:
         active = None if lengths is None else (time < lengths).unsqueeze(1)
         before = list(states)
         if starts is not None:
-            states = [gated_reference.begin_anew(starts[time], state, None) for state in states]
+            states = [gated_reference.reset_state(starts[time], state, None) for state in states]
         read: list[Tensor] = []
         for index, state in enumerate(connections.states):
             states[state] = _step(fixed, tensors, index, time, inputs, read, states[state])
@@ -54,7 +54,7 @@ def _step(
         zeros = weight_ih.new_zeros(batch, len(weight_ih))
         parts = zeros if bias is None else zeros + bias
     hidden, cell_state = state
-    # lengths and starts are those of all subcells together
+    # `run` applies lengths and starts to all subcells together
     arguments = makers[index](
         parts=parts.unsqueeze(0),
         weight_hh=weight_hh,

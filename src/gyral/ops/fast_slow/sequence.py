@@ -48,7 +48,7 @@ def run(
         connections: How they are connected.
         states: Before the first step.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True all states of the row before the step are zero, whatever they were. Or None.
+        starts: (T, B) bool, or None. True resets all states of the row to zero before the step.
 
     Returns:
         outputs (T, B, H) of the last subcell, and the states after the last step of each sequence.
@@ -65,7 +65,7 @@ def run(
     kernels.check_dtypes(dtype, inputs, *leaves)
     weights = [tensor for own in subcells for tensor in (own.weight_ih, own.bias, own.weight_hh, own.extra)]
     tensors = (inputs, *weights, *leaves)
-    needs_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    needs_gradient = autograd.needs_gradient(tensors)
     with torch.autocast(device, enabled=False):
         fixed = FixedArguments(connections, tuple(subcell.make_arguments for subcell in subcells), lengths, starts)
         outputs, *found = _Run.apply(fixed, needs_gradient, *tensors)

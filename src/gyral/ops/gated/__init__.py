@@ -1,7 +1,7 @@
 """Recurrences whose step is one matrix product and functions of single rows, over a whole sequence.
 
-`run` is the function that cells call; `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`,
-which is imported on first use. `reference` has the equations in plain torch, `operators` the kernels for compilers.
+Cells call `run`. `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`, which is imported on
+first use. `reference` has the equations in plain torch, `operators` the kernels for compilers.
 """
 
 from gyral.ops.gated.arguments import (

@@ -1,11 +1,13 @@
 """The interface of the kernels of `gyral.ops.gated`, and the products before and after them."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gyral.ops import buffers, kernels
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.gated.cpu"}
 
@@ -22,7 +24,7 @@ KINDS = (
     "rnn_tanh",  # `gyral.cells.rnn`: G = N
     "rnn_relu",  # the same with another nonlinearity
 )
-# Kinds whose last N columns of the product are not simply added to those of P_t, and are kept for backward.
+# Kinds whose last N columns of the product are not only added to the last columns of P_t; backward needs them.
 KEEPS_PRODUCT = ("goru", "gru")
 
 
@@ -48,9 +50,8 @@ class Arguments(NamedTuple):
         chunk: Number of units that share an entry of a master gate, for on_lstm.
         keep_cell_state: Zoneout of the cell state (T, B, C), as `keep`, only for LSTMs.
         drop: Recurrent dropout: factors (B, H) of the hidden vector in the product, or None.
-        starts: (T, B) bool: at True the state of the row before the step is `fresh` with a cell state of zeros,
-            whatever it was. Or None.
-        fresh: (H,), or None for zeros.
+        starts: (T, B) bool, or None. True resets the row to `fresh`, with a cell state of zeros, before the step.
+        fresh: (H,), or None stands for zeros.
         epsilon: What layer normalization adds to the variance.
         partner: (L, N) int64, see `gyral.ops.unitary.Rotations`, for the two kinds of modReLU; None for a dense W.
     """
@@ -94,7 +95,7 @@ class Results(NamedTuple):
 class Gradients(NamedTuple):
     """Gradients of P (T, B, G), the kept part of the product (T, B, N), the initial state, `extra` and `fresh`.
 
-    That of `weight_hh` is there if it consists of layers; see `weight_gradient` for a dense one.
+    `weight_hh` is None for a dense matrix; `weight_gradient` computes its gradient.
     """
 
     parts: Tensor
@@ -137,24 +138,14 @@ class Tensors(NamedTuple):
 def make_arguments(fixed: FixedArguments, tensors: Tensors, parts: Tensor | None = None) -> Arguments:
     """Return the arguments; if `parts` is None, project the inputs of all steps in one product."""
     if parts is None:
-        parts = project(tensors.inputs, tensors.weight_ih, tensors.bias)
+        shape = *tensors.inputs.shape[:2], len(tensors.weight_ih)
+        parts = buffers.acquire(math.prod(shape), tensors.inputs).view(shape)
+        project(tensors.inputs, tensors.weight_ih, tensors.bias, out=parts)
     given: Any = fixed._asdict() | {
         name: getattr(tensors, name) for name in ("weight_hh", "extra", "hidden", "cell_state", "fresh")
     }
     given = {name: t.contiguous() if isinstance(t, Tensor) else t for name, t in given.items()}
     return Arguments(parts=parts, **given)
-
-
-def project(inputs: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
-    """Return P (T, B, G) in a buffer of the pool."""
-    steps, batch, _ = inputs.shape
-    rows, width = inputs.flatten(0, 1), len(weight_ih)
-    parts = buffers.acquire(len(rows) * width, rows).view(len(rows), width)
-    if bias is None:
-        torch.mm(rows, weight_ih.T, out=parts)
-    else:
-        torch.addmm(bias, rows, weight_ih.T, out=parts)
-    return parts.view(steps, batch, width)
 
 
 def run_forward(arguments: Arguments) -> Results:
@@ -175,13 +166,13 @@ def run_backward(
     Args:
         arguments, results: `backward` of the kernels overwrites the parts and the kept part of the product.
         tensors: The arguments of the sequence.
-        gradients: Those of the outputs, and of the final hidden vectors and cell states.
+        gradients: Gradients of the outputs, the final hidden vector and the final cell state.
         needs_inputs: Whether to compute the gradient of the inputs; else it is None.
     """
     found = kernels.find(MODULES, arguments.parts).backward(arguments, results, *gradients)
     parts: Tensor = found.parts
     rows = parts.flatten(0, 1)
-    # the gradient of the product is that of the parts, except for the part of it that was kept
+    # the gradient of the product equals the gradient of the parts, except in the kept part
     grad_weight_hh = found.weight_hh
     if grad_weight_hh is None:
         reads = arguments.hidden, results.outputs, arguments.drop, arguments.starts, arguments.fresh

@@ -9,7 +9,7 @@ from gyral.ops import buffers
 from gyral.ops.gated.arguments import KEEPS_PRODUCT, KINDS, Arguments, Gradients, Results
 from gyral.ops.native import library
 
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("gated.cpp"),
@@ -25,15 +25,7 @@ LIBRARY = library.Recurrence(
         "grad_fresh", "grad_weight",
     ),
 )  # fmt: skip
-
-
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use.
-
-    Raises:
-        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
-    """
-    LIBRARY.prepare()
+prepare = LIBRARY.prepare
 
 
 def forward(arguments: Arguments) -> Results:
@@ -88,7 +80,7 @@ def backward(
 
 
 def new_sums(arguments: Arguments, like: Tensor | None) -> Tensor | None:
-    """Return zeros for the gradient of a parameter, or None without it: one partial sum per block of rows."""
+    """Return zeros for the partial sums of a gradient, one per block of rows; None for an absent parameter."""
     if like is None:
         return None
     return like.new_zeros(LIBRARY.blocks(arguments.parts.shape[1]), *like.shape)

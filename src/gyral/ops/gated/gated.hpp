@@ -27,7 +27,7 @@ struct Arguments {
     void* keep_cell_state;        // (T, B, C)
     void* drop;                   // (B, H): factors of the hidden vector in the product
     void* lengths;                // Index (B)
-    void* starts;                 // bool (T, B): whether a row begins anew before step t, with `fresh` and `fresh_cell_state`
+    void* starts;                 // bool (T, B): whether a row is reset before step t, to the two below
     void* fresh;                  // (H), given with `starts`
     void* fresh_cell_state;       // (C), likewise
     void* partner;                // Index (L, N), or null for a dense weight; only if the parts are H wide

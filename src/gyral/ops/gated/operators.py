@@ -1,7 +1,7 @@
 """The recurrences of `gyral.ops.gated` as operators of torch, for `torch.compile` and `torch.export`.
 
-Eager mode does not call them, since the call of an operator takes longer than that of a function. An operator returns
-no None and no buffer that is used again: absent tensors are empty, and backward copies what the kernels overwrite.
+Eager mode does not call them, because an operator call takes longer than a function call. An operator returns
+no None and no pooled buffer: absent tensors are empty, and backward copies the tensors that the kernels overwrite.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """The recurrences of `gyral.ops.gated` in plain torch: the equations of each kind, and the loop over the steps.
 
-The kernels compute the same; this twin is the reference of their tests and gives their second derivatives.
+The kernels compute the same; this code is the reference of their tests and gives their second derivatives.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def step(arguments: Arguments, time: int, parts: Tensor, state: State) -> tuple[
     active = None if arguments.lengths is None else time < arguments.lengths
     if arguments.starts is not None:
         starts = arguments.starts[time]
-        state = begin_anew(starts if active is None else starts & active, state, arguments.fresh)
+        state = reset_state(starts if active is None else starts & active, state, arguments.fresh)
     hidden, cell_state = state
     product = multiply(arguments, hidden if arguments.drop is None else hidden * arguments.drop)
     new, new_cell_state = EQUATIONS[arguments.kind](arguments, parts, product, hidden, cell_state)
@@ -86,7 +86,7 @@ def choose(rows: Tensor, new: State, old: State) -> State:
     return torch.where(rows, hidden, old_hidden), chosen
 
 
-def begin_anew(starts: Tensor, state: State, fresh: Tensor | None) -> State:
+def reset_state(starts: Tensor, state: State, fresh: Tensor | None) -> State:
     """Return the state with `fresh` (H,), or zeros, and c = 0 in the rows where `starts` (B,) is True."""
     hidden, cell_state = state
     rows = starts.unsqueeze(1)
@@ -205,7 +205,7 @@ def _weinet(
     return torch.tanh(summed), memory.flatten(1)
 
 
-# Functions of the arguments, P_t, the product, h and c before the step; they return h and c after it, before zoneout.
+# Each maps the arguments, P_t, the product, h and c before the step to h and c after it, before zoneout.
 EQUATIONS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
     "modrelu": _modrelu,
     "complex_modrelu": _complex_modrelu,

@@ -75,8 +75,7 @@ def run(
     with torch.autocast(device, enabled=False):
         if torch.compiler.is_compiling():
             return operators.run(fixed, tensors)
-        needs_gradient = autograd.needs_gradient(tensors)
-        return _Run.apply(fixed, needs_gradient, *tensors)
+        return _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
 
 
 def _reference_backward(ctx, *gradients):
@@ -96,7 +95,7 @@ class _Run(torch.autograd.Function):
             ctx.save_for_backward(*results[:3], *tensors)
             ctx.fixed, ctx.saved = fixed, (arguments.parts, results.cell_states, results.kept)
         else:
-            _release(arguments.parts, results.cell_states)
+            buffers.release(arguments.parts, results.cell_states)
         return results[:3]
 
     @staticmethod
@@ -109,11 +108,5 @@ class _Run(torch.autograd.Function):
         arguments = make_arguments(ctx.fixed, tensors, parts)
         results = run_forward(arguments) if parts is None else Results(outputs, final_hidden, final_cell_state, *saved)
         found = run_backward(arguments, results, tensors, gradients, ctx.needs_input_grad[2])
-        _release(arguments.parts, results.cell_states)
+        buffers.release(arguments.parts, results.cell_states)
         return None, None, *found
-
-
-def _release(*pooled: Tensor | None) -> None:
-    for buffer in pooled:
-        if buffer is not None:
-            buffers.release(buffer)

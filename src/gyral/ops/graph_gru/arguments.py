@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops import buffers, kernels
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.graph_gru.cpu"}
 
@@ -96,14 +97,6 @@ class Gradients(NamedTuple):
     memory: Tensor | None
 
 
-def reachable_since(starts: Tensor | None, capacity: int) -> Tensor | None:
-    """Return `FixedArguments.since` for `starts` (T, B), the steps at which a row begins anew, or None."""
-    if starts is None:
-        return None
-    time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
-    return torch.where(starts, time, -capacity).cummax(0).values
-
-
 def latest(
     memory: Tensor, outputs: Tensor, capacity: int, lengths: Tensor | None = None, since: Tensor | None = None
 ) -> Tensor:
@@ -142,11 +135,7 @@ def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, 
     buffer = buffers.acquire(steps * batch * sum(widths), inputs)
     pieces = buffer.split([steps * batch * width for width in widths])
     parts, *others = (piece.view(steps, batch, width) for piece, width in zip(pieces, widths, strict=True))
-    rows, projected = inputs.flatten(0, 1), parts.flatten(0, 1)
-    if bias is None:
-        torch.mm(rows, weight_ih.T, out=projected)
-    else:
-        torch.addmm(bias, rows, weight_ih.T, out=projected)
+    project(inputs, weight_ih, bias, out=parts)
     given: Any = (*others, weight_hh.contiguous(), memory.contiguous(), fixed)
     return Arguments(parts, *given), buffer
 
@@ -167,9 +156,9 @@ def run_backward(
     """Run the kernels backward; return the gradient of each of `tensors`.
 
     Args:
-        arguments, outputs: Those of `run_forward`. `backward` of the kernels overwrites tensors of the arguments.
+        arguments, outputs: As in `run_forward`. `backward` of the kernels overwrites tensors of the arguments.
         tensors: The arguments of the sequence.
-        gradients: Those of the outputs and of the new memory, None for zeros.
+        gradients: Gradients of the outputs and of the new memory, None stands for zeros.
         needs: Which of `tensors` need a gradient.
     """
     needed = dict(zip(Tensors._fields, needs, strict=True))

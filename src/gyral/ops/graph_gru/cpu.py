@@ -8,7 +8,7 @@ from torch import Tensor
 from gyral.ops.graph_gru.arguments import Arguments, Gradients, Results
 from gyral.ops.native import library
 
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("graph_gru.cpp"),
@@ -22,15 +22,7 @@ LIBRARY = library.Recurrence(
         "workspace", "history", "grad_final_memory", "grad_memory",
     ),
 )  # fmt: skip
-
-
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use.
-
-    Raises:
-        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
-    """
-    LIBRARY.prepare()
+prepare = LIBRARY.prepare
 
 
 def forward(arguments: Arguments) -> Results:
@@ -47,8 +39,8 @@ def backward(
     """Compute the gradients.
 
     Args:
-        arguments, outputs: Those of `forward`; tensors of the arguments are overwritten, see `Arguments`.
-        gradients: Those of the outputs (T, B, N) and of the new memory (B, C', N), None for zeros.
+        arguments, outputs: As in `forward`; overwrites tensors of the arguments, see `Arguments`.
+        gradients: Gradients of the outputs (T, B, N) and of the new memory (B, C', N), None stands for zeros.
         needs_memory: Whether to compute the gradient of the memory.
     """
     grad_outputs, grad_final = gradients

@@ -1,6 +1,6 @@
 """A GRU over typed edges in plain torch: the equations of `gyral.ops.graph_gru.run`, and the loop over the steps.
 
-The kernels compute the same; this twin is the reference of their tests and gives their second derivatives.
+The kernels compute the same; this code is the reference of their tests and gives their second derivatives.
 """
 
 import torch

@@ -26,10 +26,10 @@ from gyral.ops.graph_gru.arguments import (
     FixedArguments,
     Tensors,
     make_arguments,
-    reachable_since,
     run_backward,
     run_forward,
 )
+from gyral.ops.sequences import reachable_since
 
 
 def unsupported_reason(tensor: Tensor) -> str | None:
@@ -70,7 +70,7 @@ def run(
         carry: "previous": c_t = h_{t−1}. "linked": c_t = g_t, which needs an `edge_size`.
         capacity: C', the number of vectors in the returned memory; C if None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True the row begins anew, with a memory of zeros, whatever came before. Or None.
+        starts: (T, B) bool, or None. True resets the memory of the row to zeros before the step.
 
     Returns:
         outputs (T, B, N), zero beyond the lengths, and the memory (B, C', N) after the last step of each sequence.
@@ -84,8 +84,7 @@ def run(
         *(inputs, weight_ih, weight_hh, bias, memory, earlier), edge_types, edge_size, carry, capacity, lengths, starts
     )
     with torch.autocast(inputs.device.type, enabled=False):
-        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-        return _Run.apply(fixed, needs_gradient, *tensors)
+        return _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
 
 
 def split_arguments(

@@ -1,7 +1,7 @@
-"""Lie-access memories: their groups and readings, and a controller with such a memory over a whole sequence.
+"""Lie-access memories: their Lie groups and read vectors, and a controller with this memory over a whole sequence.
 
-`run` is the function that cells call; `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`,
-which is imported on first use.
+Cells call `run`. `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`, which is imported on
+first use.
 """
 
 from gyral.ops.lie_access.arguments import (

@@ -8,6 +8,7 @@ from torch import Tensor
 from gyral.core.errors import OptionError, UserError
 from gyral.ops import buffers, kernels
 from gyral.ops.lie_access.groups import Group, Rotation, ScalingRotation, Translation
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.lie_access.cpu"}
 
@@ -89,7 +90,7 @@ class Tensors(NamedTuple):
         weight: (4N, N + W), of h and of the read vector.
         head_weight, head_bias: See `Weights`.
         flat_state, keys, vectors, strengths: The initial state; see `MemoryState`.
-        fresh: The flat_state (D,) with which rows begin anew at `starts`, with an empty memory. Or None.
+        fresh: The flat state (D,) to which `starts` resets rows, with an empty memory; or None.
     """
 
     inputs: Tensor
@@ -148,7 +149,7 @@ class Results(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the initial state and of `fresh`; None without need. Those of parts and heads overwrite them."""
+    """Gradients of the initial state and `fresh`, or None; gradients of `parts` and `heads` overwrite these tensors."""
 
     flat_state: Tensor
     keys: Tensor | None
@@ -183,11 +184,7 @@ def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, 
     parts, heads, flat_states, log = (
         piece.view(shape) for piece, shape in zip(buffer.split(sizes), shapes, strict=True)
     )
-    rows, projected = inputs.flatten(0, 1), parts.flatten(0, 1)
-    if tensors.bias is None:
-        torch.mm(rows, weight_x.T, out=projected)
-    else:
-        torch.addmm(tensors.bias, rows, weight_x.T, out=projected)
+    project(inputs, weight_x, tensors.bias, out=parts)
     flat_states[0] = tensors.flat_state
     return Arguments(parts, heads, flat_states, log, tensors, fixed), buffer
 
@@ -211,7 +208,7 @@ def run_backward(
 
     Args:
         arguments, results: `backward` of the kernels overwrites the parts and the outputs of the heads.
-        gradients: Those of outputs, flat_state, keys, vectors and strengths of the results, None for zeros.
+        gradients: Gradients of outputs, flat_state, keys, vectors and strengths of the results, None stands for zeros.
         needs: Which of `arguments.tensors` need a gradient.
     """
     tensors = arguments.tensors

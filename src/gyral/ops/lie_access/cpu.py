@@ -9,7 +9,7 @@ from torch import Tensor
 from gyral.ops.lie_access.arguments import GROUPS, Arguments, Gradients, Results
 from gyral.ops.native import library
 
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("lie_access.cpp"),
@@ -26,15 +26,7 @@ LIBRARY = library.Recurrence(
         "grad_initial_vectors", "grad_initial_strengths", "grad_fresh",
     ),
 )  # fmt: skip
-
-
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use.
-
-    Raises:
-        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
-    """
-    LIBRARY.prepare()
+prepare = LIBRARY.prepare
 
 
 def forward(arguments: Arguments) -> Results:
@@ -65,8 +57,8 @@ def backward(
     """Return the gradients.
 
     Args:
-        arguments, results: Those of `forward`.
-        gradients: Those of outputs, flat_state, keys, vectors and strengths of the results, None for zeros.
+        arguments, results: Arguments and return value of `forward`.
+        gradients: Gradients of outputs, flat_state, keys, vectors and strengths of the results, None stands for zeros.
         needs_memory: Whether to compute the gradient of the initial memory.
     """
     tensors = arguments.tensors

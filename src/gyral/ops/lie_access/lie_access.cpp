@@ -28,7 +28,7 @@ struct Arguments {
     void* count;                   // Index (B): number of initial entries
     void* write;                   // bool (T, B): where an entry is appended
     void* lengths;                 // Index (B)
-    void* starts;                  // bool (T, B): whether a row begins anew before step t, with `fresh` and an empty memory
+    void* starts;                  // bool (T, B): whether a row is reset to `fresh` and an empty memory
     void* fresh;                   // (D), given with `starts`
     void* outputs;                 // (T, B, N)
     void* final_flat_state;        // (B, D)

@@ -1,6 +1,6 @@
 """A Lie-access memory with its controller in plain torch, for `gyral.ops.lie_access.run`.
 
-The kernels compute the same; this twin gives their second derivatives. Its memory is the list of all vectors ever
+The kernels compute the same; this code gives their second derivatives. Its memory is the list of all vectors ever
 written, with a mask of those that a row still holds.
 """
 

@@ -54,7 +54,7 @@ def run(
         options: Of the memory.
         write: (T, B) bool: at False nothing is written, and the write head does not move. None: everywhere.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True the row begins from `fresh` with an empty memory, whatever came before. Or None.
+        starts: (T, B) bool, or None. True resets the row to `fresh` with an empty memory before the step.
         fresh: A state for a batch of one, whose memory is not read; needed with `starts`.
 
     Returns:
@@ -87,8 +87,7 @@ def run(
             None if starts is None or fresh is None else fresh.flatten()[0],
         )
         fixed = FixedArguments(options, state.count, write, lengths, starts)
-        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-        outputs, flat_state, *memory = _Run.apply(fixed, needs_gradient, *tensors)
+        outputs, flat_state, *memory = _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
         return outputs, MemoryState.of(flat_state, hidden_size, tuple(memory))
 
 

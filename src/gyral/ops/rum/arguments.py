@@ -27,7 +27,7 @@ class Arguments(NamedTuple):
         lengths: (B,) int64 in [1, T], or None if every sequence has T steps. Steps beyond the length of a sequence do
             not change its state, and their outputs are zero.
         options: The options of the step.
-        starts: (T, B) bool: at True the state before the step is h = 0 and R = I, whatever it was. Or None.
+        starts: (T, B) bool, or None. True resets the state to h = 0 and R = I before the step.
     """
 
     parts: Tensor
@@ -107,7 +107,7 @@ class Kernels(Protocol):
 
 
 def find_kernels(fixed: FixedArguments, tensors: Tensors) -> tuple[Kernels, torch.dtype]:
-    """Return the kernels, and the dtype of the products' factors: that of autocast where the kernels support it.
+    """Return the kernels, and the dtype of the products' factors: the autocast dtype if the kernels support it.
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype.
@@ -123,7 +123,7 @@ def make_arguments(
     """Return the arguments for the arguments of `gyral.ops.rum.run`.
 
     Args:
-        dtype: That of the products' factors.
+        dtype: The dtype of the products' factors.
         parts: See `Arguments`; if None, the inputs of all steps are projected in one product.
         pooled: Whether the parts are a buffer of `gyral.ops.buffers`.
     """
@@ -170,7 +170,7 @@ def run_backward(
     parts = gradient.parts.flatten(2).to(dtype)
     recurrent = parts[..., : len(weight_hh)]
     first, later = arguments.hidden.to(dtype), results.outputs[:-1].to(dtype)
-    if arguments.starts is not None:  # where the state begins anew, the product has read zeros
+    if arguments.starts is not None:  # after a reset the product has read zeros
         first = first.masked_fill(arguments.starts[0].unsqueeze(-1), 0.0)
         later = later.masked_fill(arguments.starts[1:].unsqueeze(-1), 0.0)
     grad_weight_hh = recurrent[0].T @ first

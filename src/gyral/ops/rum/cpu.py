@@ -10,7 +10,7 @@ from gyral.ops.native import library
 from gyral.ops.rum.arguments import Arguments, Gradients, Results, count_resets, number_resets
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # in the order of their numbers in rum.hpp
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = ()
 
 # Steps between two copies of the associative memory. Between them backward recomputes the memory, with a rounding error
@@ -27,11 +27,7 @@ LIBRARY = library.Recurrence(
         "grad_memory", "grad_bias", "grad_norms",
     ),
 )  # fmt: skip
-
-
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use; see `gyral.ops.rum.arguments.Kernels`."""
-    LIBRARY.prepare()
+prepare = LIBRARY.prepare
 
 
 def allocate(arguments: Arguments, resets: int) -> Results:

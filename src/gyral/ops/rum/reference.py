@@ -1,6 +1,6 @@
 """RUM in readable functions of torch: the equations of `gyral.cells.rum.RUMCell.step`, and `run` in terms of them.
 
-The kernels compute what `run` does. Their second derivative is that of `run`.
+The kernels compute what `run` does. `run` provides their second derivative.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
 class Options(NamedTuple):
     """The options that determine the equations of a step; see `gyral.cells.rum.RUMCell`.
 
-    `epsilon` is that of the layer normalizations.
+    `epsilon` belongs to the layer normalizations.
     """
 
     activation: str

@@ -76,7 +76,7 @@ def run(
     """Run RUM over inputs (T, B, X); differentiable with respect to all tensors but `keep`.
 
     Under autocast the products use its dtype if the kernels support it; all other operations use the dtype of the
-    parameters. A second derivative is that of `gyral.ops.rum.reference.run`.
+    parameters. `gyral.ops.rum.reference.run` provides second derivatives.
 
     Args:
         inputs, weight_ih, weight_hh, bias: See `gyral.cells.rum.RUMCell`.
@@ -101,8 +101,7 @@ def run(
     with autograd.outside_autocast(inputs.device):
         if torch.compiler.is_compiling():
             return operators.run(fixed, tensors)
-        needs_gradient = autograd.needs_gradient(tensors)
-        return _Run.apply(fixed, needs_gradient, *tensors)
+        return _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
 
 
 class _Run(torch.autograd.Function):

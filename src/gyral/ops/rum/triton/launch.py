@@ -20,7 +20,7 @@ DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 CHECKPOINT_EVERY = 1024  # steps between two saved memories for λ = 1
 BLOCK_BATCH = 16  # rows of a program for λ = 0: the smallest block that tl.dot accepts
-# Largest hidden sizes whose weights stay on chip: without tensor cores every thread holds many of them in registers.
+# Largest hidden sizes at which the weights stay on chip; without tensor cores, threads hold them in registers.
 RESIDENT_SIZE = {"tf32": 128, "ieee": 64}
 TILE = 4096  # elements in a tile of weights or memory, and in a block of rows: registers hold several such tiles
 
