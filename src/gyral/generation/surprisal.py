@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
 from gyral.generation.surprisal_view import Reading, print_readings, write_page
 from gyral.generation.text import symbol_names
@@ -82,7 +82,7 @@ def read_text(name: str, vocabulary: Vocabulary) -> Symbols:
     Raises:
         OptionError: the file cannot be read, is empty or, unless symbols are bytes, is not UTF-8.
     """
-    with nullcontext() if name == "-" else reading("surprisal", name):
+    with nullcontext() if name == "-" else check_readable("surprisal", name):
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
         text = content if vocabulary.level == "byte" else content.decode("utf-8-sig")

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.babi.stories import Question, Sentence
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def read_lines(name: str) -> Iterator[str]:
         if name == "-":
             yield from sys.stdin
         else:
-            with reading("story", name), open(name, encoding="utf-8-sig") as file:
+            with check_readable("story", name), open(name, encoding="utf-8-sig") as file:
                 yield from file
     except UnicodeDecodeError as error:
         raise OptionError("story", name, f"is not UTF-8 at offset {error.start}") from None

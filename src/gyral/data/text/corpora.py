@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file, sha256
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
@@ -163,13 +163,13 @@ def load_file(
 
 
 def _read(path: str | Path) -> bytes:
-    with reading("path", path):
+    with check_readable("path", path):
         return Path(path).read_bytes()
 
 
 def _identify(path: str | Path, level: str) -> list[str]:
     """Return the SHA-256 of a file, and a remark if it begins with a byte order mark, which earlier versions kept."""
-    with reading("path", path):
+    with check_readable("path", path):
         file = Path(path)
         if file.stat().st_size == 0:
             raise OptionError("path", path, "is empty")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.catalogue import CATALOGUE, has_file
 from gyral.data.treebank.brackets import Node, read_trees
 from gyral.data.vocabulary import UNKNOWN
@@ -111,7 +111,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
     """
     if known is None:
         text = Path(data_dir) / "ptb" / "ptb.train.txt"
-        with reading("paths.data_dir", data_dir, text):
+        with check_readable("paths.data_dir", data_dir, text):
             known = set(text.read_text(encoding="utf-8").split())
     return {
         tuple(word if word in known else UNKNOWN for word in _training_words(tree))
@@ -141,7 +141,7 @@ def _texts(source: str | Path, data_dir: Path, option: str) -> Iterator[tuple[st
     if not files:
         raise OptionError(option, source, f"has no file whose name ends in {SUFFIX}")
     for file in files:
-        with reading(option, source, file):
+        with check_readable(option, source, file):
             content = file.read_bytes()
         try:
             yield str(file), content.decode("utf-8-sig")

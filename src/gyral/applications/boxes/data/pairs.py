@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gyral.applications.boxes.data.hierarchy import Hierarchy
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 
 ATTEMPTS = 8  # draws of another concept for a false pair, before the concept on the other side is replaced
 LAST_ATTEMPT = 1000
@@ -148,7 +148,7 @@ def _rows(path: Path) -> list[tuple[str, str]]:
     """Return the two columns of a file."""
     if not path.exists():
         raise OptionError("test", "published", f"{path}: no such file")
-    with reading("test", "published", path):
+    with check_readable("test", "published", path):
         rows = [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     if not rows or any(len(row) != 2 for row in rows):
         raise UserError(f"{path}: must have two columns with a tab between them")

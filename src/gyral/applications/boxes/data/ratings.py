@@ -13,7 +13,7 @@ import numpy as np
 
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.batching import mix_seed
 
 SEPARATOR = re.compile("::|[,\t]")
@@ -86,7 +86,7 @@ def read_ratings(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[s
     users: dict[str, int] = {}
     films: dict[str, int] = {}
     rows: list[tuple[int, int, float]] = []
-    with reading("ratings", path), path.open(encoding="utf-8", errors="replace") as file:
+    with check_readable("ratings", path), path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             fields = SEPARATOR.split(line.strip())
             try:

@@ -10,7 +10,7 @@ from gyral.applications.boxes.data.hierarchy import Hierarchy
 from gyral.applications.boxes.data.pairs import FalsePairs, LabelledPairs
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.batching import mix_seed
 
 WORDNET = "wordnet"  # folder in the data folder; of github.com/Lorraine333/smoothed_box_embedding, data/
@@ -120,5 +120,5 @@ def _lines(folder: Path, name: str) -> list[str]:
     path = folder / name
     if not path.exists():
         raise OptionError("data_dir", folder.parent, f"{folder.name}/{name}: no such file")
-    with reading("data_dir", folder.parent, path):
+    with check_readable("data_dir", folder.parent, path):
         return path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 
 
 class PairSet(NamedTuple):
@@ -89,7 +89,7 @@ def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
     if not path.exists():
         origin = "clone github.com/BeckyMarvin/LM_syneval (MIT license) to this folder"
         raise OptionError("pairs", "syneval", f"{folder} has no template {name}; {origin}")
-    with reading("pairs", "syneval", path):
+    with check_readable("pairs", "syneval", path):
         content = path.read_bytes()
     try:
         if path == text:
@@ -122,7 +122,7 @@ def load_blimp(data_dir: Path) -> list[PairSet]:
     folder = data_dir / "blimp" / "data"
     sets = []
     for path in sorted(folder.glob("*.jsonl")):
-        with reading("pairs", "blimp", path):
+        with check_readable("pairs", "blimp", path):
             lines = path.read_text(encoding="utf-8").splitlines()
         try:
             items = [json.loads(line) for line in lines]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import find_fault, reading
+from gyral.core.inputs import check_readable, find_fault
 from gyral.data.records import Record, file_state, line_records
 
 
@@ -88,7 +88,7 @@ class QuestionSource:
     def _all_records(self) -> Iterator[Record]:
         for index, file in enumerate(self.files):
             if self.by_line:
-                with reading(self.option, self.path, file):
+                with check_readable(self.option, self.path, file):
                     for record in line_records(file):
                         yield record._replace(progress=(index + record.progress) / len(self.files))
             else:

@@ -22,7 +22,7 @@ from typing import Any
 from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, find_fault, reading
+from gyral.core.inputs import check_readable, excerpt, find_fault
 from gyral.data.records import ARTICLE, SUMMARY, TITLE, Record, Report, UnusableError, file_state, line_records
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
@@ -143,7 +143,7 @@ class ArticleSource:
         else:
             read_file = {"jsonl": line_records, "csv": self._csv_records, "bin": _bin_records}[self.form]
             for index, file in enumerate(self.files):
-                with reading(self.option, self.path, file):
+                with check_readable(self.option, self.path, file):
                     for record in read_file(file):
                         yield record._replace(progress=(index + record.progress) / len(self.files))
 
@@ -155,7 +155,7 @@ class ArticleSource:
             raise self._error("no folder *stories* in its folder or in the parent folder")
         names: list[str] = []
         for file in self.files:
-            with reading(self.option, self.path, file):
+            with check_readable(self.option, self.path, file):
                 lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
             names += [f"{hashlib.sha1(url).hexdigest()}.story" for line in lines if (url := line.strip())]
         return [next((folder / name for folder in folders if (folder / name).is_file()), Path(name)) for name in names]
