@@ -46,7 +46,7 @@ def test_a_program_is_answered_in_one_line(run: Path) -> None:
         ({"prompt": "print(1)"}, "prompt=print(1): run="),
     ],
 )
-def test_bad_values_are_told_in_one_line(run: Path, options: dict[str, str], said: str) -> None:
+def test_bad_values_are_errors_of_one_line(run: Path, options: dict[str, str], said: str) -> None:
     assert generate(run, **options).error.startswith(said)
 
 

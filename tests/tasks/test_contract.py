@@ -183,9 +183,9 @@ def stream(task: Task, steps: int = 9) -> Any:
     return task.data.train_dataloader()
 
 
-def own_group(batches: Iterable[Any]) -> list[Any]:
+def own_category(batches: Iterable[Any]) -> list[Any]:
     """Return the batches that count in the metrics of a split, without those of further tests."""
-    return [batch for batch in batches if getattr(batch, "groups", None) is None or batch.groups[:, 0].all()]
+    return [batch for batch in batches if getattr(batch, "categories", None) is None or batch.categories[:, 0].all()]
 
 
 def joined(batches: Any) -> Batch:
@@ -304,7 +304,7 @@ def test_uniform_guess_scores_its_closed_form(task: str) -> None:
     built = small(task)
     batches = list(built.data.loader("test"))
     scores = score(built, batches, uniform)
-    own = own_group(batches)
+    own = own_category(batches)
     wanted = expected(built, own, [uniform(built, batch) for batch in own])
     if not isinstance(built.objective, Regression):
         classes = 2 if isinstance(built.objective, Bits) else classes_of(built)
@@ -315,7 +315,7 @@ def test_uniform_guess_scores_its_closed_form(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", PLAIN)
-def test_what_is_no_answer_does_not_count_for_the_accuracies(task: str) -> None:
+def test_targets_that_are_not_answers_do_not_count_in_the_accuracies(task: str) -> None:
     built = small(task)
 
     def right_where_asked(_: SequenceTask, batch: Batch) -> Tensor:
@@ -361,9 +361,9 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
             if batch.answers is not None:
                 assert (batch.answers.dtype, batch.answers.shape) == (torch.bool, has_target.shape)
                 assert not (batch.answers & ~has_target).any(), "an answer without a target"
-            write, groups = getattr(batch, "write", None), getattr(batch, "groups", None)
+            write, categories = getattr(batch, "write", None), getattr(batch, "categories", None)
             assert write is None or (write.dtype, write.shape) == (torch.bool, (rows, steps))
-            assert groups is None or (groups.dtype, len(groups)) == (torch.bool, rows)
+            assert categories is None or (categories.dtype, len(categories)) == (torch.bool, rows)
             lengths = getattr(batch, "lengths", None)  # windows of a text have none
             if lengths is not None:
                 assert lengths.shape == (rows,)
@@ -412,7 +412,7 @@ def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_overfitting_serves_the_first_batch_again_and_again(task: str) -> None:
+def test_overfitting_repeats_the_first_batch(task: str) -> None:
     options = OmegaConf.load(CONF / "debug" / "overfit.yaml").task
     first = next(iter(stream(small(task, batch_size=options.batch_size))))
     assert_equal_batches(stream(small(task, **options)), [first] * 9)
@@ -434,7 +434,7 @@ def test_no_loss_where_there_is_no_target(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", PLAIN)
-def test_metrics_over_unequal_batches_are_those_of_all_targets(task: str) -> None:
+def test_metrics_of_unequal_batches_equal_the_metrics_of_all_targets(task: str) -> None:
     built = small(task)
     batches, outputs = [], []
     for index, batch in enumerate(built.data.loader("val")):
@@ -453,7 +453,7 @@ def test_metrics_over_unequal_batches_are_those_of_all_targets(task: str) -> Non
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_metrics_start_again_when_they_were_read(task: str) -> None:
+def test_reading_the_metrics_resets_them(task: str) -> None:
     built = small(task)
     batches = list(built.data.loader("val"))
     guessed = score(built, batches, uniform)
@@ -697,7 +697,7 @@ def effects_of_defaults(task: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_values_that_are_not_allowed_are_refused_by_their_whole_key(task: str) -> None:
+def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
     small(task)  # skips where there is no corpus
     for name, value in options_of(task):
         if name in NO_EFFECT:
@@ -716,12 +716,12 @@ def test_values_that_are_not_allowed_are_refused_by_their_whole_key(task: str) -
 
 
 @pytest.mark.parametrize("task", GENERATED)
-def test_generated_data_is_what_has_a_size(task: str) -> None:
+def test_tasks_with_a_size_have_generated_data(task: str) -> None:
     assert isinstance(small(task).data, GeneratedData)
 
 
 @pytest.mark.parametrize("task", sorted({*TASKS} - {*GENERATED}))
-def test_what_has_no_size_is_not_generated(task: str) -> None:
+def test_tasks_without_a_size_have_no_generated_data(task: str) -> None:
     assert not isinstance(small(task).data, GeneratedData)
 
 
@@ -738,7 +738,7 @@ def test_one_wrong_answer_makes_its_sequence_wrong(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", OF_CLASSES)
-def test_sequences_count_alike_in_batches_of_any_size(task: str) -> None:
+def test_metrics_do_not_depend_on_the_batch_size(task: str) -> None:
     built = small(task)
     whole = joined(built.data.loader("val"))
     logits = oracle(built, whole)
@@ -754,7 +754,7 @@ def test_sequences_count_alike_in_batches_of_any_size(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", GENERATED)
-def test_loaders_give_every_row_once_and_the_stream_whole_batches(task: str) -> None:
+def test_loaders_contain_every_row_once_and_the_stream_full_batches(task: str) -> None:
     built = small(task)
     for loader, size in (
         (built.data.loader("val"), 23),
@@ -797,7 +797,7 @@ def test_every_token_and_class_occurs(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", GENERATED)
-def test_splits_depend_on_seed_and_name_alone(task: str) -> None:
+def test_splits_depend_only_on_seed_and_name(task: str) -> None:
     first, second, other = small(task), small(task, train_size=65, batch_size=5), small(task, data_seed=7)
     second.data.rows("test")  # drawn in another order: each split has a random stream of its own
     torch.manual_seed(99)
@@ -841,7 +841,7 @@ def test_baseline_is_the_loss_of_the_best_predictor_without_memory(task: str) ->
 
 
 @pytest.mark.parametrize("task", TEXTS)
-def test_baseline_of_a_text_is_the_loss_of_who_knows_the_frequencies_of_training(task: str) -> None:
+def test_baseline_of_a_text_is_the_loss_of_the_training_frequencies(task: str) -> None:
     built = small(task)
     counts = torch.bincount(
         torch.from_numpy(built.data.corpus.splits["train"].astype(int)), minlength=classes_of(built)
@@ -851,7 +851,7 @@ def test_baseline_of_a_text_is_the_loss_of_who_knows_the_frequencies_of_training
     assert scores["loss"] == pytest.approx(built.baseline, rel=1e-5)
 
 
-def test_baselines_at_the_papers_sizes() -> None:
+def test_baselines_at_the_sizes_of_the_papers() -> None:
     copy = build_task("task=copy", "model=gru", delay=500, recalled=10, train_size=128, test_size=3)
     assert copy.baseline == pytest.approx(10 * math.log(8) / 520)
     assert round(copy.baseline, 4) == 0.0400

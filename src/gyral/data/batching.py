@@ -29,8 +29,8 @@ class Batch(NamedTuple):
         answers: True for targets that count in the accuracy, in the shape of the targets; None: all targets.
         lengths: (B,) integers in [1, T], number of steps of each sequence before its padding; None: T for all.
         write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
-        groups: (B, G) bool, the groups of rows that each row belongs to. The first group counts in the metrics of the
-            split; a test reports metrics of each of the others, too. None: all rows are in one group.
+        categories: (B, C) bool, the categories that each row belongs to. The rows of the first category count in the
+            metrics of the split; a test also reports the metrics of each other category. None: one category.
     """
 
     inputs: Tensor
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     answers: Tensor | None = None
     lengths: Tensor | None = None
     write: Tensor | None = None
-    groups: Tensor | None = None
+    categories: Tensor | None = None
 
 
 BatchType = TypeVar("BatchType", covariant=True)

@@ -43,7 +43,7 @@ def answer_batch(
     answers: np.ndarray,
     answer_lengths: np.ndarray,
     end_of_input: float,
-    groups: np.ndarray | None = None,
+    categories: np.ndarray | None = None,
 ) -> Batch:
     """Return a batch of rows that are read and then answered, while the input stays the same.
 
@@ -56,7 +56,7 @@ def answer_batch(
         answers: (B, A) classes, or (B, A, Y) real values. Those beyond a row's length are ignored.
         answer_lengths: (B,), each ≥ 1.
         end_of_input: the token that is read during the answer, or the value of all X elements.
-        groups: see `Batch`.
+        categories: see `Batch`.
     """
     lengths = question_lengths + answer_lengths
     step = np.arange(lengths.max())
@@ -73,5 +73,5 @@ def answer_batch(
         torch.from_numpy(targets),
         lengths=torch.from_numpy(lengths),
         write=torch.from_numpy(is_read),
-        groups=None if groups is None else torch.from_numpy(groups),
+        categories=None if categories is None else torch.from_numpy(categories),
     )

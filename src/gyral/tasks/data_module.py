@@ -52,7 +52,7 @@ class SplitData(LightningDataModule, ABC):
 
 
 class RowData(SplitData):
-    """Rows of equal shape that are kept in memory in compact form and are made into batches when they are read.
+    """Rows of equal shape, kept in memory in compact form; batches are assembled when they are read.
 
     Args:
         batch_size: sequences per batch.
@@ -128,10 +128,10 @@ class DrawnData(SplitData):
 
     Args:
         batch_size: sequences per batch.
-        val_batches: batches of a validation, which are the same in each.
+        val_batches: batches of a validation; each validation uses the same batches.
         test_batches: batches of each test.
         data_seed: seed of all draws.
-        tests: number of tests. The first is of the distribution that is validated.
+        tests: number of tests. The first test has the distribution of the validation.
 
     Raises:
         OptionError: a number is below 1, the seed is below 0, or an option has the wrong type.
@@ -156,12 +156,12 @@ class DrawnData(SplitData):
         """
 
     def loader(self, split: str) -> DrawnBatches[Batch]:
-        """Return the batches of a split; of the training split the first ones, as many as a validation has."""
+        """Return the batches of a split; for the training split, its first `val_batches` batches."""
         is_test = check_choice("split", split, SPLITS) == "test"
         return self._batches(split, self.tests * self.test_batches if is_test else self.val_batches)
 
     def stream(self) -> RepeatedBatches[Batch]:
-        """Return the training stream, in which no batch is repeated."""
+        """Return the training stream, which repeats no batch."""
         return RepeatedBatches(self._batches("train", self.steps()), self.steps())
 
     def _batches(self, split: str, length: int) -> DrawnBatches[Batch]:

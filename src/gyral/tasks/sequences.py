@@ -63,9 +63,10 @@ class SequencesData(SplitData):
 class SequencesTask(SequenceTask[SequencesData]):
     """Any data set of sequences with classes or real values as targets.
 
-    The types in the file decide: integer inputs are tokens, integer targets are classes. The baseline is the loss on
-    the test split of a predictor that knows the targets of the training split, but no inputs: the frequencies of the
-    classes, or the mean of the real values.
+    Integer inputs in the file are tokens, and integer targets are classes. The baseline is the loss on the test split
+    of
+    a predictor that knows only the targets of the training split: the frequencies of the classes, or the mean of the
+    real values.
 
     Args:
         model: makes the model from the sizes of the task.
@@ -136,7 +137,7 @@ class SequencesTask(SequenceTask[SequencesData]):
 
 
 def describe(sequences: Sequences, batch_size: int) -> str:
-    """Return what a file contains, for the log."""
+    """Return a description of a file for the log."""
     sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in sequences.splits.items())
     shortest, longest = sequences.lengths.min(), sequences.lengths.max()
     steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"

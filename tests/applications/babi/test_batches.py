@@ -92,7 +92,7 @@ def test_edges_join_mentions_of_words_and_of_sentences() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_hold_their_stories_and_nothing_else(level: str, stories: list[Story]) -> None:
+def test_rows_contain_only_their_stories(level: str, stories: list[Story]) -> None:
     made = encoded(stories, level)
     batch = made.batch(np.arange(len(made)))
     assert len(made) == 333
@@ -137,7 +137,7 @@ def test_an_unknown_level_is_refused() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_evaluation_serves_every_question_once_the_shortest_first(level: str, stories: list[Story]) -> None:
+def test_evaluation_reads_every_question_once_the_shortest_first(level: str, stories: list[Story]) -> None:
     made = encoded(stories, level)
     batches = SortedBatches(made, 32)
     served = list(batches)
@@ -168,7 +168,7 @@ def rows_of(stories: list[Story], seed: int, length: int) -> list[list[int]]:
     return recorder.rows
 
 
-def test_a_pass_of_training_has_every_question_once_in_an_order_of_its_own(stories: list[Story]) -> None:
+def test_a_pass_of_training_has_every_question_once_in_a_new_order(stories: list[Story]) -> None:
     rows = rows_of(stories, 1, 22)
     first, second = (list(itertools.chain(*rows[start : start + 11])) for start in (0, 11))
     assert sorted(first) == sorted(second) == list(range(333))
@@ -194,7 +194,7 @@ def test_batches_of_training_are_of_similar_lengths_and_shuffled(
 
 
 @pytest.mark.parametrize("served", [0, 3, 11, 14])
-def test_training_goes_on_where_it_stopped(stories: list[Story], served: int) -> None:
+def test_training_resumes_at_the_saved_position(stories: list[Story], served: int) -> None:
     def stream() -> BucketedBatches:
         return BucketedBatches(encoded(stories, "sentence"), 32, seed=1, length=25)
 

@@ -81,7 +81,7 @@ def test_questions_of_a_file_are_answered(babi_run: Path, tmp_path: Path) -> Non
         ("a named pipe", "is a named pipe, and must be a file"),
     ],
 )
-def test_a_story_that_cannot_be_answered_is_told_in_one_line(
+def test_a_story_that_cannot_be_answered_is_an_error_of_one_line(
     babi_run: Path, tmp_path: Path, content: bytes | str | None, said: str
 ) -> None:
     story = tmp_path / "story.txt"

@@ -85,7 +85,7 @@ def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
         (["pairs=blimp", "dynamic.rule=sgd"], "pairs, dynamic.rule: belong to several evaluations; *"),
     ],
 )
-def test_bad_options_end_in_one_line(run: Path, options: list[str], told: str) -> None:
+def test_bad_options_are_errors_of_one_line(run: Path, options: list[str], told: str) -> None:
     outcome = invoke(f"run={run}", *options, entry="evaluate")
     assert outcome.error.startswith(told.rstrip("*"))
 

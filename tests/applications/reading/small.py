@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of the reading tasks: see tests/helpers/slices.py."""
+"""Data of the reading tasks for the suites of all tasks: see tests/helpers/slices.py."""
 
 from typing import Any
 

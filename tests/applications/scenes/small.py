@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of scenes: see tests/helpers/slices.py."""
+"""Data of scenes for the suites of all tasks: see tests/helpers/slices.py."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ SIZES: dict[str, Any] = {
 }
 TINY: dict[str, Any] = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
 QUICK_TO_BUILD = TINY
+SHORT = {"task.train_scenes": 16, "task.val_scenes": 8, "task.test_scenes": 4}  # overrides for the documentation
 ALTERNATIVES: dict[str, list[Any]] = {
     "objects": [[2, 4]],
     "more_objects": [None, [8, 9]],

@@ -90,6 +90,6 @@ def test_generated_stories_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(("qa", "count", "message"), [(3, 5, "qa=3: "), ("all", 5, "qa=all: "), (1, 0, "count=0: ")])
-def test_what_cannot_be_generated(qa: int, count: int, message: str) -> None:
+def test_options_that_cannot_be_generated_are_refused(qa: int, count: int, message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}"):
         generate(qa, count, seed=1)

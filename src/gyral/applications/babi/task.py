@@ -216,10 +216,10 @@ class BabiTask(SequenceTask[BabiData]):
             **options,
         )
 
-    def constants(self) -> dict[str, float]:
+    def data_metrics(self) -> dict[str, float]:
         found = self.data.babi
         return {
-            **super().constants(),
+            **super().data_metrics(),
             "generated": float(found.name == babi.GENERATED),
             "stand_ins": float(len(found.stand_ins)),
         }

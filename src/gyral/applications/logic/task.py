@@ -28,14 +28,14 @@ from gyral.data.vocabulary import PADDING_ID
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import GroupedMetrics, GroupShares
+from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 
 log = logging.getLogger(__name__)
 TESTED = OPERATORS[1:]  # numbers of operators with an accuracy of their own; there are only a few pairs without any
 
 
 class GroupedPairs:
-    """The pairs of a test, whose batches have the groups of the numbers of operators."""
+    """The pairs of a test; the categories of a batch are the numbers of operators."""
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
@@ -45,9 +45,9 @@ class GroupedPairs:
         return len(self.pairs)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        groups = torch.ones(len(rows), 1 + len(TESTED), dtype=torch.bool)
-        groups[:, 1:] = torch.from_numpy(self.pairs.operators[rows, None] == np.array(TESTED))
-        return self.pairs.batch(rows)._replace(groups=groups)
+        categories = torch.ones(len(rows), 1 + len(TESTED), dtype=torch.bool)
+        categories[:, 1:] = torch.from_numpy(self.pairs.operators[rows, None] == np.array(TESTED))
+        return self.pairs.batch(rows)._replace(categories=categories)
 
 
 class LogicData(SplitData):
@@ -80,20 +80,20 @@ class LogicData(SplitData):
         return BucketedBatches(self.pairs.splits["train"], self.batch_size, seed=seed, length=self.steps())
 
 
-class RelationMetrics(GroupedMetrics):
+class RelationMetrics(CategoryMetrics):
     """Loss and accuracy; a test also reports those by operators, such as `accuracy_7_operators`."""
 
-    names = (*GroupedMetrics.names, "accuracy")
+    names = (*CategoryMetrics.names, "accuracy")
 
     def __init__(self) -> None:
         super().__init__([f"{number}_operators" for number in TESTED])
-        self.accuracy = GroupShares(len(self.groups))
+        self.accuracy = CategoryShares(len(self.categories))
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         """Add one batch: its logits (B, classes) and its mean loss."""
-        counted, groups = batch.targets != IGNORED, self.membership(batch)
-        self.update_loss(loss, counted.sum(), groups)
-        self.accuracy.update(logits.argmax(dim=-1) == batch.targets, counted, groups)
+        counted, categories = batch.targets != IGNORED, self.membership(batch)
+        self.update_loss(loss, counted.sum(), categories)
+        self.accuracy.update(logits.argmax(dim=-1) == batch.targets, counted, categories)
 
 
 class LogicalInferenceTask(SequenceTask[LogicData]):
@@ -159,8 +159,8 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
             **options,
         )
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "substitute": float(bool(self.data.pairs.substitute))}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "substitute": float(bool(self.data.pairs.substitute))}
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the logits (B, classes). The model reads all formulas, the first and the second ones, as one batch."""

@@ -37,11 +37,11 @@ from gyral.data.splits import SPLITS
 from gyral.tasks.base import Task
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import GroupedMetrics, GroupShares
+from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 from gyral.tasks.objective import Classification
 
 log = logging.getLogger(__name__)
-MORE_OBJECTS = "more_objects"  # the group of the test with more objects than in training
+MORE_OBJECTS = "more_objects"  # the category of test scenes with more objects than in training
 MAX_STEPS = 30  # of a program
 
 
@@ -105,14 +105,14 @@ class OrderedScenes:
     """One pass over the scenes of one or several collections, with all of their questions.
 
     Args:
-        collections: the collections, each with the groups to which its scenes belong.
+        collections: the collections, each with the categories to which its scenes belong.
         batch_size: scenes per batch.
     """
 
     def __init__(self, collections: Sequence[tuple[SceneCollection, Sequence[bool]]], batch_size: int) -> None:
         self.parts = [
-            (scenes, groups, np.arange(start, min(start + batch_size, len(scenes))))
-            for scenes, groups in collections
+            (scenes, categories, np.arange(start, min(start + batch_size, len(scenes))))
+            for scenes, categories in collections
             for start in range(0, len(scenes), batch_size)
         ]
 
@@ -120,12 +120,12 @@ class OrderedScenes:
         return len(self.parts)
 
     def __iter__(self) -> Iterator[SceneBatch]:
-        for scenes, groups, rows in self.parts:
-            yield scenes.batch(rows, [scenes.questions_of(row) for row in rows.tolist()], groups)
+        for scenes, categories, rows in self.parts:
+            yield scenes.batch(rows, [scenes.questions_of(row) for row in rows.tolist()], categories)
 
 
 class SceneData(SplitData):
-    """Scenes with questions. A test may also have scenes with more objects, as a second group.
+    """Scenes with questions. A test may also have scenes with more objects, which are a second category.
 
     Args:
         splits: the scenes of train, val and test, and of `MORE_OBJECTS` if there are any.
@@ -169,16 +169,16 @@ class SceneData(SplitData):
         return SceneStream(self.splits["train"], self.curriculum, seed=self.data_seed, length=self.steps(), **sizes)
 
 
-class SceneMetrics(GroupedMetrics):
+class SceneMetrics(CategoryMetrics):
     """Loss, accuracy, and accuracy on the current lesson; a test adds accuracies by type and with more objects."""
 
-    names = (*GroupedMetrics.names, "accuracy", "lesson_accuracy")
+    names = (*CategoryMetrics.names, "accuracy", "lesson_accuracy")
 
     def __init__(self, lessons: Lessons) -> None:
         more = [f"{MORE_OBJECTS}_{type_}" for type_ in TYPES]
         super().__init__([*TYPES, MORE_OBJECTS, *more])
-        self.accuracy = GroupShares(len(self.groups))
-        self.lesson_accuracy = GroupShares(len(self.groups))
+        self.accuracy = CategoryShares(len(self.categories))
+        self.lesson_accuracy = CategoryShares(len(self.categories))
         self._lessons = lessons
 
     def update(self, outputs: Tensor, batch: SceneBatch, loss: Tensor) -> None:
@@ -188,16 +188,16 @@ class SceneMetrics(GroupedMetrics):
         right = outputs[is_asked].argmax(dim=1) == targets
         ones = torch.ones_like(right)
         of_type = types.unsqueeze(1) == torch.arange(len(TYPES), device=types.device)
-        own, more = batch.groups[is_asked.nonzero()[:, 0], :2].unsqueeze(2).unbind(1)
-        groups = torch.cat((own, own & of_type, more, more & of_type), dim=1)
-        self.update_loss(loss, is_asked.sum(), groups)
-        self.accuracy.update(right, ones, groups)
+        own, more = batch.categories[is_asked.nonzero()[:, 0], :2].unsqueeze(2).unbind(1)
+        categories = torch.cat((own, own & of_type, more, more & of_type), dim=1)
+        self.update_loss(loss, is_asked.sum(), categories)
+        self.accuracy.update(right, ones, categories)
         objects, steps = self._lessons.bounds or (MAX_OBJECTS, batch.operators.shape[-1])
         lengths = (batch.operators[is_asked] > 0).sum(dim=1)
         in_lesson = (lengths <= steps) & (batch.objects[is_asked.nonzero()[:, 0]] <= objects)
         in_lesson = in_lesson.unsqueeze(1) & own
-        # of the first group alone
-        self.lesson_accuracy.update(right, ones, torch.nn.functional.pad(in_lesson, (0, groups.shape[1] - 1)))
+        # of the first category alone
+        self.lesson_accuracy.update(right, ones, torch.nn.functional.pad(in_lesson, (0, categories.shape[1] - 1)))
 
 
 class ScenesTask(Task[SceneData]):
@@ -210,8 +210,9 @@ class ScenesTask(Task[SceneData]):
     Args:
         model: makes the model from the vocabulary and the most steps of a program.
         objects: smallest and largest number of objects of a scene.
-        more_objects: the same for the second group of the test; None: no such group.
-        train_scenes, val_scenes, test_scenes: scenes in each split; `test_scenes` also of the second group.
+        more_objects: the same for the second category of the test; None: there is no second category.
+        train_scenes, val_scenes, test_scenes: scenes in each split; the second category has
+            `test_scenes`, too.
         questions: questions of each scene.
         max_length: the most steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
@@ -295,9 +296,9 @@ class ScenesTask(Task[SceneData]):
         )
         self.vocabulary = vocabulary
 
-    def constants(self) -> dict[str, float]:
-        """Return the constants of all tasks and the number of the lesson, from 1."""
-        return {**super().constants(), "lesson": 1.0 + self.data.curriculum.level}
+    def data_metrics(self) -> dict[str, float]:
+        """Return the numbers of all tasks and the number of the lesson, from 1."""
+        return {**super().data_metrics(), "lesson": 1.0 + self.data.curriculum.level}
 
     def forward(self, batch: SceneBatch) -> Tensor | Answers:
         """Return the scores of the answers (S, K, answers), in training with the loss of the parser."""

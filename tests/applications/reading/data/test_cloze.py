@@ -14,7 +14,7 @@ from gyral.applications.reading.data.questions import Question
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from gyral.data.records import Report, UnusableError
+from gyral.data.raw_examples import Report, UnusableError
 
 DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 FILE = """http://web.archive.org/web/1234

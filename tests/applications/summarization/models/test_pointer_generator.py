@@ -105,7 +105,7 @@ def test_gradients_of_the_mixture_agree_with_finite_differences() -> None:
 
 @pytest.mark.parametrize("gate", [-500.0, 0.0, 500.0])
 @pytest.mark.parametrize("size", [1.0, 1e4])
-def test_what_is_certain_has_finite_loss_and_gradients(gate: float, size: float) -> None:
+def test_certain_predictions_have_finite_loss_and_gradients(gate: float, size: float) -> None:
     scores = (size * torch.tensor([[1.0, -1.0, 0.0]])).requires_grad_()
     logits = (size * torch.tensor([[-1.0, 1.0]])).requires_grad_()
     is_copy = torch.tensor([[False, True, False]])
@@ -182,7 +182,7 @@ def by_hand(network: PointerGenerator, article: list[int], summary: list[int]) -
 
 
 @pytest.mark.parametrize("coverage", [False, True])
-def test_the_network_is_its_equations(coverage: bool) -> None:
+def test_the_network_computes_its_equations(coverage: bool) -> None:
     network = made(coverage=coverage)
     found = network(WHOLE)
     for row, (article, summary) in enumerate(zip(ARTICLES, SUMMARIES, strict=True)):
@@ -224,7 +224,7 @@ def test_an_article_depends_on_no_other_and_not_on_padding(encoder: Any, decoder
             torch.testing.assert_close(ours[0], theirs[row, : len(summary)])
 
 
-def test_several_rows_an_article_are_as_one_each() -> None:
+def test_several_rows_per_article_equal_one_row_each() -> None:
     network = made(coverage=True)
     encoded, state = network.encode(WHOLE)
     _, state = network.decode_step(encoded, state, torch.full((4,), START_ID))
@@ -249,7 +249,7 @@ def test_gradients_of_the_network_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(loss, [parameters[name].detach().requires_grad_() for name in names])
 
 
-def test_a_network_without_coverage_goes_on_with_it() -> None:
+def test_a_network_trained_without_coverage_continues_with_it() -> None:
     before = made(coverage=False)
     after = made(coverage=True)
     start = torch.nn.init.zeros_(after.decoder.attention.coverage).clone()
@@ -269,7 +269,7 @@ def test_a_network_without_coverage_goes_on_with_it() -> None:
     assert other.decoder.attention.coverage.eq(1).all()
 
 
-def test_size_is_the_papers() -> None:
+def test_size_equals_the_paper() -> None:
     cell = functools.partial(LSTMCell, hidden_size=256)
     second_biases = 3 * 4 * 256  # which torch's LSTM has
     for coverage, own in ((False, 0), (True, 512)):
@@ -305,7 +305,7 @@ def test_every_cell_reads_and_writes(model: str) -> None:
         assert network.state_size() > 0
 
 
-def test_a_decoder_starts_from_what_the_encoder_has_of_its_state() -> None:
+def test_a_decoder_starts_from_the_matching_state_of_the_encoder() -> None:
     def first(encoder: Any, decoder: Any) -> tuple[PointerGenerator, Any, Tensor]:
         network = made(encoder, decoder)
         encoded, state = network.encode(WHOLE)
@@ -323,7 +323,7 @@ def test_a_decoder_starts_from_what_the_encoder_has_of_its_state() -> None:
     assert state.cell.eq(0).all()
 
 
-def test_a_bridge_of_all_vectors_lifts_and_merges_as_the_authors_code() -> None:
+def test_a_bridge_of_all_vectors_equals_the_code_of_the_authors() -> None:
     def first(encoder: Any, decoder: Any) -> tuple[Any, Any, list[Any]]:
         network = made(encoder, decoder, bridge="all")
         _, state = network.encode(WHOLE)
@@ -393,7 +393,7 @@ def test_a_batch_is_decoded_as_one_by_one(encoder: Any, decoder: Any, beam: int)
             assert found.scores[row, place].item() == pytest.approx(score, abs=1e-9)
 
 
-def test_what_an_article_lacks_costs_much_and_breaks_nothing() -> None:
+def test_a_word_that_the_article_lacks_has_a_high_but_finite_loss() -> None:
     batch = WHOLE._replace(targets=WHOLE.targets.clone())
     batch.targets[2, 0] = OWN + 1
     network = PointerGenerator(lstm, lstm, V, embedding_size=X)
@@ -404,7 +404,7 @@ def test_what_an_article_lacks_costs_much_and_breaks_nothing() -> None:
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
-def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> None:
+def test_half_precision_is_close_to_single(encoder: Any, decoder: Any) -> None:
     network = made(encoder, decoder, coverage=True).float()
     expected = network(WHOLE).log_probabilities
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -428,13 +428,13 @@ def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> Non
         ({"bridge": "none"}, r"bridge=none: must be one of shared, all"),
     ],
 )
-def test_wrong_options_are_told_in_one_line(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_errors_of_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}$"):
         PointerGenerator(lstm, lstm, **{"vocabulary_size": V, **options})
 
 
 @pytest.mark.parametrize("coverage", [False, True])
-def test_a_trace_tells_how_each_word_came_about(coverage: bool) -> None:
+def test_a_trace_contains_the_parts_of_each_probability(coverage: bool) -> None:
     network = made(coverage=coverage)
     with torch.no_grad():
         trace = network.trace(WHOLE)

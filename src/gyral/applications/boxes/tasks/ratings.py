@@ -188,8 +188,8 @@ class RatingsTask(ConceptTask[RatingData]):
         )
         self.names = found.names
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "substitute": float(self.generated)}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "substitute": float(self.generated)}
 
     def render(self, batch: ConceptBatch, predicted: Tensor, row: int = 0) -> str:
         first, second = self.name_pair(batch, row)

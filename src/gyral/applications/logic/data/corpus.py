@@ -65,7 +65,7 @@ class Pairs:
         return Pairs(self.relations[rows], self.tokens, *own)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """Return the pairs with the given indices, (B,), as one batch without groups.
+        """Return the pairs with the given indices, (B,), as one batch without categories.
 
         Its inputs are (B, T, 2): the two formulas of a pair, each padded with 0 at its end.
         """

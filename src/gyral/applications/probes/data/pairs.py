@@ -17,19 +17,19 @@ class PairSet(NamedTuple):
     """Pairs that test one contrast.
 
     Attributes:
-        group: the phenomenon.
+        phenomenon: the grammatical phenomenon.
         name: the contrast.
         pairs: the grammatical sentence and the other one, as published.
     """
 
-    group: str
+    phenomenon: str
     name: str
     pairs: list[tuple[str, str]]
 
 
 SHORT, LONG = "short dependencies", "long dependencies"
 
-# The rows of the paper: group, name and templates, whose pairs are pooled.
+# The rows of the paper: phenomenon, name and templates, whose pairs are pooled.
 AGREEMENT = (
     (SHORT, "simple", ("simple_agrmt",)),
     (SHORT, "in a sentential complement", ("sent_comp",)),
@@ -72,14 +72,14 @@ def load_syneval(data_dir: Path) -> list[PairSet]:
     """
     folder = data_dir / "lm_syneval"
     sets = []
-    for group, name, templates in AGREEMENT:
+    for phenomenon, name, templates in AGREEMENT:
         items = [item for template in templates for item in _template(folder, template, 2)]
-        sets.append(PairSet(group, name, [(good, bad) for good, bad in items]))
-    for group, name, templates in POLARITY:
+        sets.append(PairSet(phenomenon, name, [(good, bad) for good, bad in items]))
+    for phenomenon, name, templates in POLARITY:
         items = [item for template in templates for item in _template(folder, template, 3)]
         for contrast, good, bad in CONTRASTS:
-            sets.append(PairSet(group, f"{name}: {contrast}", [(item[good], item[bad]) for item in items]))
-    return sorted(sets, key=lambda one: one.group == LONG)
+            sets.append(PairSet(phenomenon, f"{name}: {contrast}", [(item[good], item[bad]) for item in items]))
+    return sorted(sets, key=lambda one: one.phenomenon == LONG)
 
 
 def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
@@ -131,12 +131,12 @@ def load_blimp(data_dir: Path) -> list[PairSet]:
         except (ValueError, LookupError, TypeError) as error:
             raise OptionError("pairs", "blimp", f"{path} is damaged ({error!r})") from None
         # the paper counts the two sets of this term as argument structure
-        group = "argument structure" if term == "s-selection" else term.replace("_", " ").replace("npi", "NPI")
-        sets.append(PairSet(group, path.stem, pairs))
+        phenomenon = "argument structure" if term == "s-selection" else term.replace("_", " ").replace("npi", "NPI")
+        sets.append(PairSet(phenomenon, path.stem, pairs))
     if not sets:
         origin = "clone github.com/alexwarstadt/blimp (CC BY) to the folder above it"
         raise OptionError("pairs", "blimp", f"{folder} has no file whose name ends in .jsonl; {origin}")
-    return sorted(sets, key=lambda one: (one.group.lower(), one.name))
+    return sorted(sets, key=lambda one: (one.phenomenon.lower(), one.name))
 
 
 LOADERS: dict[str, Callable[[Path], list[PairSet]]] = {"syneval": load_syneval, "blimp": load_blimp}

@@ -30,7 +30,7 @@ from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import BEGIN, END, PLACEHOLDER
 from gyral.data.batching import IGNORED
 from gyral.data.mentions import chain_edges, entity_chains, label_chains
-from gyral.data.records import Report, UnusableError, load_line
+from gyral.data.raw_examples import Report, UnusableError, load_line
 
 ENTITY = "@entity"
 PLACEHOLDERS = (PLACEHOLDER, "XXX")
@@ -39,7 +39,7 @@ PLACEHOLDERS = (PLACEHOLDER, "XXX")
 def parse_file(
     content: str, place: str, report: Report, *, edges: str, document_length: int | None = None
 ) -> list[Question]:
-    """Return the question in a file, whose path is the content of the record.
+    """Return the question in a file, whose path is the content of the example.
 
     Raises:
         UnusableError: the file cannot be read or is not in the form of the module's example.

@@ -19,7 +19,7 @@ from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import FUNCTION_WORDS, PLACEHOLDER
 from gyral.data.batching import mix_seed
 from gyral.data.mentions import Mention
-from gyral.data.records import ARTICLE, SUMMARY, Report, UnusableError, field_lines, load_line
+from gyral.data.raw_examples import ARTICLE, SUMMARY, Report, UnusableError, field_lines, load_line
 from gyral.data.text.penn import split_sentences, tokenize
 
 MOST = 2  # questions of an article

@@ -28,7 +28,7 @@ from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
 from gyral.data.catalogue import CATALOGUE
 from gyral.data.mentions import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains
-from gyral.data.records import Report, UnusableError, file_state
+from gyral.data.raw_examples import Report, UnusableError, file_state
 
 SOURCES = ("auto", "published", "development", "generated")
 EDGES = ("matches", "coreference", "none")

@@ -22,7 +22,7 @@ from gyral.nn.recurrent import Recurrent
 INDICATOR_SIZE = 2  # of the embedding of whether a word of the document is in the question
 
 
-class Reading(NamedTuple):
+class ReaderOutput(NamedTuple):
     """What a reader has read of B documents with T steps, or fewer if document and question are read apart.
 
     Attributes:
@@ -133,10 +133,10 @@ class Reader(nn.Module):
 
     def forward(self, batch: ReadingBatch) -> Tensor:
         """Return the logits (B, C) of the candidates or classes."""
-        reading = self.read(batch)
-        return self.readout(reading.scores, reading.states, reading.mentions)
+        output = self.read(batch)
+        return self.readout(output.scores, output.states, output.mentions)
 
-    def read(self, batch: ReadingBatch) -> Reading:
+    def read(self, batch: ReadingBatch) -> ReaderOutput:
         """Return what the attention and the readout need of a batch."""
         places = _Places(batch)
         words = self._words(batch)
@@ -160,7 +160,7 @@ class Reader(nn.Module):
         query = places.question_state(questions)
         scores = torch.einsum("bh,tbh->tb", query, vectors)
         scores = scores.masked_fill(~places.in_document[: len(vectors)], -torch.inf)
-        return Reading(vectors, query, scores, batch.mentions.t()[: len(vectors)])
+        return ReaderOutput(vectors, query, scores, batch.mentions.t()[: len(vectors)])
 
     def answers_after(self, batch: ReadingBatch, steps: list[int]) -> Tensor:
         """Return the answers (n, B, C), as log-probabilities, that follow from n steps of the documents.
@@ -172,13 +172,13 @@ class Reader(nn.Module):
             batch: documents that all have at least these steps.
             steps: steps, from 0, such as the ends of sentences.
         """
-        reading = self.read(batch)
-        time = torch.arange(len(reading.states), device=reading.states.device).unsqueeze(1)
+        output = self.read(batch)
+        time = torch.arange(len(output.states), device=output.states.device).unsqueeze(1)
         answers = []
         for step in steps:
             is_read = time <= step if isinstance(self.readout, AttentionSum) else time == step
-            scores = reading.scores.masked_fill(~is_read, -torch.inf)
-            answers.append(self.readout(scores, reading.states, reading.mentions).log_softmax(dim=-1))
+            scores = output.scores.masked_fill(~is_read, -torch.inf)
+            answers.append(self.readout(scores, output.states, output.mentions).log_softmax(dim=-1))
         return torch.stack(answers)
 
     def _words(self, batch: ReadingBatch) -> Tensor:

@@ -98,5 +98,5 @@ class BabiReadingTask(ReadingTask):
         """Return the questions of the task, which are made from those of bAbI."""
         return babi
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "stand_ins": float(len(self.babi.stand_ins))}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "stand_ins": float(len(self.babi.stand_ins))}

@@ -167,8 +167,8 @@ class ReadingTask(SequenceTask[ReadingData]):
                 reason = f"must be {edge_types}, the types of edges of this task"
                 raise OptionError("edge_types", cell.edge_types, reason)
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "substitute": float(bool(self.substitute))}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "substitute": float(bool(self.substitute))}
 
     def forward(self, batch: ReadingBatch) -> Tensor:
         """Return the logits (B, C) of the candidates or classes."""

@@ -35,7 +35,7 @@ class SceneBatch(NamedTuple):
         arguments: (S, K, P) their arguments, 0 for none.
         types: (S, K) types of the questions.
         targets: (S, K) answers; `IGNORED` for absent questions.
-        groups: (S, G) bool, the groups of the scenes; the first one counts in the metrics of the split.
+        categories: (S, C) bool, the categories of the scenes; the first one counts in the metrics of the split.
     """
 
     crops: Tensor
@@ -46,7 +46,7 @@ class SceneBatch(NamedTuple):
     arguments: Tensor
     types: Tensor
     targets: Tensor
-    groups: Tensor
+    categories: Tensor
 
 
 class SceneCollection:
@@ -94,14 +94,14 @@ class SceneCollection:
         return np.arange(self.first[scene], self.first[scene + 1])
 
     def batch(
-        self, scenes: np.ndarray, questions: Sequence[np.ndarray], groups: Sequence[bool] = (True,)
+        self, scenes: np.ndarray, questions: Sequence[np.ndarray], categories: Sequence[bool] = (True,)
     ) -> SceneBatch:
         """Return some scenes with some of their questions.
 
         Args:
             scenes: (S,) numbers of the scenes.
             questions: for each scene the numbers of its questions.
-            groups: the groups to which all scenes of the batch belong.
+            categories: the categories to which all scenes of the batch belong.
         """
         most = int(self.objects[scenes].max())
         chosen = _pad([each + 1 for each in questions], np.int64) - 1  # −1: absent
@@ -120,7 +120,7 @@ class SceneCollection:
             arguments=torch.from_numpy(programs[:, :, 1]),
             types=torch.from_numpy(self.types[chosen].clip(0)),
             targets=torch.from_numpy(np.where(chosen >= 0, self.answers[chosen], IGNORED)),
-            groups=torch.tensor(groups).expand(len(scenes), -1).clone(),
+            categories=torch.tensor(categories).expand(len(scenes), -1).clone(),
         )
 
     def _crops(self, scenes: np.ndarray, positions: np.ndarray, is_there: np.ndarray) -> np.ndarray:

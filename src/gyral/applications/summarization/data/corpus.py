@@ -7,7 +7,6 @@ article.
 
 import hashlib
 import itertools
-import json
 import logging
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.data.preparation import load_or_prepare, read_corpus
-from gyral.data.records import Report, restore_report
+from gyral.data.raw_examples import Report, restore_report
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 
@@ -55,7 +54,7 @@ class SummaryCorpus:
             `</s>` after each sentence. A number beyond the vocabulary stands for a word outside it.
         bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
             the last one.
-        reports: for each split the counts of kept and skipped records.
+        reports: for each split the counts of kept and skipped examples.
     """
 
     name: str
@@ -167,11 +166,10 @@ def load(
     check_integer("size", size, len(SPECIAL) + 1)
     paths = dict(zip(SPLITS, (train, val, test), strict=True))
     sources = {split: _source(split, path, mode) for split, path in paths.items()}
-    key = [FORMAT, preparation.BLOCK, [source.fingerprint() for source in sources.values()]]
-    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     return load_or_prepare(
         name,
-        stem,
+        FORMAT,
+        sources,
         data_dir,
         lambda folder: _read(folder, name, size),
         lambda folder: preparation.prepare(name, sources, folder, processes),
