@@ -170,7 +170,7 @@ def _write_parts(
         while found := list(itertools.islice(examples, BLOCK)):
             parts[split].append(working / f"{split}-{len(parts[split]):06}.npz")
             advance(found[-1].progress)
-            if not _is_whole(parts[split][-1]):  # else an interrupted preparation has written it
+            if not _is_whole(parts[split][-1]):  # an interrupted preparation keeps its parts
                 yield parts[split][-1], found, *source.arguments
 
     for split, source in sources.items():
@@ -279,7 +279,7 @@ def read_corpus(folder: Path, build: Callable[[dict[str, Any]], Corpus]) -> Corp
         build: returns the corpus for the description in its folder.
     """
     try:
-        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # a named pipe would be waited for
+        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # reading a named pipe would block
             raise ValueError("not a file")
         saved = json.loads((folder / "corpus.json").read_text())
         description = saved["description"]

@@ -17,11 +17,11 @@ ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstr
 
 
 class RawExample(NamedTuple):
-    """An example of a source before parsing.
+    """An example of a corpus file before parsing.
 
     Attributes:
         place: file and line, for messages to the user.
-        content: what the example contains before parsing; an exception if it could not be read.
+        content: the unparsed content; an exception if it could not be read.
         progress: fraction of the source that has been read, 0 to 1.
     """
 
@@ -58,7 +58,7 @@ class Report:
         counts[reason] = before + count, first
 
     def update(self, other: "Report") -> None:
-        """Add the report on the examples that follow."""
+        """Add the counts of another report."""
         self.kept += other.kept
         for mine, others in ((self.left_out, other.left_out), (self.noted, other.noted)):
             for reason, (count, first) in others.items():
@@ -110,7 +110,7 @@ def load_line(line: bytes) -> Any:
 
 
 def file_state(file: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
+    """Return the size and the modification time of a file in nanoseconds; zeros if the file does not exist."""
     try:
         state = file.stat()
     except OSError:

@@ -130,9 +130,8 @@ class BabiTask(SequenceTask[BabiData]):
 
     The model predicts one class per question, at the last step: one of the answers of the training split. An answer of
     several words, such as "football,milk", is one class. The baseline is the loss on the test split of a predictor that
-    knows the frequency of each answer of the task in training. If there is no release, the task generates stories and
-    logs the constant `generated` = 1 with all metrics. The constant `stand_ins` is the number of tasks that are trained
-    on fewer questions than `size`.
+    knows the frequency of each answer of the task in training. Without a release, the task generates stories and logs
+    the metric `generated` = 1. The metric `stand_ins` is the number of tasks with fewer training questions than `size`.
 
     Args:
         model: makes the model from the sizes of the task and the readout that `attention` selects.
@@ -231,7 +230,7 @@ class BabiTask(SequenceTask[BabiData]):
         return batch.answers
 
     def loss(self, logits: Tensor, batch: QuestionBatch) -> Tensor:
-        """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 if there is none."""
+        """Return the mean cross-entropy, in nats, of the questions whose answer is a class; 0 if none is."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
         return total / (batch.answers != IGNORED).sum().clamp(min=1)
 

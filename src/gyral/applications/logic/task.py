@@ -1,6 +1,6 @@
 """Logical inference (Bowman et al. 2015, arXiv:1506.04834): the relation between two formulas of propositional logic.
 
-An example, in which the second formula implies the first one:
+An example; the second formula implies the first:
 
     input       ( ( d ( or e ) ) ( and f ) ) ? ( f ( and e ) )
     target      > reverse entailment
@@ -31,7 +31,7 @@ from gyral.tasks.data_module import SplitData
 from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 
 log = logging.getLogger(__name__)
-TESTED = OPERATORS[1:]  # numbers of operators with an accuracy of their own; there are only a few pairs without any
+TESTED = OPERATORS[1:]  # numbers of operators with a separate accuracy; only a few pairs have no operator
 
 
 class GroupedPairs:
@@ -81,7 +81,7 @@ class LogicData(SplitData):
 
 
 class RelationMetrics(CategoryMetrics):
-    """Loss and accuracy; a test also reports those by operators, such as `accuracy_7_operators`."""
+    """Loss and accuracy; a test also reports the accuracy by operators, such as `accuracy_7_operators`."""
 
     names = (*CategoryMetrics.names, "accuracy")
 
@@ -101,8 +101,8 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
 
     The model reads both formulas with the same network, and a classifier compares its last outputs
     (`gyral.applications.logic.model.PairClassifier`). The baseline is the loss on the test split of a predictor that
-    knows the frequency of each relation in training. If there are no files, the task generates pairs and logs the
-    constant `substitute` = 1 with all metrics.
+    knows the frequency of each relation in training. Without files, the task generates pairs and logs the metric
+    `substitute` = 1.
 
     Args:
         model: makes the model from the sizes of the task.
@@ -163,7 +163,7 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         return {**super().data_metrics(), "substitute": float(bool(self.data.pairs.substitute))}
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the logits (B, classes). The model reads all formulas, the first and the second ones, as one batch."""
+        """Return the logits (B, classes). The model reads the first and the second formulas as one batch."""
         formulas = torch.cat(batch.inputs.unbind(dim=2))
         logits: Tensor = self.model(formulas, lengths=(formulas != PADDING_ID).sum(dim=1))[0]
         return logits

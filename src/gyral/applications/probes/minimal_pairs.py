@@ -1,4 +1,4 @@
-"""Accuracy of a language model on minimal pairs: how often the grammatical sentence is the more probable one."""
+"""Accuracy of a language model on minimal pairs: how often the grammatical sentence is more probable."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,12 +15,12 @@ from gyral.tasks.text import TextTask
 
 
 class PairResult(NamedTuple):
-    """How a model judges a pair.
+    """The result of a model for a pair.
 
     Attributes:
         right: whether the grammatical sentence is strictly more probable.
-        forms_known: whether all words that only one of the sentences has are in the vocabulary.
-        known: whether all words are.
+        forms_known: whether the vocabulary has all words that only one of the sentences has.
+        known: whether the vocabulary has all words.
     """
 
     right: bool
@@ -29,7 +29,7 @@ class PairResult(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Accuracies in per cent, NaN of no pairs, and the numbers of pairs that they are over."""
+    """Accuracies in percent, NaN without pairs, and the numbers of pairs."""
 
     pairs: int
     accuracy: float
@@ -42,15 +42,15 @@ class Tally(NamedTuple):
 def judge(task: TextTask, sets: Sequence[PairSet]) -> list[list[PairResult]]:
     """Return the results of the pairs of each set.
 
-    A sentence is read as `SentenceEncoder` says. Its score is the sum of the log-probabilities of all its symbols after
-    the first line end, its own end included.
+    `SentenceEncoder` describes the input. The score of a sentence is the sum of the log-probabilities of all its
+    symbols after the first line end, including its end.
 
     Args:
         task: a trained task.
         sets: pairs.
 
     Raises:
-        UserError: the vocabulary lacks a word, and `<unk>`.
+        UserError: the vocabulary lacks a word and `<unk>`.
     """
     encoder = SentenceEncoder(task.data.corpus)
     sentences = dict.fromkeys(sentence for one in sets for pair in one.pairs for sentence in pair)
@@ -77,7 +77,7 @@ def _forms_known(good: EncodedSentence, bad: EncodedSentence) -> bool:
 
 
 def tally(results: Iterable[PairResult]) -> Tally:
-    """Return the accuracies over all pairs and over those in the vocabulary."""
+    """Return the accuracies over all pairs and over the pairs in the vocabulary."""
     pairs = list(results)
     forms = [pair for pair in pairs if pair.forms_known]
     known = [pair for pair in pairs if pair.known]

@@ -1,4 +1,4 @@
-"""Questions about scenes of objects in the manner of CLEVR, for models that learn concepts from answers.
+"""Questions about scenes of objects as in CLEVR, for models that learn concepts from answers.
 
 An example:
 
@@ -42,13 +42,13 @@ from gyral.tasks.objective import Classification
 
 log = logging.getLogger(__name__)
 MORE_OBJECTS = "more_objects"  # the category of test scenes with more objects than in training
-MAX_STEPS = 30  # of a program
+MAX_STEPS = 30  # largest number of steps of a program
 
 
 class SceneStream(Stream[SceneBatch]):
     """Training batches of scenes and questions within the bounds of the current lesson.
 
-    Batch i depends on the seed, i and the lesson alone.
+    Batch i depends only on the seed, i and the lesson.
 
     Args:
         scenes: the scenes.
@@ -102,7 +102,7 @@ class SceneStream(Stream[SceneBatch]):
 
 
 class OrderedScenes:
-    """One pass over the scenes of one or several collections, with all of their questions.
+    """One pass over the scenes of one or several collections with all their questions.
 
     Args:
         collections: the collections, each with the categories to which its scenes belong.
@@ -157,7 +157,7 @@ class SceneData(SplitData):
         self.data_seed = data_seed
 
     def loader(self, split: str) -> OrderedScenes:
-        """Return the scenes of a split in order, for evaluation; those with more objects last."""
+        """Return the scenes of a split in order, for evaluation; scenes with more objects come last."""
         own = self.splits[check_choice("split", split, SPLITS)]
         more = self.splits.get(MORE_OBJECTS) if split == "test" else None
         further = [] if more is None else [(more, (False, True))]
@@ -201,20 +201,20 @@ class SceneMetrics(CategoryMetrics):
 
 
 class ScenesTask(Task[SceneData]):
-    """Questions about scenes, trained on answers alone or with programs, as the model says.
+    """Questions about scenes. The model determines whether training uses programs or only answers.
 
     The accuracy is reported over all questions and, in a test, by type, and on scenes with more objects than in
     training. The baseline is the loss on the test split of a predictor that knows the frequency of each answer in
     training.
 
     Args:
-        model: makes the model from the vocabulary and the most steps of a program.
+        model: makes the model from the vocabulary and the largest number of steps of a program.
         objects: smallest and largest number of objects of a scene.
         more_objects: the same for the second category of the test; None: there is no second category.
         train_scenes, val_scenes, test_scenes: scenes in each split; the second category has
             `test_scenes`, too.
         questions: questions of each scene.
-        max_length: the most steps of a program.
+        max_length: largest number of steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
             `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then those of its excerpts, and `objects`,
@@ -301,18 +301,18 @@ class ScenesTask(Task[SceneData]):
         return {**super().data_metrics(), "lesson": 1.0 + self.data.curriculum.level}
 
     def forward(self, batch: SceneBatch) -> Tensor | Answers:
-        """Return the scores of the answers (S, K, answers), in training with the loss of the parser."""
+        """Return the scores of the answers (S, K, answers); in training, also the loss of the parser."""
         found: Tensor | Answers = self.model(batch)
         return found
 
     def loss(self, outputs: Tensor | Answers, batch: SceneBatch) -> Tensor:
-        """Return the mean cross-entropy of the answers in nats, in training plus the loss of the parser."""
+        """Return the mean cross-entropy of the answers in nats; in training, plus the loss of the parser."""
         if isinstance(outputs, Answers):
             return super().loss(outputs.scores, batch) + outputs.parser_loss
         return super().loss(outputs, batch)
 
     def predict(self, batch: SceneBatch) -> Tensor:
-        """Return the most likely answers (S, K), without random draws."""
+        """Return the most likely answers (S, K)."""
         training = self.training
         try:
             return super(ScenesTask, self.eval()).predict(batch)

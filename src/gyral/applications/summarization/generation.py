@@ -39,7 +39,7 @@ def summarize(
     length_penalty: float | None = None,
     block_ngrams: int | None = None,
 ) -> Iterator[str]:
-    """Summarize articles batch by batch. Examples that cannot be used are skipped, and counted in the log.
+    """Summarize articles batch by batch. Examples that cannot be used are skipped and counted in the log.
 
     Args:
         task: a trained task.
@@ -47,7 +47,7 @@ def summarize(
             one article or lines of JSON.
         out: output file, one line of JSON per summary. An existing file is continued.
         html: page that shows the first `ON_PAGE` summaries.
-        batch_size: number of articles that are summarized together; None: the run's eval_batch_size.
+        batch_size: articles per batch; None: the run's eval_batch_size.
         beam, min_length, max_length, length_penalty, block_ngrams: see `BeamSearch`; None: the value of the run.
 
     Yields:

@@ -14,7 +14,7 @@ from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.parallel import parallel_map
 
-MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # our names and those of the library
+MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # the names here and in the library
 BLOCK = 250  # number of pairs that a process scores in one call
 ORDERS = (1, 2, 3, 4)  # of the n-grams in `repetition`
 

@@ -73,7 +73,7 @@ def write_part(path: Path, examples: list[RawExample], parse: Callable[[Any, str
 def parse_examples(
     examples: Sequence[RawExample], parse: Callable[[Any, str, Report], list[Question]], report: Report
 ) -> Iterator[Question]:
-    """Yield the questions in some examples and add to a report which were kept and skipped."""
+    """Yield the questions in examples, and count the kept and the skipped examples in a report."""
     for place, content, _ in examples:
         try:
             if isinstance(content, Exception):
@@ -143,7 +143,7 @@ class PreparedQuestions(StoredQuestions):
         folder: folder of the corpus.
         split: "train", "val" or "test".
         vocabulary_size: words with higher numbers in the word list of the corpus are `<unk>`.
-        answerable_only: whether questions whose answer is none of the candidates are left out.
+        answerable_only: whether to leave out questions whose answer is not a candidate.
         edge_types: E, number of types of edges.
     """
 
@@ -214,11 +214,11 @@ class ReadingCorpus:
     Attributes:
         name: name of the corpus.
         vocabulary: `<pad>`, `<unk>`, the words of the training split by descending frequency and then by code points,
-            and those of the other splits. Words that are not in the training split keep their initial embeddings, and
-            a reader recognizes them by these, as in the code of Dhingra et al. (bdhingra/ga-reader).
-        splits: the questions of "train", "val" and "test"; those of training that cannot be answered are left out.
+            and the words of the other splits. Words that are not in the training split keep their initial embeddings,
+            and a reader recognizes them by these, as in the code of Dhingra et al. (bdhingra/ga-reader).
+        splits: the questions of "train", "val" and "test", without training questions that have no answer.
         reports: for each split the counts of kept and skipped examples.
-        substitute: what is missing and what takes its place; empty for published questions.
+        substitute: description of the missing data and its substitute; empty for published questions.
         folder: folder of the cached files; None: the questions are in memory.
     """
 

@@ -176,7 +176,7 @@ class ReadingTask(SequenceTask[ReadingData]):
         return logits
 
     def loss(self, logits: Tensor, batch: ReadingBatch) -> Tensor:
-        """Return the mean cross-entropy of the questions whose answer is a candidate, in nats; 0 if there is none."""
+        """Return the mean cross-entropy, in nats, of the questions that have an answer; 0 without such questions."""
         total = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="sum")
         return total / (batch.targets != IGNORED).sum().clamp(min=1)
 
@@ -209,7 +209,7 @@ class ReadingTask(SequenceTask[ReadingData]):
         return [self.data.vocabulary.symbols[step] for step in steps]
 
     def candidate(self, batch: ReadingBatch, row: int, index: int) -> str:
-        """Return the name of a candidate of a question: that of its class, or the words of its first mention."""
+        """Return the name of a candidate: the name of its class, or the words of its first mention."""
         if index == IGNORED:
             return ABSENT
         if self.classes is not None:
@@ -237,8 +237,8 @@ class ReadingTask(SequenceTask[ReadingData]):
     def attention(self, batch: ReadingBatch) -> Tensor:
         """Return the attention (B, T) of the questions to the words of their documents; rows have sum 1."""
         with self.evaluating():
-            reading: Any = self.model.read(batch)
-            weights = reading.attention.t()
+            output: Any = self.model.read(batch)
+            weights = output.attention.t()
             return F.pad(weights, (0, batch.inputs.shape[1] - weights.shape[1]))
 
     def probabilities_after(self, batch: ReadingBatch, steps: list[int]) -> Tensor:

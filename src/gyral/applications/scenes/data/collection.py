@@ -32,7 +32,7 @@ class SceneBatch(NamedTuple):
         objects: (S,) number of objects.
         questions: (S, K, L) words, padded with 0.
         operators: (S, K, P) operators of the programs, padded with 0.
-        arguments: (S, K, P) their arguments, 0 for none.
+        arguments: (S, K, P) arguments of the operators; 0: none.
         types: (S, K) types of the questions.
         targets: (S, K) answers; `IGNORED` for absent questions.
         categories: (S, C) bool, the categories of the scenes; the first one counts in the metrics of the split.
@@ -54,15 +54,15 @@ class SceneCollection:
 
     Args:
         images: (n, H, W, 3) uint8.
-        positions: for each scene the middles of its objects (N, 2), in pixels.
+        positions: for each scene the centers of its objects (N, 2), in pixels.
         questions: for each scene its questions, at least one.
         vocabulary: the words of questions.
 
     Attributes:
         objects: (n,) number of objects of each scene.
-        programs: (q, 2, P) operators and arguments of all questions, of one scene after another.
+        programs: (q, 2, P) operators and arguments of all questions, sorted by scene.
         program_lengths: (q,) number of steps of each program.
-        first: (n + 1,) where the questions of each scene begin.
+        first: (n + 1,) index of the first question of each scene.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ def generate_collection(
     Args:
         size: number of scenes.
         questions: number of questions of each scene.
-        objects: smallest and largest number of objects; all numbers between them are equally frequent.
-        max_length: the most steps of a program.
+        objects: smallest and largest number of objects; the numbers are uniform between them.
+        max_length: largest number of steps of a program.
         vocabulary: the words of questions.
         seed: seed of all draws.
     """

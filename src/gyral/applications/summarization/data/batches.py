@@ -21,7 +21,7 @@ class SummaryBatch(NamedTuple):
     """A batch of B articles with their summaries. All tensors contain integers; V is the vocabulary size.
 
     Each word of an article that is outside the vocabulary has an extended number: V for the first such word in the
-    article, V + 1 for the second, at every occurrence. In another article, V stands for another word.
+    article, V + 1 for the second, at every occurrence. In another article, V is another word.
 
     Attributes:
         article: (B, S) word numbers, `<unk>` for words outside the vocabulary, padded at the end with `<pad>`.

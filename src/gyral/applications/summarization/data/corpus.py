@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
 SIZE = 50_000  # vocabulary size
 
-# File names and folders of the CNN / Daily Mail corpus in the versions that are in use, relative to its data folder.
+# File names and folders of the versions of the CNN / Daily Mail corpus, relative to its data folder.
 NAMES = ("{}.jsonl", "{}.csv", "{}.bin", "{}_*.bin", "all_{}.txt")
 FOLDERS = (".", "chunked", "finished_files", "finished_files/chunked", "url_lists")
 # The start of the validation split and of the test split. Results on this excerpt are not comparable to published ones.
@@ -51,7 +51,7 @@ class SummaryCorpus:
         vocabulary: the model's vocabulary: `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3; then come the words of the
             training split, in articles and summaries, sorted by descending frequency and then by code points.
         tokens: (n,) word numbers, memory-mapped and read-only: for each pair the article and then the summary, with
-            `</s>` after each sentence. A number beyond the vocabulary stands for a word outside it.
+            `</s>` after each sentence. A number beyond the vocabulary is a word outside it.
         bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
             the last one.
         reports: for each split the counts of kept and skipped examples.

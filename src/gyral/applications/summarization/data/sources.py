@@ -1,4 +1,4 @@
-"""Sources of articles with summaries, in the formats in which such corpora are published.
+"""Sources of articles with summaries, in the formats of the published corpora.
 
 Examples that cannot be used are skipped and counted. This module does not import torch, because many worker processes
 import it.
@@ -36,7 +36,7 @@ from gyral.data.raw_examples import (
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
 MODES = ("s2s", "sh2s", "s2t")
-END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no such character
+END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no character with this code
 
 
 class ArticleSource:
@@ -63,9 +63,9 @@ class ArticleSource:
         path: path in one of the forms above.
         form: format of the files; None: inferred from the path.
         mode: parts of each example that are used. "s2s": the article and its summary; "sh2s": the article with its
-            paragraphs (lines) shuffled, and its summary; "s2t": the article and its title, which takes the place of
-            the summary. The last two require the form `jsonl`, `csv` or `huggingface`.
-        option: the option that the path is the value of, for errors.
+            paragraphs (lines) shuffled, and its summary; "s2t": the article, with its title as the
+            summary. The last two require the form `jsonl`, `csv` or `huggingface`.
+        option: name of the option that has the path, for errors.
 
     Raises:
         OptionError: nothing exists at the path, its form is unknown, a file cannot be read, or the mode is not allowed.
@@ -88,7 +88,7 @@ class ArticleSource:
             self.files = self._find_files()
             if not self.files:
                 raise self._error("no such file or folder, or the folder is empty")
-            if self.form != "story" or self._is_list() or len(self.files) == 1:  # else a bad story is left out
+            if self.form != "story" or self._is_list() or len(self.files) == 1:  # a bad story is skipped later
                 for file in self.files:
                     if fault := find_fault(file):
                         raise self._error(fault, file)
@@ -127,14 +127,14 @@ class ArticleSource:
 
     @property
     def arguments(self) -> tuple[str, str]:
-        """Form and mode, which `parse_examples` needs."""
+        """Form and mode, the arguments of `parse_examples`."""
         return self.form, self.mode
 
     def _is_list(self) -> bool:
         return self.form == "story" and self.files[0].suffix != ".story"
 
     def raw_examples(self) -> Iterator[RawExample]:
-        """Yield the examples, which are not yet parsed.
+        """Yield the examples without parsing them.
 
         Raises:
             OptionError: a file cannot be read, a CSV file lacks a column, a list of URLs has no folder of stories, or
@@ -209,7 +209,7 @@ class ArticleSource:
             raise self._error("needs Hugging Face's library: pip install datasets") from None
         try:
             rows = datasets.load_dataset(name, configuration or None, split=split or "train")
-        except Exception as error:  # the library raises dozens of kinds, from three libraries
+        except Exception as error:  # the library raises dozens of types
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise self._error(f"Hugging Face's datasets cannot load it ({reason})") from error
         for index, row in enumerate(rows):
@@ -249,7 +249,7 @@ def read_pairs(
 
 
 def parse_examples(examples: Iterable[RawExample], form: str, mode: str, report: Report) -> Iterator[Pair]:
-    """Yield the pairs in some examples and add to a report which examples were kept and skipped."""
+    """Yield the pairs in examples, and count the kept and the skipped examples in a report."""
     for place, content, _ in examples:
         try:
             pair, notes = parse(content, form, mode)

@@ -53,8 +53,8 @@ class PointerGenerator(Summarizer):
     probability of the target.
 
     Initialization: embedding, V', b' and `Bridge` truncated normal with standard deviation 10⁻⁴, other matrices
-    Xavier-uniform, other biases zero. `initialization` determines the size of three of them. Cells have their own
-    initialization; that of the authors' LSTMs is `initialization="uniform"` of `gyral.cells.lstm.LSTMCell`.
+    Xavier-uniform, other biases zero. `initialization` determines the size of three of them. Cells
+    initialize themselves; the authors' LSTMs correspond to `initialization="uniform"` of `gyral.cells.lstm.LSTMCell`.
 
     Args:
         encoder: makes the cell of the encoder from its input size; called once per direction.
