@@ -36,7 +36,7 @@ def test_a_program_is_answered_in_one_line(run: Path) -> None:
     ("options", "said"),
     [
         ({"sequence": "print((14*"}, "sequence=print((14*: must end with print(…)"),
-        ({"sequence": "f=3184,print(f)"}, "sequence=f=3184,print(f): ',' is no symbol; the symbols of programs are "),
+        ({"sequence": "f=3184,print(f)"}, "sequence=f=3184,print(f): ',' is not a symbol; the symbols of programs"),
         ({"sequence": ""}, "sequence=: must end with print(…)"),
         (
             {"sequence": "print(1)", "html": "page.html"},

@@ -182,8 +182,8 @@ def test_a_written_sequence_becomes_a_batch(name: str, text: str, read: list[int
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("copy", "3 b", "'b' is no symbol; the symbols are the numbers from 0 to 124"),
-        ("copy", "3 125", "'125' is no symbol; the symbols are the numbers from 0 to 124"),
+        ("copy", "3 b", "'b' is not a symbol; the symbols are the numbers from 0 to 124"),
+        ("copy", "3 125", "'125' is not a symbol; the symbols are the numbers from 0 to 124"),
         ("copy", " ", "must be symbols with spaces between them, such as 17 4 99 12"),
         ("bigram_flip", "1 2 3", "must be pairs of symbols with spaces between them, such as 17 4 99 12"),
         ("double", "-3", "must be a number, such as 713"),

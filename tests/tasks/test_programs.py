@@ -105,7 +105,7 @@ def test_a_written_program_becomes_a_batch() -> None:
         ("print((14*", "must end with print(…)"),
         ("print((14*))", "'(14*)' is not an expression"),
         ("print(a)", "'a' has no value"),
-        ("q=1;print(q)", f"'q' is no symbol; the symbols of programs are {SYMBOLS.strip()} and the space"),
+        ("q=1;print(q)", f"'q' is not a symbol; the symbols of programs are {SYMBOLS.strip()} and the space"),
     ],
 )
 def test_invalid_programs_are_refused(program: str, said: str) -> None:

@@ -203,7 +203,7 @@ class BucketedBatches(Stream[BatchType]):
     """Batches of examples of similar length, in a new random order in each pass.
 
     A pass contains every example once. The examples are shuffled, sorted by length in pools of `POOL` batches, and
-    split into batches, of which one may be smaller. Then the batches are shuffled. The order depends only on the seed
+    split into batches; one batch may be smaller. Then the batches are shuffled. The order depends only on the seed
     and the number of the pass.
 
     Args:

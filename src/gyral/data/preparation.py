@@ -200,7 +200,7 @@ def _progress_bar(title: str) -> Iterator[Any]:
 
 
 def _is_whole(part: Path) -> bool:
-    """Return whether a part exists and is as it was written."""
+    """Return whether a part exists and is not damaged."""
     if not part.is_file():
         return False
     try:
@@ -212,7 +212,7 @@ def _is_whole(part: Path) -> bool:
 
 
 def total(reports: Sequence[Report]) -> Report:
-    """Return one report for several."""
+    """Return the sum of reports."""
     found = Report()
     for report in reports:
         found.update(report)

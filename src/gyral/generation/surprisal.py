@@ -21,7 +21,7 @@ from gyral.models.prediction import read
 if TYPE_CHECKING:
     from gyral.tasks.text import TextTask
 
-LIKELIEST = 3  # number of most likely symbols in a surprisal
+LIKELIEST = 3  # number of most likely symbols of a `Surprisal`
 
 
 def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None) -> Iterator[str]:
@@ -87,7 +87,7 @@ def read_text(name: str, vocabulary: Vocabulary) -> Symbols:
     try:
         text = content if vocabulary.level == "byte" else content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        offset = len(content) - len(error.object) + error.start  # the object is what follows a byte order mark
+        offset = len(content) - len(error.object) + error.start  # the object is the content after a byte order mark
         reason = f"is not UTF-8: byte 0x{content[offset]:02x} at offset {offset}"
         raise OptionError("surprisal", name, reason) from None
     if not content:

@@ -50,10 +50,10 @@ class Surprisal(NamedTuple):
     """The probability that a model gives one symbol of a text, given all symbols before it.
 
     Attributes:
-        symbol: the symbol as it is in the text; a byte is the character of the same code point.
-        token: the vocabulary's symbol for it, which differs from `symbol` if it is `<unk>`.
+        symbol: the symbol in the text; a byte is the character of the same code point.
+        token: the symbol of the vocabulary, which differs from `symbol` if it is `<unk>`.
         bits: −log2 p; None for the first symbol, which is not predicted.
-        likeliest: the most likely symbols with their probabilities, the most likely first.
+        likeliest: the most likely symbols with their probabilities, in descending order.
     """
 
     symbol: str
@@ -63,7 +63,7 @@ class Surprisal(NamedTuple):
 
 
 class MarkedText(NamedTuple):
-    """A piece of text with one color: a symbol, or the bytes of a character, whose bits are added.
+    """A piece of text with one color: a symbol, or the bytes of a character, which have the sum of their bits.
 
     Attributes:
         gap: the space before a word.
@@ -173,7 +173,7 @@ def write_page(path: Path, surprisals: Iterable[Surprisal], level: str, title: s
         steps=steps(),
         light=LIGHT,
         dark=DARK,
-        mean=mean,  # of what is read while the page is written, so the template has it last
+        mean=mean,  # the mean of the symbols so far, so the template must use it last
     )
     return f"{mean}\n{path}\n"
 

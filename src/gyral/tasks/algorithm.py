@@ -267,7 +267,7 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
         largest = self.data.vocabulary_size - len(MARKS) - 1
         words = text.split()
         if unknown := [word for word in words if word not in self.inputs[: largest + 1]]:
-            reason = f"{unknown[0]!r} is no symbol; the symbols are the numbers from 0 to {largest}"
+            reason = f"{unknown[0]!r} is not a symbol; the symbols are the numbers from 0 to {largest}"
             raise OptionError("sequence", text, reason)
         if not words or len(words) % self.data.width:
             kind = "symbols" if self.data.width == 1 else "pairs of symbols"

@@ -33,7 +33,7 @@ class Corpus:
 
     Attributes:
         name: name of the corpus.
-        vocabulary: its symbols, which are characters, words or bytes: `vocabulary.level`.
+        vocabulary: the symbols of the text, which are characters, words or bytes: `vocabulary.level`.
         splits: "train", "val" and "test", each (n,) unsigned integers of type `vocabulary.dtype`, memory-mapped and
             read-only.
     """
@@ -112,7 +112,7 @@ def _read(folder: Path, stem: str, name: str) -> Corpus | None:
             raise ValueError("checksum")
         bounds = np.cumsum([0, *description["lengths"]])
         vocabulary = Vocabulary.from_json(description["vocabulary"])
-        if numbers.dtype != vocabulary.dtype or numbers.shape != (bounds[-1],):  # the checksum is that of the bytes
+        if numbers.dtype != vocabulary.dtype or numbers.shape != (bounds[-1],):  # the checksum only covers the bytes
             raise ValueError("type")
         splits = {split: numbers[bounds[i] : bounds[i + 1]] for i, split in enumerate(SPLITS)}
         return Corpus(name, vocabulary, splits)

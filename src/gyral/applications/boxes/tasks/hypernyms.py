@@ -57,7 +57,7 @@ class HypernymData(SplitData):
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     def loader(self, split: str) -> PairBatches:
-        """Return the pairs of a split; true pairs come first. Training has all true pairs and one draw of false pairs."""
+        """Return the pairs of a split; true pairs come first. Training has one draw of false pairs."""
         if check_choice("split", split, SPLITS) == "train":
             generator = np.random.default_rng(mix_seed(self.data_seed, "evaluated"))
             return self.splits.false.label(self.splits.train, self.negatives, generator).batches(self.eval_batch_size)

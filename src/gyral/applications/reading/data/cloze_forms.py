@@ -1,4 +1,4 @@
-"""Cloze questions about entities: which entity of a document is missing in a sentence about it?
+"""Cloze questions about entities: predict the entity that a sentence about a document lacks.
 
 Two forms of files are read. The form of Hermann et al. (2015, arXiv:1506.03340) is one file `*.question` for each
 question, whose parts are separated by empty lines: the address of the article, its words, the words of the question
@@ -16,8 +16,8 @@ with `@placeholder`, the answer, and the names of the entities, which are `@enti
     @entity1:Ada
     @entity2:Paris
 
-The other form is JSON lines, to which others such as Who-did-What (Onishi et al. 2016, arXiv:1608.05457) are easy to
-convert. The placeholder is `@placeholder` or `XXX`:
+The other form is JSON lines. Other corpora, such as Who-did-What (Onishi et al. 2016, arXiv:1608.05457), are easy to
+convert to it. The placeholder is `@placeholder` or `XXX`:
 
     {"document": "Ada met Boris .", "question": "XXX saw Boris .", "candidates": ["Ada", "Boris"], "answer": "Ada"}
 """
@@ -110,7 +110,7 @@ def make_question(
         name: name of the question.
         document, query: their words; the placeholder is one of `PLACEHOLDERS`.
         entities: names of the entities.
-        answer: name of the entity that the placeholder stands for.
+        answer: name of the entity that the placeholder replaces.
         edges, document_length: see `gyral.applications.reading.data.cloze.load_cloze`.
 
     Raises:

@@ -24,7 +24,7 @@ SIZES = {"train": 400, "val": 100, "test": 100}
 
 
 def draw_story(uniform: Callable[[], float]) -> tuple[list[str], str, str]:
-    """Return the sentences of a story, a thing in it, and the person that has it in the end."""
+    """Return the sentences of a story, a thing in it, and the person who has it at the end."""
     holder: dict[str, str] = {}
     sentences = []
     for _ in range(3 + int(4 * uniform())):
@@ -75,11 +75,11 @@ def generated_corpus(
         options: names and values of further arguments of `parse`.
         vocabulary_size: maximum vocabulary size.
         seed: seed of the questions.
-        missing: which files are missing, for the log; empty if generated questions are asked for.
+        missing: description of the missing files, for the log; empty if the user selects generated questions.
     """
     questions, reports = {}, {}
     for split in SPLITS:
-        uniform = random.Random(mix_seed(seed, f"{name} {split}")).random  # the sequence that Python guarantees
+        uniform = random.Random(mix_seed(seed, f"{name} {split}")).random  # Python guarantees this sequence
         examples = [RawExample(f"{split} {row + 1}", draw(uniform), 1.0) for row in range(SIZES[split])]
         reports[split] = Report()
         found = parse_examples(examples, functools.partial(parse, **dict(options)), reports[split])

@@ -27,15 +27,15 @@ from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
 LINE_WIDTH = 108  # columns of a rendered question
-ABSENT = "(none of the candidates)"  # instead of an answer that no prediction can be
+ABSENT = "(none of the candidates)"  # rendering of an answer that is not a candidate
 
 
 class ReadingData(SplitData):
     """Questions about documents: training batches of similar lengths, one pass over the other splits.
 
     Args:
-        splits: the encoded questions of each split, of "train", "val" and "test".
-        vocabulary: the words that their indices stand for.
+        splits: the encoded questions of "train", "val" and "test".
+        vocabulary: the words of the indices.
         batch_size, eval_batch_size: questions per batch, in training and in evaluation.
         data_seed: seed of the order of the training batches.
 
@@ -99,22 +99,22 @@ class ReadingMetrics(Metrics):
 class ReadingTask(SequenceTask[ReadingData]):
     """Base class of tasks that answer questions about documents with a reader.
 
-    The answer is one of the candidates that the document mentions, or one of several classes. A question whose answer
-    is none of them has no loss and counts as wrong. If `substitute` is given, the data only takes the place of the
-    data of that name: the task logs it, and the constant `substitute` = 1 with all metrics.
+    The answer is one of the candidates that the document mentions, or one of several classes. A question with
+    another answer has no loss and counts as wrong. If the data is a substitute, the task logs `substitute`, and the
+    metric `substitute` = 1.
 
     Args:
         model: makes the model from the sizes of the task and the readout.
         data: the questions.
         name: name of the data, for the log.
         baseline: loss of a predictor that reads neither document nor question, in nats.
-        output_size: the most candidates of a question, or the number of classes.
+        output_size: largest number of candidates of a question, or number of classes.
         in_document: whether the answer is a candidate that the document mentions; False: it is a class.
-        classes: names of the candidates if all questions have the same; None: of each question its own, which
+        classes: names of the candidates if all questions have the same candidates; None: the candidates of a question
             have the names of their mentions.
         edge_types: E, number of types of edges.
         tasks: numbers of the tasks within the data; see `ReadingMetrics`.
-        substitute: what is missing and what takes its place; empty if this is the data that the task is named after.
+        substitute: description of the missing data and its substitute; empty for the data that the task is named after.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, metrics.
 
     Raises:

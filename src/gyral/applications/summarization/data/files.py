@@ -153,7 +153,7 @@ class Output:
             line = {"number": article.number, "place": article.place, "summary": summary, "score": score}
             content = json.dumps(line, ensure_ascii=False).encode() + b"\n"
             try:
-                while content:  # a write without buffer may be a part of it
+                while content:  # an unbuffered write may be partial
                     content = content[self._file.write(content) :]
             except OSError as error:
                 raise OptionError("out", self.path, f"cannot be written ({error.strerror})") from None

@@ -82,14 +82,14 @@ def _shuffle(paragraphs: list[str]) -> list[str]:
     if len(paragraphs) < 2:
         raise UnusableError("with fewer than two paragraphs (lines), which cannot be shuffled")
     generator = random.Random("\n".join(paragraphs).encode(errors="surrogatepass"))
-    keys = [generator.random() for _ in paragraphs]  # Python guarantees the sequence of this method only
+    keys = [generator.random() for _ in paragraphs]  # Python guarantees only the sequence of this method
     return [paragraph for _, paragraph in sorted(zip(keys, paragraphs, strict=True))]
 
 
 def _parse_story(path: str) -> tuple[Pair, list[str]]:
     file = Path(path)
     try:
-        if not file.is_file():  # a named pipe would be waited for
+        if not file.is_file():  # reading a named pipe would block
             reason = "no file" if file.exists() else "a link to no file" if file.is_symlink() else "not there"
             raise UnusableError(f"story that is {reason}")
         text = file.read_bytes().decode("utf-8-sig", "replace")
