@@ -1,4 +1,4 @@
-"""A stand-in for the trainer."""
+"""A replacement for the trainer."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,12 +1,12 @@
 """The contract of `gyral.tasks.base`, for every task that has a YAML in conf/task: a new file there is tested at once.
 
-Some checks are of tasks on sequences alone: what is about steps, tokens, or targets that may be absent. All others are
-also of tasks without sequences, which have checks of their own for their batches and renderings.
+Some checks only concern tasks on sequences: checks of steps, tokens, or targets that may be absent. All other checks
+also concern tasks without sequences, which have separate checks for their batches and renderings.
 
-A new task needs no edit here unless it has an option whose other values cannot be derived, or a metric whose best
-value is not known; the failure then says what to add. What is to be known of the tasks of an application stands in
-tests/applications/<application>/small.py. What only data drawn from a seed can promise is asked
-of tasks with a `data_seed`. Of a corpus the beginnings of its splits are read; where it is absent, its task is skipped.
+A new task needs no edit here unless it has an option whose other values cannot be derived, or a metric whose best value
+is unknown; the failure then contains the missing entry. The entries for the tasks of an application are in
+tests/applications/<application>/small.py. Checks of generated data run for tasks with a `train_size`. The tests read
+the beginnings of the splits of a corpus, and skip a task whose corpus is absent.
 """
 
 import functools
@@ -60,14 +60,14 @@ GENERATED = [task for task in TASKS if "train_size" in read_choice("task", task)
 OF_CLASSES = [task for task in GENERATED if task != "adding"]  # its targets are real
 TEXTS = [task for task in TASKS if issubclass(CLASSES[task], TextTask)]
 REAL = (Regression, Bits)  # objectives whose targets are real
-# their batches are `Batch`es, which a model of sequences reads
+# tasks whose batches are `Batch`es for a model of sequences
 PLAIN = [
     task
     for task in SEQUENCES
     if CLASSES[task].model_type is SequenceModel and CLASSES[task].targets is SequenceTask.targets
 ]
 
-# Values that keep a task small, where it has these options; its corpus, if it has one, begins so.
+# Values that keep a task small, if it has these options.
 SIZES = {
     "batch_size": 7,
     "train_size": 64,
@@ -124,14 +124,14 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "test_fraction": [0.1],
     **offered("ALTERNATIVES"),
 }
-# Options that change nothing: where files lie, and what is of a corpus where the data is generated.
+# Options without an effect: locations of files, and options of a corpus if the data is generated.
 NO_EFFECT = {
     *("corpus.data_dir", "data_dir", "corpus.part"),
     *listed("NO_EFFECT"),
 }
 
-# What a metric is when every prediction is right, and when all of n classes are equally likely.
-# those that depend on no prediction
+# Metrics that do not depend on predictions; the values of metrics when every prediction is correct, and when n classes
+# are equally likely.
 GIVEN = set(listed("WITHOUT_PREDICTION"))
 RIGHT = {
     "loss": 0.0,
@@ -178,13 +178,13 @@ def option_names(task: str) -> list[str]:
 
 
 def stream(task: Task, steps: int = 9) -> Any:
-    """Return the training stream of a run with so many steps."""
+    """Return the training stream of a run with `steps` steps."""
     task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return task.data.train_dataloader()
 
 
 def own_category(batches: Iterable[Any]) -> list[Any]:
-    """Return the batches that count in the metrics of a split, without those of further tests."""
+    """Return the batches that count in the metrics of a split, without the batches of further tests."""
     return [batch for batch in batches if getattr(batch, "categories", None) is None or batch.categories[:, 0].all()]
 
 
@@ -229,7 +229,7 @@ def assert_equal_batches(first: Any, second: Any) -> None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two batches are equal, tensors and what else they have."""
+    """Return whether two batches are equal, including values that are not tensors."""
     return plain(one) == plain(other)
 
 
@@ -266,7 +266,7 @@ def score(task: Task, batches: Iterable[Any], predict: Callable[[Any, Any], Tens
 
 
 def of_an_oracle(task: Task, batches: list[Any]) -> dict[str, float]:
-    """Return what the metrics are when every prediction is right."""
+    """Return the values of the metrics when every prediction is correct."""
     wanted = {name: RIGHT[name] for name in task.metrics.names if name not in GIVEN}
     own = first("right_scores", task, batches) or {}
     return wanted | {name: value for name, value in own.items() if name in wanted}
@@ -276,14 +276,14 @@ def of_an_oracle(task: Task, batches: list[Any]) -> dict[str, float]:
 def test_oracle_is_right_everywhere(task: str) -> None:
     built = small(task)
     unknown = set(built.metrics.names) - set(RIGHT) - GIVEN
-    assert not unknown, f"{unknown}: add to RIGHT what they are when every answer is right"
+    assert not unknown, f"{unknown}: add their values for correct predictions to RIGHT"
     for split in SPLITS:
         batches = list(built.data.loader(split))
         assert score(built, batches, oracle) == pytest.approx(of_an_oracle(built, batches), abs=1e-6)
 
 
 def expected(task: SequenceTask, batches: list[Batch], outputs: list[Tensor]) -> dict[str, float]:
-    """Return the loss and what else follows from all outputs at once, without regard to batches."""
+    """Return the loss and other metrics from all outputs at once, independent of batches."""
     targets = torch.cat([batch.targets[there(task, batch)] for batch in batches])
     given = torch.cat([output[there(task, batch)] for output, batch in zip(outputs, batches, strict=True)])
     if isinstance(task.objective, Regression):
@@ -573,7 +573,7 @@ def choices_of(task: str, name: str) -> list[str]:
 
 
 def effects(task: Any) -> list[Any]:
-    """Return what an option may change: data, sizes, baseline, and which of several validations is the best."""
+    """Return what an option may change: data, sizes, baseline, and the best of several validations."""
     loaders = [stream(task), *(task.data.loader(split) for split in SPLITS)]
     read = [[len(loader), *map(plain, itertools.islice(loader, 12))] for loader in loaders]
     shapes = [(name, value.shape) for name, value in task.model.state_dict().items()]
@@ -596,7 +596,7 @@ def plain(batch: Any) -> list[Any]:
 
 
 def best_steps(task: Task) -> list[int]:
-    """Return the steps kept as best where each metric has its highest and its lowest value at a step of its own."""
+    """Return the steps of best checkpoints when each metric has its highest and lowest values at separate steps."""
     names = [f"val/{name}" for name in task.metrics.names]
     kept = []
     checkpoints = Checkpoints(every=1000)
@@ -692,7 +692,7 @@ def test_every_option_has_an_effect(task: str, name: str) -> None:
 @functools.cache
 def effects_of_defaults(task: str) -> list[Any]:
     found = effects(small(task))
-    assert effects(small(task)) == found, "not even the same options have the same effects"
+    assert effects(small(task)) == found, "the same options have different effects"
     return found
 
 
@@ -799,7 +799,7 @@ def test_every_token_and_class_occurs(task: str) -> None:
 @pytest.mark.parametrize("task", GENERATED)
 def test_splits_depend_only_on_seed_and_name(task: str) -> None:
     first, second, other = small(task), small(task, train_size=65, batch_size=5), small(task, data_seed=7)
-    second.data.rows("test")  # drawn in another order: each split has a random stream of its own
+    second.data.rows("test")  # drawn in another order: each split has a separate random stream
     torch.manual_seed(99)
     for split in ("val", "test"):
         assert torch.equal(first.data.rows(split), second.data.rows(split))

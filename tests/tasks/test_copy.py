@@ -14,7 +14,7 @@ def data(**options: int) -> CopyData:
 
 
 def construct(symbols: list[int], delay: int, marker: int) -> tuple[list[int], list[int], list[bool]]:
-    """Build one sequence as the paper tells it: the data, blanks, the marker that asks, blanks to answer on."""
+    """Build one sequence as in the paper: the data, blanks, the marker, and blanks for the answer."""
     count = len(symbols)
     inputs = symbols + [0] * (delay - 1) + [marker] + [0] * count
     targets = [0] * (delay + count) + symbols
@@ -69,7 +69,7 @@ def test_rendering_is_aligned_when_symbols_have_several_digits() -> None:
     batch = built.data.assemble(built.data.rows("val")[:1])
     lines = built.render(batch, batch.targets).splitlines()
     marker = lines[0].index("?")
-    # the marker stands where the last blank before the answers is
+    # the marker is at the last blank before the answers
     assert lines[1][marker] == lines[2][marker] == "·"
 
 

@@ -69,7 +69,7 @@ def test_a_digit_is_added_when_validations_do_not_improve(mode: str, sign: int) 
     for value in (0.5, 0.4, 0.5, 0.4, 0.6, 0.5, 0.5, 0.1, 0.1, 0.1):
         task.step_validation(torch.tensor(sign * value))
         levels.append(task.data.curriculum.level)
-    # two in a row are not above the best: one digit more, and the scores count anew
+    # two in a row do not exceed the best: one digit more, and the count of scores resets
     assert levels == [2, 2, 3, 3, 3, 3, 4, 4, 4, 4]
     checkpoint: dict[str, Any] = {}
     task.on_save_checkpoint(checkpoint)

@@ -1,4 +1,4 @@
-"""Language modelling: every symbol once, a state that goes on, a loss that no size changes, pictures, bad texts."""
+"""Language modelling: every symbol once, a state that continues, a loss independent of sizes, renderings, bad texts."""
 
 import io
 import json
@@ -58,7 +58,7 @@ def places(*sizes: int) -> Corpus:
 
 
 def streamed(task: Any, steps: int) -> list[Any]:
-    """Return the windows of a training stream of so many steps."""
+    """Return the windows of a training stream of some steps."""
     task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return list(task.data.train_dataloader())
 

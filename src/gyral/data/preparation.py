@@ -81,16 +81,16 @@ def save_part(path: Path, part: Part) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    content: dict[str, Any] = {
+        "list": np.frombuffer("\n".join(part.words).encode(), dtype=np.uint8),
+        "counts": part.counts,
+        "report": np.frombuffer(json.dumps(asdict(part.report)).encode(), dtype=np.uint8),
+        **part.arrays,
+    }
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(
-                file,
-                list=np.frombuffer("\n".join(part.words).encode(), dtype=np.uint8),
-                counts=part.counts,
-                report=np.frombuffer(json.dumps(asdict(part.report)).encode(), dtype=np.uint8),
-                **part.arrays,
-            )
+            np.savez(file, **content)
 
     replace_when_written(path, write)
 

@@ -40,7 +40,7 @@ class Vocabulary:
         self.symbols = tuple(symbols)
         self.index = {symbol: index for index, symbol in enumerate(self.symbols)}
         self.dtype = np.min_scalar_type(max(len(self.symbols) - 1, 0))  # the smallest unsigned type for all indices
-        # index of other symbols: that of <unk>, else one that no symbol has
+        # index of other symbols: the index of <unk>, or an index that no symbol has
         self._unknown = self.index.get(UNKNOWN, len(self.symbols))
         if level != "word":
             codes = {ord(symbol): index for symbol, index in self.index.items() if symbol != UNKNOWN}

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -102,6 +103,11 @@ class Task(LightningModule, ABC, Generic[Data]):
         """Return numbers that describe the data, such as the baseline; each evaluation logs them with its metrics."""
         return {"baseline": self.baseline}
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if hasattr(cls, "constants"):
+            raise TypeError(f"{cls.__name__}.constants: the name of this method is data_metrics")
+
     @abstractmethod
     def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
         """Draw one example as lines of text: input, target and prediction.
@@ -155,6 +161,17 @@ class Task(LightningModule, ABC, Generic[Data]):
     def amount(self, batch: Any) -> int:
         """Return the size of a batch in `unit`; in this base class, the number of rows."""
         return len(self.targets(batch))
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Turn off dropout and gradients within the context."""
+        training = self.training
+        try:
+            with torch.no_grad():
+                self.eval()
+                yield
+        finally:
+            self.train(training)
 
     def state_size(self) -> int:
         """Return the number of values that the model carries from step to step; 0 without sequences."""

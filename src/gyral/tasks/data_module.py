@@ -11,7 +11,17 @@ from torch import Tensor
 
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
-from gyral.data.batching import Batch, Batches, RepeatedBatches, ShuffledBatches, Stream, mix_seed
+from gyral.data.batching import (
+    Batch,
+    Batches,
+    BucketedBatches,
+    Examples,
+    RepeatedBatches,
+    ShuffledBatches,
+    SortedBatches,
+    Stream,
+    mix_seed,
+)
 from gyral.data.drawn import DrawnBatches
 from gyral.data.splits import SPLITS
 
@@ -49,6 +59,40 @@ class SplitData(LightningDataModule, ABC):
 
     def test_dataloader(self) -> Iterable[Any]:
         return self.loader("test")
+
+
+class ExampleData(SplitData):
+    """Examples of different lengths: training batches of similar lengths, one pass over the other splits.
+
+    Args:
+        batch_size, eval_batch_size: examples per batch, in training and in evaluation.
+        data_seed: seed of the order of the training batches.
+
+    Raises:
+        OptionError: a batch size is below 1, the seed is below 0, or one has the wrong type.
+    """
+
+    longest_first = False  # whether evaluation starts with the longest examples
+
+    def __init__(self, *, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
+        super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+
+    @abstractmethod
+    def examples(self, split: str) -> Examples[Any]:
+        """Return the examples of a split."""
+
+    def loader(self, split: str) -> SortedBatches[Any]:
+        """Return the examples of a split, sorted by length, for evaluation."""
+        examples = self.examples(check_choice("split", split, SPLITS))
+        return SortedBatches(examples, self.eval_batch_size, longest_first=self.longest_first)
+
+    def stream(self) -> BucketedBatches[Any]:
+        """Return the training stream, which reads the examples in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return BucketedBatches(self.examples("train"), self.batch_size, seed=seed, length=self.steps())
 
 
 class RowData(SplitData):

@@ -13,23 +13,21 @@ from typing import Any
 
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer
-from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences import corpus
 from gyral.data.sequences.corpus import Sequences, SplitExamples
-from gyral.data.splits import SPLITS
 from gyral.models.attention import LastStep
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import constant_loss, frequency_loss
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.objective import Classification, Objective, Regression
 from gyral.tasks.rendering import align, describe_value
 
 log = logging.getLogger(__name__)
 
 
-class SequencesData(SplitData):
-    """Sequences of a file: training batches of similar lengths, one pass over the other splits.
+class SequencesData(ExampleData):
+    """Sequences of a file.
 
     Args:
         sequences: the sequences.
@@ -40,24 +38,15 @@ class SequencesData(SplitData):
         OptionError: an option is out of bounds.
     """
 
+    longest_first = True
+
     def __init__(self, sequences: Sequences, *, batch_size: int, data_seed: int) -> None:
-        super().__init__()
+        super().__init__(batch_size=batch_size, eval_batch_size=batch_size, data_seed=data_seed)
         self.sequences = sequences
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     def examples(self, split: str) -> SplitExamples:
         """Return the sequences of a split."""
-        return SplitExamples(self.sequences, check_choice("split", split, SPLITS))
-
-    def loader(self, split: str) -> SortedBatches:
-        """Return the sequences of a split for evaluation, the longest first."""
-        return SortedBatches(self.examples(split), self.batch_size, longest_first=True)
-
-    def stream(self) -> BucketedBatches:
-        """Return the training stream, which reads the sequences in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.examples("train"), self.batch_size, seed=seed, length=self.steps())
+        return SplitExamples(self.sequences, split)
 
 
 class SequencesTask(SequenceTask[SequencesData]):

@@ -98,8 +98,8 @@ def test_rows_contain_only_their_stories(level: str, stories: list[Story]) -> No
     assert len(made) == 333
     assert int(batch.lengths.max()) == batch.inputs.shape[1]
     words = batch.inputs if level == "word" else batch.inputs.flatten(1)
-    told = [sum(map(len, question.story)) + len(question.words) for question in questions(stories)]
-    assert words.ne(PADDING_ID).sum(1).tolist() == told
+    counts = [sum(map(len, question.story)) + len(question.words) for question in questions(stories)]
+    assert words.ne(PADDING_ID).sum(1).tolist() == counts
     steps = torch.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
     assert torch.equal(batch.inputs.reshape(*steps.shape, -1).ne(PADDING_ID).any(-1), steps)
     alone = [made.batch(np.array([row])) for row in range(0, 333, 20)]

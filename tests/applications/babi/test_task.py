@@ -232,10 +232,10 @@ def test_an_example_ends_with_the_question(level: str) -> None:
     task = made(level=level)
     batch = task.batch_of(asked(task)[:9])
     for row, question in enumerate(asked(task)[:9]):
-        told, target, prediction = task.render(batch, batch.answers, row).splitlines()
-        assert told.startswith("input       ")
-        assert told.endswith(" ".join(question.words).lower())
-        assert len(told) <= 120
+        source, target, prediction = task.render(batch, batch.answers, row).splitlines()
+        assert source.startswith("input       ")
+        assert source.endswith(" ".join(question.words).lower())
+        assert len(source) <= 120
         assert (target.split(), prediction.split()) == (["target", question.answer], ["prediction", question.answer])
     unknown = batch._replace(answers=torch.full((9,), IGNORED))
     assert "(not in the training data)" in task.render(unknown, batch.answers)
@@ -274,7 +274,7 @@ def test_a_network_learns_the_place_of_a_person() -> None:
     task = made("model.cell.hidden_size=32", "model.embedding_size=16", qa=1, attention=True)
     task = task.float().train()
     optimizer = torch.optim.Adam(task.parameters(), lr=0.01)
-    encoded = task.data.encoded("train")
+    encoded = task.data.examples("train")
     order = np.random.default_rng(0)
     for _ in range(250):
         batch = encoded.batch(order.choice(len(encoded), 32))

@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of concepts and boxes: see tests/helpers/slices.py."""
+"""Data of concepts and boxes for the suites of all tasks: see tests/helpers/slices.py."""
 
 from pathlib import Path
 from typing import Any

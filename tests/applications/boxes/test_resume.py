@@ -1,4 +1,4 @@
-"""A killed run goes on with its threshold."""
+"""A killed run resumes with its threshold."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Log-probabilities of sentences: those of each one on its own, whatever the others are."""
+"""Log-probabilities of sentences, independent of other sentences."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A killed run goes on with its lesson."""
+"""A killed run resumes with its lesson."""
 
 import shutil
 from pathlib import Path

@@ -101,7 +101,7 @@ def test_unusable_articles_are_reported(summary_run: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("input=nowhere.jsonl",), "input=nowhere.jsonl: no such file or folder, or the folder is empty"),
         (("input=page.pdf",), "input=page.pdf: must be a .jsonl, .csv or .bin file"),
@@ -120,13 +120,13 @@ def test_unusable_articles_are_reported(summary_run: Path, tmp_path: Path) -> No
     ],
 )
 def test_bad_input_is_an_error_of_one_line(
-    options: tuple[str, ...], told: str, summary_run: Path, tmp_path: Path
+    options: tuple[str, ...], message: str, summary_run: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.txt").write_text("some text\n")
     (tmp_path / "other.jsonl").write_text('{"number": 1, "place": "a:1", "summary": ["b ."], "score": -1.0}\n')
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     error = generate(summary_run, *(option.format(tmp_path) for option in options)).error
-    assert error.startswith(told.format(tmp_path)), error
+    assert error.startswith(message.format(tmp_path)), error
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -117,8 +117,10 @@ def test_repetition() -> None:
 
 
 def test_novel_ngrams() -> None:
-    told, written = list("abcd"), list("abdd")
-    assert [novel_ngrams(told, written, order) for order in (1, 2, 3, 4, 5)] == pytest.approx([0, 200 / 3, 100, 100, 0])
+    article, written = list("abcd"), list("abdd")
+    assert [novel_ngrams(article, written, order) for order in (1, 2, 3, 4, 5)] == pytest.approx(
+        [0, 200 / 3, 100, 100, 0]
+    )
     assert novel_ngrams([], written, 1) == 100
     with pytest.raises(OptionError, match=r"^order=0: must be an integer ≥ 1$"):
-        novel_ngrams(told, written, 0)
+        novel_ngrams(article, written, 0)

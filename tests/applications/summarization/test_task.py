@@ -88,10 +88,10 @@ def test_tokens_count_articles_and_summaries() -> None:
 
 
 def test_models_and_tasks_of_another_kind_are_refused() -> None:
-    told = "model._target_=gyral.models.{}: must be a {} for {}"
+    message = "model._target_=gyral.models.{}: must be a {} for {}"
     options = [word for word in SUMMARIES if not word.startswith("model")]
     error = invoke(*options, "model=gru").error
-    assert error == told.format("sequence.SequenceModel", "Summarizer", "SummaryTask")
+    assert error == message.format("sequence.SequenceModel", "Summarizer", "SummaryTask")
     error = invoke("task=copy", "model=pointer_generator", "logger=none").error
     assert error.endswith("pointer_generator.PointerGenerator: must be a SequenceModel for CopyTask")
 
@@ -103,7 +103,7 @@ def test_a_test_writes_the_first_summaries_and_measures_them(directory: Path, ta
     results = json.loads((directory / "DONE").read_text())
     kept = lines(directory / "summaries_test.jsonl")
     assert [line["row"] for line in kept] == [0, 1, 2]  # task.decoded=3
-    encoded = task.data.encoded("test")
+    encoded = task.data.examples("test")
     assert [line["reference"] for line in kept] == [[" ".join(s) for s in encoded.reference(row)] for row in range(3)]
     scores = rouge.score([line["reference"] for line in kept], [line["summary"] for line in kept])
     for name, found in scores.items():
@@ -157,7 +157,7 @@ def test_coverage_starts_from_the_weights_of_a_run_without_it(directory: Path, t
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("model.encoder.hidden_size=6",), "checkpoint=*: is of another model; model.*"),
         (("task.corpus.size=30",), "the checkpoint has another vocabulary (*) than articles (*, 30 words): *"),
@@ -165,10 +165,10 @@ def test_coverage_starts_from_the_weights_of_a_run_without_it(directory: Path, t
     ],
 )
 def test_weights_that_do_not_fit_are_refused(
-    options: tuple[str, ...], told: str, directory: Path, tmp_path: Path
+    options: tuple[str, ...], message: str, directory: Path, tmp_path: Path
 ) -> None:
     error = invoke(*SUMMARIES, f"weights={directory}", *options, f"hydra.run.dir={tmp_path}").error
-    pattern = ".*".join(map(re.escape, told.split("*")))
+    pattern = ".*".join(map(re.escape, message.split("*")))
     assert re.fullmatch(pattern, error), error
 
 

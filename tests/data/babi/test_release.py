@@ -35,7 +35,7 @@ def test_the_small_training_file_may_replace_a_missing_large_one(real: Path, cap
     )
     data = load(3, "10k", real, stand_in=True)
     assert (data.name, data.stand_ins, counts(data)) == ("en-10k", (3,), [900, 100, 1_000])
-    assert "en-10k: the 1k training file replaces that of task 3" in caplog.text
+    assert "en-10k: the 1k training file replaces the 10k file of task 3" in caplog.text
     assert load(1, "1k", real, stand_in=True).stand_ins == ()
 
 

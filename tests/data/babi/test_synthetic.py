@@ -51,17 +51,17 @@ def happens(story: tuple[tuple[str, ...], ...]) -> dict[str, str]:
     where: dict[str, str] = {}
     holder: dict[str, str] = {}
     for person, *rest in story:
-        told = " ".join(rest)
-        if matched := re.fullmatch(rf"({'|'.join(MOVES)}) the (\w+) \.", told):
+        sentence = " ".join(rest)
+        if matched := re.fullmatch(rf"({'|'.join(MOVES)}) the (\w+) \.", sentence):
             assert where.get(person) != matched[2]
             where[person] = matched[2]
-        elif matched := re.fullmatch(rf"({'|'.join(TAKES)}) the (\w+) there \.", told):
+        elif matched := re.fullmatch(rf"({'|'.join(TAKES)}) the (\w+) there \.", sentence):
             assert matched[2] not in holder
             assert where.get(matched[2], where[person]) == where[person], "it lies where it is taken"
             holder[matched[2]] = person
         else:
-            matched = re.fullmatch(rf"({'|'.join(LEAVES)}) the (\w+) \.", told)
-            assert matched, told
+            matched = re.fullmatch(rf"({'|'.join(LEAVES)}) the (\w+) \.", sentence)
+            assert matched, sentence
             assert holder.pop(matched[2]) == person
             where[matched[2]] = where[person]
         where |= {thing: where[owner] for thing, owner in holder.items()}

@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
 
 @pytest.fixture
 def ptb(data: Path) -> Path:
-    """A data folder with the real Penn Treebank and a cache of its own."""
+    """A data folder with the real Penn Treebank and an empty cache."""
     if not (DATA / "ptb" / "ptb.char.train.txt").is_file():
         pytest.skip(f"no ptb/ptb.char.train.txt in {DATA} (set DATA_DIR)")
     (data / "ptb").symlink_to((DATA / "ptb").resolve())

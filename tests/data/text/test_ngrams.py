@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
 
 
 def naive(train: list[int], scored: list[int], size: int, order: int) -> list[float]:
-    """The formula as it stands, with dictionaries."""
+    """The formula with dictionaries."""
     follows: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for end in range(len(train)):
         for length in range(min(order - 1, end) + 1):

@@ -1,4 +1,4 @@
-"""Windows of a text: every token is predicted once, rows go on where they ended, a stream resumes."""
+"""Windows of a text: every token is predicted once, rows continue, a stream resumes."""
 
 import itertools
 

@@ -32,7 +32,7 @@ def test_trees_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("(S (NN time))\n)", "file.mrg, line 2: a closing bracket without an opening one"),
         ("\nand (S (NN time))", "file.mrg, line 2: 'and' outside of brackets"),
@@ -41,8 +41,8 @@ def test_trees_are_read() -> None:
         ("()", r"file.mrg, line 1: the node \(\) has no words"),
     ],
 )
-def test_errors_have_file_and_line(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=f"^{told}"):
+def test_errors_have_file_and_line(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
         list(read_trees(text, "file.mrg"))
 
 
@@ -70,7 +70,7 @@ def test_function_labels_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "has no file whose name ends in .mrg"),
         (b"", "has no sentence with words tagged as in the Penn Treebank"),
@@ -79,10 +79,10 @@ def test_function_labels_are_left_out() -> None:
         (b"(S \xff)", r"\S+bad.mrg: is not UTF-8: byte 0xff at offset 3"),
     ],
 )
-def test_a_bad_treebank_is_refused(content: bytes | None, told: str, tmp_path: Path) -> None:
+def test_a_bad_treebank_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "bad.mrg").write_bytes(content)
-    with pytest.raises(OptionError, match=f"^parse={re.escape(str(tmp_path))}: {told}"):
+    with pytest.raises(OptionError, match=f"^parse={re.escape(str(tmp_path))}: {message}"):
         load(tmp_path, tmp_path)
     with pytest.raises(OptionError, match=r"^parse=\S+nowhere: cannot be read \(No such file or directory\)$"):
         load(tmp_path / "nowhere", tmp_path)

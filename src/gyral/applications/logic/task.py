@@ -20,21 +20,20 @@ from gyral.applications.logic.data import corpus
 from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, LogicCorpus, Pairs
 from gyral.applications.logic.data.formulas import RELATIONS
 from gyral.applications.logic.model import PairClassifier
-from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.checks import check_integer, check_real
 from gyral.core.measures import ACCURACY, SUBSTITUTE, percentage
-from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
-from gyral.data.splits import SPLITS
+from gyral.data.batching import IGNORED, Batch, Examples
 from gyral.data.vocabulary import PADDING_ID
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 
 log = logging.getLogger(__name__)
 TESTED = OPERATORS[1:]  # numbers of operators with a separate accuracy; only a few pairs have no operator
 
 
-class GroupedPairs:
+class CategorizedPairs:
     """The pairs of a test; the categories of a batch are the numbers of operators."""
 
     def __init__(self, pairs: Pairs) -> None:
@@ -50,34 +49,23 @@ class GroupedPairs:
         return self.pairs.batch(rows)._replace(categories=categories)
 
 
-class LogicData(SplitData):
-    """Pairs of formulas: training batches of similar lengths, one pass over the other splits.
+class LogicData(ExampleData):
+    """Pairs of formulas.
 
     Args:
         pairs: the pairs.
-        batch_size, eval_batch_size: pairs per batch, in training and in evaluation.
-        data_seed: seed of the order of the training batches.
-
-    Raises:
-        OptionError: an option is out of bounds.
+        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
     """
 
-    def __init__(self, pairs: LogicCorpus, *, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
-        super().__init__()
+    longest_first = True
+
+    def __init__(self, pairs: LogicCorpus, **options: int) -> None:
+        super().__init__(**options)
         self.pairs = pairs
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
-    def loader(self, split: str) -> SortedBatches[Batch]:
-        """Return the pairs of a split for evaluation, the longest first."""
-        own = self.pairs.splits[check_choice("split", split, SPLITS)]
-        return SortedBatches(GroupedPairs(own) if split == "test" else own, self.eval_batch_size, longest_first=True)
-
-    def stream(self) -> BucketedBatches[Batch]:
-        """Return the training stream, which reads the pairs in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.pairs.splits["train"], self.batch_size, seed=seed, length=self.steps())
+    def examples(self, split: str) -> Examples[Batch]:
+        pairs = self.pairs.splits[split]
+        return CategorizedPairs(pairs) if split == "test" else pairs
 
 
 class RelationMetrics(CategoryMetrics):
@@ -189,9 +177,5 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         """Return the probabilities (classes,) of the relations between two formulas, given as tokens."""
         pairs = corpus.encode("\t".join((CLASSES[0], " ".join(first), " ".join(second))), 0, "formulas")
         batch = self.transfer_batch_to_device(pairs.batch(np.arange(1)), self.device, 0)
-        training = self.training
-        try:
-            with torch.no_grad():
-                return self.eval()(batch).softmax(dim=-1)[0]
-        finally:
-            self.train(training)
+        with self.evaluating():
+            return self(batch).softmax(dim=-1)[0]

@@ -217,8 +217,8 @@ class ScenesTask(Task[SceneData]):
         max_length: largest number of steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
-            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then those of its excerpts, and `objects`,
-            `more_objects` and `questions` have no effect. None: generated scenes.
+            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then the sizes of its excerpts, and
+            `objects`, `more_objects` and `questions` have no effect. None: generated scenes.
         batch_size, eval_batch_size, batch_questions: see `SceneData`.
         data_seed: seed of the scenes and of the training batches.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
@@ -313,11 +313,8 @@ class ScenesTask(Task[SceneData]):
 
     def predict(self, batch: SceneBatch) -> Tensor:
         """Return the most likely answers (S, K)."""
-        training = self.training
-        try:
-            return super(ScenesTask, self.eval()).predict(batch)
-        finally:
-            self.train(training)
+        with self.evaluating():
+            return super().predict(batch)
 
     @classmethod
     def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:

@@ -154,7 +154,7 @@ def _read(found: Release, folder: str, size: str, small: str) -> Babi:
         for split, stories in {**pieces, "test": test}.items():
             splits[split] += stories
     if stand_ins:
-        log.warning("%s: the 1k training file replaces that of task %s", folder, ", ".join(map(str, stand_ins)))
+        log.warning("%s: the 1k training file replaces the 10k file of task %s", folder, ", ".join(map(str, stand_ins)))
     return Babi.of(folder, splits, tuple(stand_ins))
 
 

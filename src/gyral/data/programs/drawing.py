@@ -8,7 +8,7 @@
     substitution    f=3184;print((f-29))                                  3155
     conditional     print((4526 if 2881>1321 else 3532))                  4526
 
-The kinds are those of Zaremba and Sutskever (2014, arXiv:1410.4615, section 4; wojciechz/learning_to_execute on GitHub)
+The kinds come from Zaremba and Sutskever (2014, arXiv:1410.4615, section 4; wojciechz/learning_to_execute on GitHub),
 without nesting. A semicolon separates statements.
 """
 

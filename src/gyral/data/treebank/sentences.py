@@ -120,7 +120,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
 
 
 def _training_words(tree: Node) -> Iterator[str]:
-    """Yield the words of a tree in the form of Mikolov's text, which differs from that of the evaluation."""
+    """Yield the words of a tree in the form of Mikolov's text, which differs from the form of the evaluation."""
     for tag, word in tree.leaves():
         if tag in WORD_TAGS or tag in CURRENCY_TAGS:
             yield "N" if NUMBER.fullmatch(word) else word.lower()

@@ -87,17 +87,17 @@ def test_missing_and_damaged_pairs_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
-        (pickle.dumps({"key": [("one",)]}), "an item has not 2 sentences"),
+        (pickle.dumps({"key": [("one",)]}), "an item does not have 2 sentences"),
         (pickle.dumps(Path("x")), "names the class pathlib"),
         (b"no pickle", ""),
     ],
 )
-def test_only_pickles_of_plain_items_are_loaded(content: bytes, told: str, tmp_path: Path) -> None:
+def test_only_pickles_of_plain_items_are_loaded(content: bytes, message: str, tmp_path: Path) -> None:
     write_templates(tmp_path, pickled=True)
     (tmp_path / "lm_syneval/EMNLP2018/templates/sent_comp.pickle").write_bytes(content)
-    with pytest.raises(OptionError, match=rf"^pairs=syneval: \S+sent_comp.pickle is damaged \({told}"):
+    with pytest.raises(OptionError, match=rf"^pairs=syneval: \S+sent_comp.pickle is damaged \({message}"):
         load("syneval", tmp_path)
 
 

@@ -75,7 +75,7 @@ WHOLE = batch_of([0, 1, 2, 3])
 
 
 def test_a_mixture_by_hand() -> None:
-    # p_gen = 3/4; the article is "2 4 2" of words 0 to 3 and one of its own, 4
+    # p_gen = 3/4; the article is "2 4 2" with words 0 to 3 of the vocabulary and the extended word 4
     gate, generated = torch.tensor(3.0).log(), torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
     attention, words = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([2, 4, 2])
     expected = torch.tensor([0.075, 0.15, 0.225 + 0.175, 0.3, 0.075])
@@ -442,7 +442,7 @@ def test_a_trace_contains_the_parts_of_each_probability(coverage: bool) -> None:
     there = WHOLE.targets != IGNORED
     torch.testing.assert_close(trace.attention[there].sum(dim=-1), torch.ones(int(there.sum())).double())
     for step in range(WHOLE.targets.shape[1]):
-        # a word that stands in no article is copied by none, and one beyond the vocabulary by all
+        # a word outside the article is never copied, and a word outside the vocabulary is always copied
         with torch.no_grad():
             probabilities, state = network.decode_step(encoded, state, WHOLE.inputs[:, step])
         for row, target in enumerate(WHOLE.targets[:, step].tolist()):

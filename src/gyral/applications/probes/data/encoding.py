@@ -30,8 +30,8 @@ class EncodedSentence(NamedTuple):
 class SentenceEncoder:
     """Converts sentences to the form of a corpus.
 
-    Words are those of the Penn Treebank (`gyral.data.text.penn.tokenize`) if symbols are words, or if the training text
-    has the word "n't". Otherwise the text is unchanged. Sentences are in lower case if the corpus has no capitals
+    Words are tokens of the Penn Treebank (`gyral.data.text.penn.tokenize`) if symbols are words, or if the training
+    text has the word "n't". Otherwise the text is unchanged. Sentences are in lower case if the corpus has no capitals
     except for N and `<unk>`. Marks and characters that the corpus does not have are left out, and unknown numbers
     become N if the corpus uses N for numbers.
 

@@ -66,11 +66,11 @@ class Reader(nn.Module):
         num_layers: K.
         joined: whether one network reads the document and then the question as one sequence, with edges between them.
             False: each layer has a network for each of them, and edges between them are left out.
-        query_inputs: what the layers after the first read at the steps of the question: "outputs", those of the layer
-            below; "embeddings", again the words, which needs `joined=False`.
+        query_inputs: inputs of the layers after the first at the steps of the question: "outputs", the outputs of the
+            layer below; "embeddings", again the words, which needs `joined=False`.
         embedding_size: size of the trained embedding of the words.
         embedding_deviation: standard deviation of the initial embedding, which is drawn from a normal distribution with
-            mean 0. With that of torch, 1, readers of bAbI with 1,000 questions learn later and overfit.
+            mean 0. With the value of torch, 1, readers of bAbI with 1,000 questions learn later and overfit.
         dropout: dropout probability, in [0, 1), of the inputs of each layer.
         query_indicator: whether the inputs of the last layer have an embedding, of size 2, of whether the word is in
             the question (qe-comm of Dhingra et al. 2017; Li et al. 2016).

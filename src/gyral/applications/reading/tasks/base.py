@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MeanMetric
@@ -15,14 +13,13 @@ from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
 from gyral.cells.graph import GraphCell
-from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SUBSTITUTE, Measure, Remark
-from gyral.data.batching import IGNORED, BucketedBatches, Examples, SortedBatches, mix_seed
+from gyral.data.batching import IGNORED, Examples
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 from gyral.tasks.base import ModelFactory, SequenceTask
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -30,43 +27,22 @@ LINE_WIDTH = 108  # columns of a rendered question
 ABSENT = "(none of the candidates)"  # rendering of an answer that is not a candidate
 
 
-class ReadingData(SplitData):
-    """Questions about documents: training batches of similar lengths, one pass over the other splits.
+class ReadingData(ExampleData):
+    """Questions about documents.
 
     Args:
         splits: the encoded questions of "train", "val" and "test".
         vocabulary: the words of the indices.
-        batch_size, eval_batch_size: questions per batch, in training and in evaluation.
-        data_seed: seed of the order of the training batches.
-
-    Raises:
-        OptionError: an option is out of bounds.
+        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
     """
 
-    def __init__(
-        self,
-        splits: Mapping[str, Examples[ReadingBatch]],
-        vocabulary: Vocabulary,
-        *,
-        batch_size: int,
-        eval_batch_size: int,
-        data_seed: int,
-    ) -> None:
-        super().__init__()
+    def __init__(self, splits: Mapping[str, Examples[ReadingBatch]], vocabulary: Vocabulary, **options: int) -> None:
+        super().__init__(**options)
         self.splits = splits
         self.vocabulary = vocabulary
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
-    def loader(self, split: str) -> SortedBatches[ReadingBatch]:
-        """Return the questions of a split, sorted by length, for evaluation."""
-        return SortedBatches(self.splits[check_choice("split", split, SPLITS)], self.eval_batch_size)
-
-    def stream(self) -> BucketedBatches[ReadingBatch]:
-        """Return the training stream, which reads the questions in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.splits["train"], self.batch_size, seed=seed, length=self.steps())
+    def examples(self, split: str) -> Examples[ReadingBatch]:
+        return self.splits[split]
 
 
 class ReadingMetrics(Metrics):
@@ -246,13 +222,3 @@ class ReadingTask(SequenceTask[ReadingData]):
         with self.evaluating():
             answers: Tensor = self.model.answers_after(batch, steps)
             return answers.softmax(dim=-1)
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Turn off dropout and gradients within the context."""
-        training = self.training
-        try:
-            with torch.no_grad():
-                yield None if not training else self.eval()
-        finally:
-            self.train(training)

@@ -1,6 +1,6 @@
 """The words of scenes: attributes, concepts, relations, operators of programs, answers.
 
-They are those of CLEVR (Johnson et al., CVPR 2017, arXiv:1612.06890). A program computes sets of objects on a stack
+They come from CLEVR (Johnson et al., CVPR 2017, arXiv:1612.06890). A program computes sets of objects on a stack
 that has room for two of them. "What shape is the red thing left of the sphere" has the program
 
     scene filter(sphere) relate(left) filter(red) query(shape)

@@ -51,7 +51,7 @@ def write_part(path: Path, examples: list[RawExample], form: str, mode: str) -> 
             tokens.append(0)
         bounds.append(len(tokens))
     numbers = np.array(tokens, dtype=np.uint32)
-    arrays = {"tokens": numbers, "bounds": np.array(bounds, dtype=np.int64)}
+    arrays: dict[str, np.ndarray] = {"tokens": numbers, "bounds": np.array(bounds, dtype=np.int64)}
     save_part(path, Part(list(index), np.bincount(numbers, minlength=len(index)), arrays, report))
 
 
