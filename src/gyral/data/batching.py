@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -245,6 +245,14 @@ class BucketedBatches(Stream[BatchType]):
             )
         )
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
+
+
+def pad_rows(rows: Sequence[Sequence[int] | np.ndarray], padding: int = 0, dtype: type = np.int64) -> np.ndarray:
+    """Return rows of different lengths as one array (n, longest), padded at the end."""
+    lengths = np.array([len(row) for row in rows])
+    padded = np.full((len(rows), lengths.max()), padding, dtype=dtype)
+    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.asarray(row, dtype=dtype) for row in rows])
+    return padded
 
 
 def mix_seed(seed: int, purpose: str) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from gyral.core.checks import check_integer, check_integers
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.core.inputs import excerpt
-from gyral.data.batching import IGNORED, Batch
+from gyral.data.batching import IGNORED, Batch, pad_rows
 from gyral.data.drawn import answer_batch
 from gyral.data.programs.curriculum import Curriculum
 from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_programs, longest_program
@@ -201,7 +201,4 @@ def answer_text(value: int) -> str:
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of different lengths as one array, padded with 0, and their lengths."""
-    lengths = np.array([len(row) for row in rows])
-    padded = np.zeros((len(rows), lengths.max()), dtype=np.int64)
-    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.array(row) for row in rows])
-    return padded, lengths
+    return pad_rows(rows), np.array([len(row) for row in rows])

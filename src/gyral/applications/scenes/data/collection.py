@@ -17,7 +17,7 @@ from gyral.applications.scenes.data.language import (
 from gyral.applications.scenes.data.questions import Question, Questioner
 from gyral.applications.scenes.data.rendering import render
 from gyral.applications.scenes.data.world import draw_scene
-from gyral.data.batching import IGNORED
+from gyral.data.batching import IGNORED, pad_rows
 
 CROP = 24  # side of the square around an object that a model sees, in pixels
 TYPE_OF = np.array([TYPES.index(each.type) if each.type else -1 for each in OPERATORS])
@@ -79,9 +79,10 @@ class SceneCollection:
             padded[: len(places)] = places
         flat = [question for of_scene in questions for question in of_scene]
         self.first = np.cumsum([0, *map(len, questions)])
-        self.words = _pad([vocabulary.encode(question.words) for question in flat], np.int16)
+        self.words = pad_rows([vocabulary.encode(question.words) for question in flat], dtype=np.int16)
         programs = [encode_program(question.program) for question in flat]
-        self.programs = np.stack([_pad([program[part] for program in programs], np.int16) for part in (0, 1)], axis=1)
+        parts = [pad_rows([program[part] for program in programs], dtype=np.int16) for part in (0, 1)]
+        self.programs = np.stack(parts, axis=1)
         self.program_lengths = np.array([len(question.program) for question in flat])
         self.answers = np.array([ANSWER_IDS[question.answer] for question in flat])
         self.types = TYPE_OF[self.programs[np.arange(len(flat)), 0, self.program_lengths - 1]]
@@ -104,7 +105,7 @@ class SceneCollection:
             categories: the categories to which all scenes of the batch belong.
         """
         most = int(self.objects[scenes].max())
-        chosen = _pad([each + 1 for each in questions], np.int64) - 1  # −1: absent
+        chosen = pad_rows([each + 1 for each in questions]) - 1  # −1: absent
         longest = int((self.words[chosen.clip(0)] > 0).sum(axis=-1).max())
         steps = int(self.program_lengths[chosen.clip(0)].max())
         programs = self.programs[chosen, ..., :steps].astype(np.int64) * (chosen >= 0)[..., None, None]
@@ -151,11 +152,3 @@ def generate_collection(
     questioners = (Questioner(scene, generator, max_length) for scene in scenes)
     asked = [[questioner.draw() for _ in range(questions)] for questioner in questioners]
     return SceneCollection(render(scenes, generator), [scene.positions for scene in scenes], asked, vocabulary)
-
-
-def _pad(rows: Sequence[Sequence[int] | np.ndarray], dtype: type) -> np.ndarray:
-    """Return rows of different lengths as one array, padded with 0."""
-    lengths = np.array([len(row) for row in rows])
-    padded = np.zeros((len(rows), lengths.max()), dtype=dtype)
-    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.asarray(row) for row in rows])
-    return padded

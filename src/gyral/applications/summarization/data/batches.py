@@ -10,7 +10,7 @@ from torch import Tensor
 from gyral.applications.summarization.data.corpus import SummaryCorpus
 from gyral.applications.summarization.data.parsing import SPECIAL, START, STOP, Pair
 from gyral.core.checks import check_choice, check_integer
-from gyral.data.batching import IGNORED
+from gyral.data.batching import IGNORED, pad_rows
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID, UNKNOWN, Vocabulary
 
@@ -204,7 +204,4 @@ def _extend(numbers: np.ndarray, own_words: np.ndarray, size: int) -> np.ndarray
 
 def _pad(rows: list[np.ndarray], padding: int) -> Tensor:
     """Return rows of different lengths as one tensor, padded at the end."""
-    padded = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return torch.from_numpy(padded)
+    return torch.from_numpy(pad_rows(rows, padding))
