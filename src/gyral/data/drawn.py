@@ -1,4 +1,4 @@
-"""Batches that are drawn when they are read, and the layout of sequences that are read and then answered."""
+"""Batches that are drawn when they are read, and the layout of questions with answers."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic
@@ -10,7 +10,7 @@ from gyral.data.batching import IGNORED, Batch, BatchType, mix_seed
 
 
 class DrawnBatches(Generic[BatchType]):
-    """A sequence of batches, each drawn when it is read. Batch i depends on the seed, the name and i alone.
+    """A sequence of batches, each drawn when it is read. Batch i depends only on the seed, the name and i.
 
     Args:
         draw: draws a batch from a random generator and the index of the batch.

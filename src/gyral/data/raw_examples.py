@@ -127,5 +127,5 @@ def field_lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
     value = next((fields[name] for name in names if fields.get(name) is not None), "")
     texts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise UnusableError(f"whose {' or '.join(names)} is no text")
+        raise UnusableError(f"whose {' or '.join(names)} is not a text")
     return [line for text in texts for line in text.split("\n") if line.strip()]

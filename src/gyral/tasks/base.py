@@ -44,7 +44,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         model: makes the model from `sizes`.
         data: the data module of the task. Its batches are structures of tensors whose first dimension is the rows.
         sizes: keyword arguments for `model`: the sizes that follow from the data.
-        objective: what the model predicts.
+        objective: the loss, predictions and metrics of the outputs.
         baseline: loss of the best predictor that ignores the inputs or has no memory, in the unit of the loss.
         optimizer: makes an optimizer from parameters. None: the task cannot be trained.
         scheduler: makes a learning-rate schedule from the optimizer. None: the learning rate is constant.
@@ -292,7 +292,7 @@ class SequenceTask(Task[Data]):
         vocabulary_size: number of input tokens.
         input_size: X, size of real inputs.
         output_size: number of classes; the objective is `Classification(output_size)`.
-        objective: what the model predicts. `Regression(Y)` for targets of Y real values.
+        objective: the loss, predictions and metrics of the outputs; `Regression(Y)` for targets of Y real values.
         readout: makes the module that predicts once per sequence, such as `gyral.models.attention.LastStep`. None: one
             prediction per step.
         metrics: the metrics of the task. None: the metrics of the objective.

@@ -84,7 +84,7 @@ def test_a_line_of_json_becomes_a_question() -> None:
         ({"question": "who ?"}, "whose question has no @placeholder or XXX"),
         ({"document": " "}, "with an empty document"),
         ({"document": 3}, "whose document is neither a text nor a list of words"),
-        ({"candidates": "Ada"}, "whose candidates are no list of names"),
+        ({"candidates": "Ada"}, "whose candidates are not a list of names"),
         ({"candidates": ["Emre"], "answer": 0}, "whose document mentions no candidate"),
         ({"answer": 3}, "whose answer is neither a name nor the index of a candidate"),
     ],

@@ -81,7 +81,7 @@ def test_bad_lines_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
         "line that is not a JSON object": (1, "a.jsonl:3"),
         "with an empty article": (3, "a.jsonl:5"),
         "without a summary": (2, "a.jsonl:8"),
-        "whose article or story is no text": (1, "a.jsonl:10"),
+        "whose article or story is not a text": (1, "a.jsonl:10"),
     }
     assert report.noted == {
         "with an article of one word": (1, "a.jsonl:11"),

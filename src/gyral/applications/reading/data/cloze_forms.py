@@ -70,7 +70,7 @@ def parse_line(
     document, query = _words(fields, "document"), _words(fields, "question")
     candidates, answer = fields.get("candidates"), fields.get("answer")
     if not isinstance(candidates, list) or not all(isinstance(name, str) and name.split() for name in candidates):
-        raise UnusableError("whose candidates are no list of names")
+        raise UnusableError("whose candidates are not a list of names")
     names = [" ".join(_split(name)) for name in candidates]
     if type(answer) is int and 0 <= answer < len(names):
         answer = names[answer]

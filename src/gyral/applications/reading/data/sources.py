@@ -1,4 +1,4 @@
-"""Files of questions, read example by example."""
+"""Files of questions, one example at a time."""
 
 import hashlib
 import itertools
@@ -27,7 +27,7 @@ class QuestionSource:
         key: values that identify the behavior of the two functions.
 
     Raises:
-        OptionError: there is no file, or the first one cannot be read.
+        OptionError: there are no files, or the first file cannot be read.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class QuestionSource:
         """Yield the examples.
 
         Raises:
-            OptionError: a file with an example on each line cannot be read.
+            OptionError: a file of lines cannot be read.
         """
         for example in itertools.islice(self._all_examples(), self.part.start, self.part.stop):
             yield (
