@@ -132,7 +132,7 @@ def test_mixed_seeds_differ_by_seed_and_purpose_and_are_stable() -> None:
     seeds = {mix_seed(seed, purpose) for seed in range(50) for purpose in ("train", "val", "test", "order")}
     assert len(seeds) == 200
     assert all(0 <= seed < 2**63 for seed in seeds)
-    # a seed of 1 must not draw with purpose "1 x" what seed 11 draws with another one
+    # seed 1 with purpose "1 x" must not equal seed 11 with another purpose
     assert mix_seed(1, "1 train") != mix_seed(11, "train")
     # fixed for ever: data of old runs can be drawn again
     assert mix_seed(1, "train") == 46003964728708180

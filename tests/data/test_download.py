@@ -44,7 +44,7 @@ def tarred(members: dict[str, bytes]) -> bytes:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves files from memory, in parts where these are asked for; may break off."""
+    """Serves files from memory, with range requests; may interrupt a response."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""Drawn programs against their own evaluation and Python's, and the evaluation of what is written."""
+"""Drawn programs against their evaluation and Python's, and the evaluation of written programs."""
 
 import io
 from collections import Counter
@@ -13,7 +13,7 @@ from gyral.data.programs.evaluation import ProgramError, evaluate_program
 
 
 def run_python(program: str) -> int:
-    """Return what Python prints when it runs a program of the tests, with a line for each statement."""
+    """Return the output of Python for a program of the tests, with a line for each statement."""
     out = io.StringIO()
     with redirect_stdout(out):
         exec(program.replace(";", "\n"), {})

@@ -3,7 +3,7 @@
 The test follows each page from top to bottom in an empty directory, as a reader would: it writes files, executes
 Python, and runs commands. Training is shortened to two steps on little data, and a sweep to one job. A block after
 `<!-- needs: … -->` requires a cluster, a key, the network or files: its commands are composed instead. A command in
-`<!-- setup: … -->` prepares what a page assumes.
+`<!-- setup: … -->` prepares the assumptions of a page.
 """
 
 import io
@@ -61,7 +61,7 @@ OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "git", "python -m benchmarks
 
 
 class Block(NamedTuple):
-    """A code block: its language, its text, what a test lacks to run it, and the file that it is the content of."""
+    """A code block: its language, its text, the requirements that a test lacks, and the file with this content."""
 
     language: str
     text: str
@@ -112,7 +112,7 @@ def shortened(words: list[str], config: Any) -> list[str]:
         f"{key}={value}"
         for key, value in {**SHORT, **offered_to(config.task._target_, "SHORT")}.items()
         if OmegaConf.select(config, key, default=missing) is not missing
-        # one-hot or real inputs, which are small as they are, stay without an embedding
+        # small one-hot or real inputs have no embedding
         and not (key == "model.embedding_size" and config.model.embedding_size is None)
     ]
     tune = ["hydra.sweeper.n_trials=1", "optimizer.lr=0.001,0.002"] if "sweep=tune" in overrides else []

@@ -76,7 +76,7 @@ def test_the_command_ends_with_one_line(options: list[str], expected: str, train
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text is as the pattern says, in which * stands for anything in a line."""
+    """Return whether a text matches a pattern; * matches any part of a line."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
 
 

@@ -67,7 +67,7 @@ def algorithm(answer: Any, **options: Any) -> AlgorithmTask:
     ("answer", "shown"),
     [
         ([7, 8, 127], "7 8"),
-        ([7, 8, 9, 10, 127], "7 8 9 10"),  # longer than the right answer
+        ([7, 8, 9, 10, 127], "7 8 9 10"),  # longer than the correct answer
         ([127], ""),
         ([7], "7 7 7 7 7 7 7 7 7 7 7 7 7 7 …"),
     ],

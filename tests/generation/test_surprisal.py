@@ -74,7 +74,7 @@ def test_the_likeliest_symbols_have_the_probabilities_of_the_model(trained: Trai
 
 
 class Page(HTMLParser):
-    """What a page shows in its text, and what else is in it."""
+    """The text of a page and its other content."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ SMALL = (
     "task.test_size=16",
 )
 SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
-# A digit is added after every second validation, because no answer is right.
+# A digit is added after every second validation, because no answer is correct.
 SMALL_PROGRAMS = (
     *(item for item in SMALL if not item.startswith(("task.train", "task.val", "task.test"))),
     "trainer.val_check_interval=4",
@@ -122,9 +122,9 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 
 
 def read_choice(group: str, name: str) -> dict[str, Any]:
-    """Return what a file of a group and its defaults say, without composing; interpolations are as they are written.
+    """Return the content of a file of a group with its defaults, without composing; interpolations are not resolved.
 
-    Composing takes 50 ms, which is too much where tests are collected.
+    Composing takes 50 ms, which is too long for the collection of tests.
     """
     content = yaml.safe_load((CONF / group / f"{name}.yaml").read_text()) or {}
     defaults = [entry for entry in content.pop("defaults", []) if isinstance(entry, str) and entry != "_self_"]
@@ -165,7 +165,7 @@ def build_task(*overrides: str, **options: Any) -> Any:
 
 
 def build_or_skip(config: DictConfig) -> Any:
-    """Return the task of a configuration; skip the test, with the message, where its corpus or a package is absent."""
+    """Return the task of a configuration; skip the test, with the message, without its corpus or a package."""
     try:
         return build.build_task(config)
     except UserError as error:
@@ -212,7 +212,7 @@ def shorten(config: DictConfig, **lengths: int) -> None:
 
 
 class Outcome(NamedTuple):
-    """How a command ended: its exit status and what it printed."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str

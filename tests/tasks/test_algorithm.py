@@ -107,7 +107,7 @@ def test_a_test_reports_each_length_and_a_validation_the_lengths_of_training() -
     task = built("copy", train_lengths=[2, 4], test_factors=[1, 2], test_batches=1, batch_size=4)
 
     def logits(batch: Batch, right: list[bool]) -> torch.Tensor:
-        """Return the right answers, without their ends in rows that are not right."""
+        """Return the correct answers, without their ends in wrong rows."""
         found = 50.0 * torch.nn.functional.one_hot(batch.targets.clamp(min=0), 128)
         for row, (is_right, length) in enumerate(zip(right, batch.lengths.tolist(), strict=True)):
             if not is_right:

@@ -214,7 +214,7 @@ def without(batch: Batch, left_out: Tensor) -> Batch:
 
 
 def right(task: SequenceTask, batch: Batch) -> Tensor:
-    """Return the right predictions; where there is no target, zero."""
+    """Return the correct predictions, and zero without a target."""
     return batch.targets.where(_widened(there(task, batch), batch.targets), 0)
 
 
@@ -588,7 +588,7 @@ def effects(task: Any) -> list[Any]:
 
 
 def plain(batch: Any) -> list[Any]:
-    # bytes: NaN, which marks where a real target is absent, does not equal itself, and lists of pixels take seconds
+    # bytes, because NaN, which marks an absent real target, does not equal itself, and lists of pixels take seconds
     return [
         (part.dtype, part.shape, part.numpy().tobytes()) if isinstance(part, Tensor) else part
         for part in tree_leaves(batch)
@@ -698,7 +698,7 @@ def effects_of_defaults(task: str) -> list[Any]:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
-    small(task)  # skips where there is no corpus
+    small(task)  # skips without the corpus
     for name, value in options_of(task):
         if name in NO_EFFECT:
             continue

@@ -1,4 +1,4 @@
-"""Programs as batches: layout, categories, the curriculum, and what a user writes."""
+"""Programs as batches: layout, categories, the curriculum, and written programs."""
 
 from typing import Any
 

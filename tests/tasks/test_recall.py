@@ -53,7 +53,7 @@ def test_letters_digits_and_questions_are_uniform() -> None:
 
 
 def test_answer_is_below_the_question() -> None:
-    for length in (8, 60):  # letters, and names where there are more than letters
+    for length in (8, 60):  # letters, and names for more symbols than letters
         built = build_task("task=recall", "model=gru", length=length)
         batch = built.data.assemble(built.data.rows("val")[:1])
         source, target, prediction = built.render(batch, batch.targets).splitlines()

@@ -137,7 +137,7 @@ def test_the_loss_does_not_depend_on_the_sizes_of_evaluation(model: str, weights
     assert whole < 0.8 * trained(model, weights).baseline / math.log(2), "has learnt nothing, so that nothing matters"
     for rows, window in ((1, 700), (8, 100), (32, 37), (128, 150)):
         assert bits(rows, window) == pytest.approx(whole, abs=1e-4)
-    # rows that know nothing of what came before do worse
+    # rows without context do worse
     assert bits(128, 150, warm_up=0) > whole + 1e-3
 
 
@@ -301,7 +301,7 @@ def test_bits_and_perplexity_follow_from_the_loss() -> None:
     assert list(scores) == ["loss", "accuracy", "bits", "perplexity"]
     assert scores["bits"] == pytest.approx(scores["loss"] / math.log(2), rel=1e-6)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-6)
-    # half of the symbols surely right, the others surely one of two: half a bit a symbol
+    # half of the symbols are certain, the others one of two: half a bit per symbol
     metrics = TextMetrics(4, 8)
     task = SimpleNamespace(logits=torch.full((1, 8, 4), -100.0), targets=torch.arange(8).view(1, 8) % 2)
     task.logits[..., 0] = 0

@@ -1,4 +1,4 @@
-"""Batches of questions: what they hold, that padding changes nothing, lengths, orders, resuming."""
+"""Batches of questions: content, padding without effect, lengths, orders, resuming."""
 
 import itertools
 from functools import partial

@@ -1,4 +1,4 @@
-"""bAbI as a task: levels, readouts, scores, one model for all tasks, a run from start to end."""
+"""bAbI as a task: levels, readouts, scores, one model for all tasks, a complete run."""
 
 import json
 import logging
@@ -194,7 +194,7 @@ def test_without_a_release_stories_are_generated_with_a_warning(
     assert (task.data_metrics()["generated"], task.data.babi.name) == (1, "generated")
     with pytest.raises(ValueError, match=r"^task\.qa=3: must be an integer from 1 to 2, or all; .* has neither"):
         made(generated=False, data_dir=str(tmp_path), qa=3)
-    # a place that was asked for is no place to replace
+    # the place in a question is not replaced
     with pytest.raises(ValueError, match=rf"^task\.path={tmp_path}/nothing: has neither"):
         made(generated=False, path=str(tmp_path / "nothing"))
 

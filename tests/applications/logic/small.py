@@ -11,5 +11,5 @@ NO_EFFECT = ("generated", "path", "data_dir")  # options of files, which do not 
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the sizes of the model."""
+    """Return further values that an option may change, besides the data and the sizes of the model."""
     return [task.model.readout.dropout.p] if isinstance(task, LogicalInferenceTask) else None

@@ -1,4 +1,4 @@
-"""Logical inference: what the model reads, the accuracies by operators, and runs."""
+"""Logical inference: inputs of the model, accuracies by operators, and runs."""
 
 import csv
 import functools
@@ -95,7 +95,7 @@ def test_a_run_logs_the_accuracies_by_operators_and_that_the_data_is_generated(t
 
 def test_the_row_of_on_lstm_has_the_size_of_the_model_of_the_authors() -> None:
     task = build_task("experiment=on_lstm_paper/logical_inference/on_lstm", "task.generated=true")
-    # theirs has two biases for each gate, which are added
+    # theirs has two biases per gate, which are added
     assert sum(parameter.numel() for parameter in task.parameters()) == 1_535_143 - (2 * 40 + 4 * 400)
     [recurrent] = [module for module in task.modules() if isinstance(module, Recurrent)]
     assert recurrent.backend == "fused"

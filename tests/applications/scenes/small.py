@@ -20,7 +20,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "more_objects": [None, [8, 9]],
     "lessons": [[], [[3, 3], [6, 12]]],
 }
-NO_EFFECT = ("clevr",)  # where files lie
+NO_EFFECT = ("clevr",)  # location of files
 RIGHT = {"lesson_accuracy": 1.0}
 WITHOUT_PREDICTION = ("majority",)
 
@@ -34,5 +34,5 @@ def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | Non
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the sizes of the model."""
+    """Return further values that an option may change, besides the data and the sizes of the model."""
     return [vars(task.data.curriculum)] if isinstance(task, ScenesTask) else None

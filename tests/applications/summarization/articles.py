@@ -20,7 +20,7 @@ def article(number: int, words: int = 12) -> dict[str, Any]:
 
 
 def write_lines(path: Path, rows: list[Any]) -> Path:
-    """Write JSON lines; bytes are written as they are."""
+    """Write JSON lines; bytes are written unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
     return path

@@ -44,9 +44,9 @@ ALTERNATIVES: dict[str, list[Any]] = {
     **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
     "decoded": [3],
 }
-NO_EFFECT = ("corpus.part",)  # where files lie
+NO_EFFECT = ("corpus.part",)  # location of files
 RIGHT = {"coverage": 0.0}
-ABSENT = (r"cnn_dailymail/\S+: no such file",)  # the error where the corpus is absent
+ABSENT = (r"cnn_dailymail/\S+: no such file",)  # the error without the corpus
 
 # a run of a second
 SUMMARIES = (
@@ -99,7 +99,7 @@ def uniform(task: Any, batch: Any) -> Predictions | None:
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the sizes of the model."""
+    """Return further values that an option may change, besides the data and the sizes of the model."""
     if not isinstance(task, SummaryTask):
         return None
     batch = next(iter(task.data.loader("val")))

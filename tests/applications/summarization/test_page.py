@@ -1,4 +1,4 @@
-"""The page of summaries: what is shown, in which colours, and that nothing in a text is taken for HTML."""
+"""The page of summaries: content, colors, and escaped HTML."""
 
 import base64
 from pathlib import Path

@@ -47,7 +47,7 @@ def test_generated_stories_answer_from_their_facts(qa: int) -> None:
 
 
 def happens(story: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-    """Return where persons and things are after what a generated story tells, and check that it can be."""
+    """Return the places of persons and things after a generated story, and check its consistency."""
     where: dict[str, str] = {}
     holder: dict[str, str] = {}
     for person, *rest in story:

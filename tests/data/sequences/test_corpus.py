@@ -1,4 +1,4 @@
-"""Files of the user's own sequences: what is read, and what is refused with the column and the row."""
+"""Files of sequences: supported content, and errors with the column and the row."""
 
 import math
 from pathlib import Path

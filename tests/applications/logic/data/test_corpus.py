@@ -1,4 +1,4 @@
-"""Pairs of formulas: the published files, and generated pairs where there are none."""
+"""Pairs of formulas: the published files, and generated pairs without files."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Cloze questions: both forms of files, what is unusable, and the questions that are made of highlights."""
+"""Cloze questions: both forms of files, unusable files, and questions from highlights."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""LAMBADA as reading comprehension: the document and the question, candidates, chains, files and what replaces them."""
+"""LAMBADA as reading comprehension: the document and the question, candidates, chains, files and substitutes."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Prepared corpora of questions: equal to questions in memory, the cache, resuming, what is left out."""
+"""Prepared corpora of questions: equal to questions in memory, the cache, resuming, skipped examples."""
 
 import functools
 import json

@@ -150,7 +150,7 @@ def test_gradients_of_attention_sums_are_finite_and_correct() -> None:
 
     values = scores[finite].requires_grad_()
     assert torch.autograd.gradcheck(function, (values,))
-    # far from the attention, a right answer still has a gradient
+    # a correct answer has a gradient even without attention
     far = torch.tensor([[0.0], [-300.0]], requires_grad=True)
     loss = -readout(far, torch.zeros(2, 1, 5), torch.tensor([[1], [2]]))[0, 1]
     loss.backward()

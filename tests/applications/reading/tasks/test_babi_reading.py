@@ -1,4 +1,4 @@
-"""bAbI and bAbI-Mix as reading comprehension: which readout, what results say of the data, a run from start to end."""
+"""bAbI and bAbI-Mix as reading comprehension: the readout, metrics of the data, a complete run."""
 
 import json
 import logging

@@ -42,7 +42,7 @@ def draw(objects: tuple[int, ...], questions: int) -> tuple[list[Scene], SceneCo
 
 
 def truth(scenes: list[Scene]) -> Grounding:
-    """Return what the concepts mean, with certainty."""
+    """Return the concepts with certainty."""
     most = max(len(scene.values) for scene in scenes)
     is_there = torch.zeros(len(scenes), most)
     concepts = torch.zeros(len(scenes), len(CONCEPTS), most)

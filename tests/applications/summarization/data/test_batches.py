@@ -77,7 +77,7 @@ def test_articles_and_summaries_are_cut(corpus: SummaryCorpus) -> None:
     assert batch.article_extended.tolist() == [[4, 7, 6]]
     assert batch.lengths.tolist() == cut.lengths[:1].tolist() == [3]
     assert batch.extra == 1
-    # "odd" is behind the cut, and there is no room for </s>
+    # "odd" is beyond the maximum length, and there is no step for </s>
     assert batch.targets.tolist() == [[1, 4, 5, 7, 1, 5]]
     assert batch.inputs.tolist() == [[2, 1, 4, 5, 1, 1]]
     one_more = EncodedSummaries(corpus, "val", max_summary=7).batch(np.array([0]))

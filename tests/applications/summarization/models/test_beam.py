@@ -118,7 +118,7 @@ def test_rows_are_independent() -> None:
 
 
 def test_a_wider_beam_finds_better_sequences() -> None:
-    # word 3 is likelier than 4 at first, and what follows it is not
+    # word 3 is likelier than 4 at first, but its continuations are not
     table = torch.tensor(
         [[0, 0, 0, 0.6, 0.4], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0.3, 0.4, 0.3], [0, 0, 1, 0, 0]]
     )

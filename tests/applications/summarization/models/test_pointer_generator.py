@@ -41,7 +41,7 @@ PAIRS = [(lstm, lstm), (lstm, rum), (rum, lstm), (rum, rum), (gru, functools.par
 
 
 def made(encoder: Any = lstm, decoder: Any = lstm, **options: Any) -> PointerGenerator:
-    """Return a network in float64, none of whose weights is small."""
+    """Return a network in float64 without small weights."""
     network = PointerGenerator(encoder, decoder, V, embedding_size=X, **options).double()
     for name, parameter in network.named_parameters():
         if not name.startswith(("encoder", "decoder.cell")):
@@ -211,7 +211,7 @@ def test_steps_give_the_same_probabilities_and_these_sum_to_one(encoder: Any, de
         there = target != IGNORED
         found = log_probabilities.gather(1, target.where(there, 0).unsqueeze(1)).squeeze(1)
         torch.testing.assert_close(found[there], expected[there, step])
-        tokens = target.where(there, STOP_ID)  # extended ones, too
+        tokens = target.where(there, STOP_ID)  # including extended words
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
@@ -280,7 +280,7 @@ def test_size_equals_the_paper() -> None:
 
 @functools.cache
 def cell_of(model: str) -> Any:
-    """Return what makes the cell of a YAML in conf/model, small."""
+    """Return the factory of a small cell of a YAML in conf/model."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(overrides=[f"+model={model}"]).model.cell
     config.hidden_size = H
@@ -454,6 +454,6 @@ def test_a_trace_contains_the_parts_of_each_probability(coverage: bool) -> None:
             assert (share == 0) == (not places.any())
             if target >= V:
                 assert share == pytest.approx(1)
-            # p_gen is the same for all words of a step: what is copied of this one tells it
+            # p_gen is the same for all words of a step and follows from the copied share of this word
             copied = share * probabilities[row, target].exp()
             assert copied <= trace.attention[row, step, : len(places)][places].sum() + 1e-12
