@@ -44,7 +44,7 @@ MOVED = {
     "gyral.data.summaries.corpus": "gyral.applications.summarization.data.corpus",
     "gyral.data.summaries.files": "gyral.applications.summarization.data.files",
     "gyral.data.summaries.parsing": "gyral.applications.summarization.data.parsing",
-    "gyral.data.summaries.parts": "gyral.applications.summarization.data.parts",
+    "gyral.data.summaries.parts": "gyral.applications.summarization.data.preparation",
     "gyral.data.summaries.preparation": "gyral.applications.summarization.data.preparation",
     "gyral.data.summaries.sources": "gyral.applications.summarization.data.sources",
     "gyral.models.beam": "gyral.applications.summarization.models.beam",

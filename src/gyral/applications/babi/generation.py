@@ -36,7 +36,7 @@ def answer_story(task: "BabiTask", *, story: str) -> Iterator[str]:
 
 
 def answer(task: "BabiTask", lines: Iterable[str]) -> Iterator[str]:
-    """Answer the questions of stories, each as soon as it is read.
+    """Answer each question of stories as soon as it is read.
 
     A line is a sentence or a question; a question ends with a question mark. A story ends at an empty line. If lines
     are numbered, as in the official format, a story also ends before a line with number 1. Text after a tab, which is
