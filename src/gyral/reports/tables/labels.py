@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gyral.reports.catalogue import Row
-from gyral.reports.tables.cells import MEAN_OVER
+from gyral.reports.tables.entries import MEAN_OVER
 
 CHECKPOINTS = "at the checkpoints with the best validation score"
 SHARED = "; all with "  # before the overrides of all rows in a caption
