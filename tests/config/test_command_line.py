@@ -19,7 +19,7 @@ CHEAP = (*SMALL_RECALL, "model=rnn")
 def test_help_and_cfg_import_no_torch() -> None:
     script = textwrap.dedent(
         """
-        import contextlib, io, json, sys, time
+        import contextlib, io, json, sys
         report = {}
         from gyral import train
         from gyral.config import command_line as cli

@@ -87,20 +87,17 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_addresses_of_saved_pages_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Saved:
-        def __init__(self, name: str) -> None:
-            self.url = f"saved {name}"
-
-        def save(self) -> None:
-            self.url += " once"
-
+    workspaces = pytest.importorskip("wandb_workspaces.workspaces")
+    saved = []
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    monkeypatch.setattr(wandb_dashboards, "make_workspace", lambda entity, project: Saved(f"{entity}/{project}"))
-    monkeypatch.setattr(wandb_dashboards, "make_report", lambda entity, project, sweep: Saved(sweep.name))
-    assert invoke("entity=me", entry="dashboard").out.splitlines() == [
-        "saved me/gyral once",
-        *(f"saved {sweep.name} once" for sweep in catalogue.named()),
-    ]
+    for kind in (workspaces.Workspace, interface.Report):
+        monkeypatch.setattr(kind, "save", lambda dashboard: saved.append(dashboard))
+        monkeypatch.setattr(kind, "url", property(lambda dashboard: f"https://wandb.ai/{dashboard.project}"))
+    sweep = catalogue.named()[0]
+    printed = invoke("entity=me", f"sweep={sweep.name}", entry="dashboard").out.splitlines()
+    assert printed == ["https://wandb.ai/gyral"] * 2
+    assert [dashboard.entity for dashboard in saved] == ["me", "me"]
+    assert saved[1].title == sweep.title
 
 
 def test_the_help_names_the_required_package() -> None:

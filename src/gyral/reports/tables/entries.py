@@ -104,8 +104,8 @@ def move_common_notes(
 ) -> tuple[list[TableRow], str]:
     """Return the rows of a table without the seeds and steps that most of them share, and the start of the caption.
 
-    A row keeps its notes if one of its numbers has other seeds or steps. If no seeds and steps are those of more than
-    half of the rows, all rows keep their notes.
+    A row keeps its notes if one of its numbers has other seeds or steps. All rows keep their notes unless more than
+    half of the rows share seeds and steps.
     """
     notes = [{entry.notes for entry in entries if entry.notes} for _, entries in rows]
     noted = [found for found in notes if found]

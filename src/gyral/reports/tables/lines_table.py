@@ -76,7 +76,7 @@ def _list_seeds(sweep: Sweep, row: Row) -> str:
 
 
 def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
-    """Return the measure on each line of the rows that have runs, and that of predictors that ignore the inputs."""
+    """Return the measure on each line of the rows that have runs, and of predictors that ignore the inputs."""
     started = [row for row in rows if row.records]
     labels = [label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
     measure = sweep.main
@@ -148,7 +148,7 @@ def _best_average(sweep: Sweep, row: Row) -> Entry:
 
 
 def _best_score(sweep: Sweep, row: Row, line: str) -> float | None:
-    """Return the measure of the run on a line that has the best monitored metric; of equal ones, that of the first."""
+    """Return the measure of the run on a line that has the best monitored metric; the first of equal ones."""
     scored = [(record, score) for record in row.records if (score := _score(sweep, record, line)) is not None]
     if not scored:
         return None
@@ -157,7 +157,7 @@ def _best_score(sweep: Sweep, row: Row, line: str) -> float | None:
 
 
 def split_joint_rows(sweep: Sweep, rows: list[Row]) -> list[Row]:
-    """Put runs whose value is not a line of the sweep, such as one model for all lines, into rows of their own."""
+    """Put runs whose value is not a line of the sweep, such as one model for all lines, into separate rows."""
     split = []
     for row in rows:
         groups: dict[tuple[str, ...], list[RunRecord]] = {} if row.records else {row.setting: []}

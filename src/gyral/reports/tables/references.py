@@ -7,7 +7,7 @@ from gyral.reports.tables.entries import Entry
 def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, Entry]]:
     """Return the name and the score of each n-gram model of the sweep that a run has logged.
 
-    All runs of a table are on the same text, so the first run with the score stands for all of them.
+    All runs of a table are on the same text, so the score of the first run that has it is shown.
     """
     measure = sweep.main
     references = []

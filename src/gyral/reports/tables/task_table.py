@@ -110,7 +110,7 @@ def _measured(row: Row, measure: Measure) -> Entry:
 
 
 def _count(records: list[RunRecord]) -> Entry:
-    """Return the entry of the number of seeds that are done, with their steps, and what is missing."""
+    """Return the entry of the number of finished seeds, with their steps and the missing seeds."""
     done = sum(record.results is not None for record in records)
     text = f"{done}" if done == len(records) else f"{done} of {len(records)}"
     return runs_entry(records, text, lambda record: None)
