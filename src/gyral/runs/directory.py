@@ -52,7 +52,7 @@ class Run:
         config: the run's configuration, resolved.
         results: the final metrics of a run that is DONE, else None.
         checkpoint: the last checkpoint, from which training resumes, or None for a fresh start.
-        is_new: whether the records of the run are not written yet.
+        is_new: whether the files of the run are not written yet.
     """
 
     directory: Path
@@ -90,7 +90,7 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     if not (directory / CONFIG).is_file():
         raise OptionError(option, directory, f"must be a run directory, one that holds {CONFIG}")
     for path in (*directory.iterdir(), *directory.glob("figures/*")):
-        if path.is_symlink() and not path.is_dir():  # what is written to it would change a file elsewhere
+        if path.is_symlink() and not path.is_dir():  # writing to it would change a file elsewhere
             raise OptionError(option, directory, f"{path.relative_to(directory)} is a link; files of a run are not")
     run = _read_run(directory)
     config: Any = OmegaConf.to_container(run.config)
@@ -146,8 +146,8 @@ def resolve(config: DictConfig) -> DictConfig:
 def open_run(config: DictConfig) -> Iterator[Run]:
     """Open the run directory that Hydra chose for this job, for a new run, one to be resumed, or one that is DONE.
 
-    A lock keeps other processes out of the directory. Records are written by `record_run` only: if the body fails
-    before it, as for a wrong option, the directory of a new run is removed.
+    A lock keeps other processes out of the directory. Only `record_run` writes files of the run: if the body fails
+    earlier, for example because of a wrong option, the directory of a new run is removed.
 
     Raises:
         OptionError: the directory is in use, or holds a run of another configuration.
@@ -169,13 +169,14 @@ def open_run(config: DictConfig) -> Iterator[Run]:
 
 @contextmanager
 def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark]) -> Iterator[None]:
-    """Write the records and the log of a run that starts or resumes in the body.
+    """Write the files and the log of a run that starts or resumes in the body.
 
     If the body raises an exception, FAILED is written with the traceback. The caller writes DONE by `Run.finish`.
 
     Args:
         run: the run.
-        measures, remarks: those of its task.
+        measures: the measures of its task.
+        remarks: the remarks of its task.
     """
     write_measures(run.directory, measures, remarks)
     if run.is_new:
@@ -186,7 +187,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
     _open_log(run.directory / LOG)
     try:
         yield
-    except (Exception, SystemExit) as error:  # any failure, so that reports can show it
+    except (Exception, SystemExit) as error:  # reports show every failure
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
@@ -197,14 +198,14 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
 
 
 def _open_log(path: Path) -> None:
-    """Write the log to a file, beginning with the records that conf/train.yaml has had buffered so far."""
+    """Write the log to a file, beginning with the messages that conf/train.yaml buffers until then."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, MemoryHandler):
             file = logging.FileHandler(path, delay=True)
             file.setFormatter(handler.formatter)
             handler.setTarget(file)
-            handler.close()  # passes the buffered records on
+            handler.close()  # writes the buffered messages
             root.removeHandler(handler)
             root.addHandler(file)
 
@@ -255,10 +256,10 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
 
 
 def _add_defaults(saved: Any, wanted: Any) -> Any:
-    """Return a saved configuration with those options of a wanted one that it lacks and that have their default value.
+    """Return a saved configuration, completed with options of a wanted configuration that have their default value.
 
-    An option that was added to a class after a run had started then is not a difference between the configurations.
-    Defaults are those of the constructor. Configurations are plain containers.
+    A class may have gained an option since the run started. Its default in the constructor is not a difference between
+    the configurations. Both configurations are plain containers.
     """
     if not isinstance(saved, dict) or not isinstance(wanted, dict):
         return saved
@@ -304,10 +305,7 @@ def identity_of(config: DictConfig) -> dict[str, Any]:
 
 
 def determining(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some options, given by key, that determine the results of a run.
-
-    A run may be resumed with other values of the others.
-    """
+    """Return the options, given by key, that determine the results of a run. A resumed run may change all others."""
     return {key: value for key, value in options.items() if role_of(key) in (SELECTION, SETTING)}
 
 

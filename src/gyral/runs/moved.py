@@ -111,7 +111,7 @@ def earlier_version(place: Path, directory: Path, reason: str) -> EarlierVersion
     Args:
         place: the file.
         directory: the directory that has to be migrated.
-        reason: what tells that the file is of an earlier version.
+        reason: the evidence that an earlier version wrote the file.
     """
     return EarlierVersionError(f"{place}: {reason}; to migrate: {migration_command(directory)}")
 
