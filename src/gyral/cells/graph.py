@@ -222,7 +222,7 @@ def gather_along(past: Tensor, distances: Tensor, out_of_reach: Tensor) -> Tenso
 
 
 def sources_of(distances: Tensor) -> tuple[list[list[int]], Tensor]:
-    """Return for each step the distinct steps from which edges come, and where each edge finds its vector.
+    """Return, for each step, the distinct source steps of its edges and the index of each edge among them.
 
     Args:
         distances: (T, B, E, D), 0: no edge.

@@ -55,7 +55,7 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
 
 @contextmanager
 def located(config: DictConfig, key: str) -> Iterator[None]:
-    """Within this context, what the target of a section raises becomes an error of one line with the whole key.
+    """Turn errors of the target of a section into errors of one line with the full key of the option.
 
     An `OptionError` names its option. Errors of other packages do not, so their line has the key of the section and the
     message.

@@ -116,7 +116,7 @@ def _check_choice(group: str, word: str) -> None:
 
 
 def _check_addition(word: str, file: Path) -> None:
-    """Raise `OptionError` for a word that adds a section which nothing would read, such as +lr=0.1."""
+    """Raise `OptionError` for a word that adds an option that nothing reads, such as +lr=0.1."""
     key, primary = _key(word), OmegaConf.load(file.with_suffix(".yaml"))
     read = {*groups(), "hydra", "report", "paper"}  # sections that may have keys that the file does not list
     if key.partition(".")[0] not in read and OmegaConf.select(primary, key, default=word) is word:

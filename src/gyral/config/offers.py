@@ -43,7 +43,7 @@ def main(
 
 
 def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the words of a command line that are for Hydra, and the options of a task by name.
+    """Split the words of a command line into those for Hydra and the task's options by name.
 
     Args:
         words: the words, without the name of the program.
@@ -69,7 +69,7 @@ def options_of(function: Function) -> dict[str, Parameter]:
 def choose(
     functions: Sequence[Function], given: Mapping[str, str], task: str, own: Sequence[str] = ()
 ) -> tuple[Function, dict[str, Any]]:
-    """Return the first function that takes all given options and lacks none, with the values of the options.
+    """Return the first function whose options match the given ones, with their values.
 
     Args:
         functions: the functions that a task offers.

@@ -53,7 +53,8 @@ class SequenceModel(nn.Module):
             AWD-LSTM (salesforce/awd-lstm-lm on GitHub). "orthogonal": orthogonal matrices, so that the vector of a
             token has norm 1 if there are fewer tokens than columns, as in the code of Mujika et al.
             (amujika/Fast-Slow-LSTM on GitHub) and of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory,
-            tasks/LM/main.py). All leave a task's readout, and the others the bias of the head, as torch draws them.
+            tasks/LM/main.py). A task's readout always keeps torch's initialization, and so does the bias of the head
+            unless this is "uniform".
 
     Raises:
         OptionError: an argument is out of bounds, `tied` is not possible with the sizes or the readout, or an option

@@ -134,7 +134,7 @@ def read_results(directory: Path) -> dict[str, float]:
 
 
 def resolve(config: DictConfig) -> DictConfig:
-    """Return a copy with every interpolation replaced by its value, and without what concerns the process alone."""
+    """Return a copy with every interpolation replaced by its value, without the options `resume` and `trust`."""
     container = OmegaConf.to_container(config, resolve=True)
     assert isinstance(container, dict)
     for option in ("resume", "trust"):
