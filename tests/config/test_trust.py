@@ -123,7 +123,7 @@ def test_interpolations_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [3, "", "a b", "os", "gyral", "gyral.tasks", "my_cells,os", ["my_cells", None], {}])
-def test_what_cannot_be_trusted_is_refused(value: Any) -> None:
+def test_untrustable_modules_are_refused(value: Any) -> None:
     with pytest.raises(OptionError, match=r"^trust="):
         trusted_modules(value)
 

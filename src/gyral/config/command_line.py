@@ -44,7 +44,7 @@ def main(
     Args:
         task_function: the function to call.
         config_name: name of the primary file in conf/, with its folder if its groups are not in conf/ itself.
-        literal: options, besides those of all commands, whose values are literal text, not in Hydra's grammar.
+        literal: options whose values are literal text instead of Hydra's grammar, besides `mistakes.PATHS`.
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
     """
     file = Path(CONFIG_PATH, config_name)
@@ -63,7 +63,7 @@ def main(
             print(f"error: {describe(error)}", file=sys.stderr)
             raise JobError(f"{HydraConfig.get().runtime.output_dir}: {describe(error)}") from None
 
-    vars(job)["after_sweep"] = after_sweep  # Hydra passes the sweeper nothing else than the function
+    vars(job)["after_sweep"] = after_sweep  # the function is all that Hydra passes to the sweeper
     try:
         add_user_modules()
         words = arrange_words(sys.argv[1:], literal)

@@ -59,7 +59,7 @@ def scan_operator(
         combine: the step.
         states: tensors that are carried from step to step.
         inputs: tensors with the time first.
-        dynamic_shapes: whether a size that differs from that of an earlier call becomes a symbol.
+        dynamic_shapes: whether a size that differs from an earlier call becomes a symbol.
     """
     from torch._higher_order_ops.scan import scan
 

@@ -17,8 +17,8 @@ KINDS = {
 
 
 @contextmanager
-def reading(option: str, value: Any, file: Path | None = None) -> Iterator[None]:
-    """Read a file within this context, so that errors of the operating system name the option and the file.
+def check_readable(option: str, value: Any, file: Path | None = None) -> Iterator[None]:
+    """Check that a file can be read; operating system errors within the context name the option and the file.
 
     Args:
         option: the option that names the file.
@@ -26,7 +26,7 @@ def reading(option: str, value: Any, file: Path | None = None) -> Iterator[None]
         file: path of the file. None: the value is the path.
 
     Raises:
-        OptionError: the file cannot be read. Named pipes and devices are refused, because reading one may never end.
+        OptionError: the file cannot be read. Named pipes and devices are refused, because reads may block forever.
     """
     path = Path(value) if file is None else file
     place = "" if str(path) == str(value) else f"{path}: "
@@ -40,7 +40,7 @@ def reading(option: str, value: Any, file: Path | None = None) -> Iterator[None]
 
 
 def find_fault(path: Path) -> str | None:
-    """Return the reason why a path is not that of a file, as the end of a sentence, or None if it is one."""
+    """Return the reason why a path is not a regular file, as the end of a sentence, or None."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

@@ -204,7 +204,7 @@ class RecurrentBase(nn.Module, ABC):
         """Return the state that `run` returns."""
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of all cells anew, as is needed after `to_empty`."""
+        """Reset the parameters of all cells; required after `to_empty`."""
         for cell in self.cells:
             cell.reset_parameters()  # type: ignore[operator]
         if self.block is not None:
@@ -302,8 +302,8 @@ class Recurrent(RecurrentBase):
             lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
                 outputs are zero; the backward direction starts at the end of the sequence.
             starts: (T, B) bool, or (B, T) with `batch_first`: True where a new segment of a row begins, such as an
-                episode or a document. There the state before the step is the initial state of the cell, whatever came
-                before, a `state` passed in included. The backward direction begins anew at the last step of each
+                episode or a document. There the state before the step is the initial state of the cell, even
+                if `state` is given. The backward direction is reset at the last step of each
                 segment. Values beyond the length of a sequence have no effect.
 
         Returns:

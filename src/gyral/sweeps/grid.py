@@ -147,7 +147,7 @@ class Grid(BaseSweeper):
 
 
 def read_plan(directory: Path) -> Any:
-    """Return the configuration of the sweep that was last started in a directory; None if there is none, or damaged."""
+    """Return the configuration of the last sweep in a directory; None if it does not exist or is damaged."""
     try:
         return read_yaml(directory / PLAN)
     except UserError:

@@ -38,7 +38,7 @@ from gyral.sweeps.launchers.slurm import Slurm
 
 log = logging.getLogger(__name__)
 
-MAX_INITIAL_FAILURES = 5  # the search ends if so many trials have failed and none has succeeded
+MAX_INITIAL_FAILURES = 5  # the search ends if this many trials fail and none succeeds
 SHOWN = 10  # trials in the table
 SUMMARY, TRIALS = "summary.json", "trials.csv"
 REASON, SETTINGS = "reason", "settings"  # user attributes of a failed trial and of a study
@@ -114,7 +114,7 @@ class Tune(BaseSweeper):
             return self.summarize(study, fixed, config, distributions)
 
     def open_study(self, config: DictConfig, searched: list[str]) -> Any:
-        """Return the study in the storage; create it if there is none.
+        """Return the study in the storage; create it if it does not exist.
 
         Raises:
             OptionError: the storage cannot be opened, or the study has other options.

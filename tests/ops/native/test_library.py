@@ -73,7 +73,7 @@ def test_a_changed_or_new_header_below_the_sources_is_another_library(
     assert len(list(cache.iterdir())) == 3
 
 
-def test_the_cache_stands_where_the_system_wants_it(
+def test_the_cache_follows_the_conventions_of_the_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
 ) -> None:
     needs_compiler()
@@ -94,7 +94,7 @@ def failing(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_compiler_that_fails_is_told_in_one_line_and_leaves_nothing(
+def test_a_compiler_failure_is_logged_in_one_line_and_leaves_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
 ) -> None:
     monkeypatch.setenv("CXX", failing(tmp_path))
@@ -154,7 +154,7 @@ def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
-def test_what_is_compiled_is_trusted_later_whatever_the_mask(mask: int, tmp_path: Path, cache: Path) -> None:
+def test_a_compiled_library_is_trusted_later_under_any_umask(mask: int, tmp_path: Path, cache: Path) -> None:
     needs_compiler()
     former = os.umask(mask)
     try:
@@ -168,7 +168,7 @@ def test_what_is_compiled_is_trusted_later_whatever_the_mask(mask: int, tmp_path
     assert made.stat().st_mtime_ns == before
 
 
-def test_without_a_compiler_the_reference_runs_and_says_so(
+def test_without_a_compiler_the_reference_runs_and_logs_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.babi.stories import Question, Sentence
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def answer_story(task: "BabiTask", *, story: str) -> Iterator[str]:
 
 
 def answer(task: "BabiTask", lines: Iterable[str]) -> Iterator[str]:
-    """Answer the questions of stories, each as soon as it is read.
+    """Answer each question of stories as soon as it is read.
 
     A line is a sentence or a question; a question ends with a question mark. A story ends at an empty line. If lines
     are numbered, as in the official format, a story also ends before a line with number 1. Text after a tab, which is
@@ -81,7 +81,7 @@ def read_lines(name: str) -> Iterator[str]:
         if name == "-":
             yield from sys.stdin
         else:
-            with reading("story", name), open(name, encoding="utf-8-sig") as file:
+            with check_readable("story", name), open(name, encoding="utf-8-sig") as file:
                 yield from file
     except UnicodeDecodeError as error:
         raise OptionError("story", name, f"is not UTF-8 at offset {error.start}") from None

@@ -1,6 +1,6 @@
-"""Parsed sentences as the evaluation of Shen et al. (ICLR 2019) reads them.
+"""Parsed sentences in the form of the evaluation of Shen et al. (ICLR 2019).
 
-The words are those with one of 36 tags of parts of speech; punctuation marks, currency signs and traces are left out.
+Words have one of 36 tags of parts of speech; punctuation marks, currency signs and traces are left out.
 Words are in lower case, and each run of digits is `N`. The code of the paper: yikangshen/Ordered-Neurons on GitHub,
 data_ptb.py.
 """
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 from gyral.data.catalogue import CATALOGUE, has_file
 from gyral.data.treebank.brackets import Node, read_trees
 from gyral.data.vocabulary import UNKNOWN
 
 SAMPLE = "treebank"  # name of the sample of the Penn Treebank, sections 00 and 01 of the Wall Street Journal
 SUFFIX = ".mrg"
-# Parts of speech of words; traces, currency signs and punctuation marks have others.
+# Parts of speech of words; traces, currency signs and punctuation marks have other tags.
 WORD_TAGS = frozenset(
     (
         *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -28,7 +28,7 @@ WORD_TAGS = frozenset(
     )
 )
 CURRENCY_TAGS = frozenset(("$", "#"))  # words of the language model's text, but not of this evaluation
-# The text of the language model also writes a per cent sign as N.
+# The text of the language model also writes a percent sign as N.
 NUMBER = re.compile(r"[-+]?[\d.,:/\\-]*\d[\d.,:/\\-]*|%")
 
 
@@ -62,7 +62,7 @@ def load(source: str | Path, data_dir: str | Path, option: str = "parse") -> lis
         option: name of the option that selects the treebank, for errors.
 
     Raises:
-        OptionError: there is no such treebank, or a file is not in brackets.
+        OptionError: the treebank does not exist, or a file is not in brackets.
     """
     try:
         found = [parse_sentence(tree) for tree in _trees(source, Path(data_dir), option)]
@@ -97,9 +97,9 @@ def parse_sentence(tree: Node) -> ParsedSentence:
 
 
 def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None) -> set[tuple[str, ...]]:
-    """Return the sentences of the Treebank's sample in the form of `ptb.train.txt`, for leaving them out of training.
+    """Return the sentences of the Treebank's sample in the form of `ptb.train.txt`, to exclude them from training.
 
-    Numbers and the per cent sign are `N`, and words that the training text does not have are `<unk>`. In this form
+    Numbers and the percent sign are `N`, and words that the training text does not have are `<unk>`. In this form
     3,910 of the 3,914 sentences are lines of the training text; it lacks the other four, which are lists of names.
 
     Args:
@@ -107,11 +107,11 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
         known: the words of the training text. If None, `ptb.train.txt` in the data folder determines them.
 
     Raises:
-        OptionError: the sample or the training text does not exist, or is not the published one.
+        OptionError: the sample or the training text does not exist, or is not the published file.
     """
     if known is None:
         text = Path(data_dir) / "ptb" / "ptb.train.txt"
-        with reading("paths.data_dir", data_dir, text):
+        with check_readable("paths.data_dir", data_dir, text):
             known = set(text.read_text(encoding="utf-8").split())
     return {
         tuple(word if word in known else UNKNOWN for word in _training_words(tree))
@@ -120,7 +120,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
 
 
 def _training_words(tree: Node) -> Iterator[str]:
-    """Yield the words of a tree in the form of Mikolov's text, which differs from that of the evaluation."""
+    """Yield the words of a tree in the form of Mikolov's text, which differs from the form of the evaluation."""
     for tag, word in tree.leaves():
         if tag in WORD_TAGS or tag in CURRENCY_TAGS:
             yield "N" if NUMBER.fullmatch(word) else word.lower()
@@ -141,7 +141,7 @@ def _texts(source: str | Path, data_dir: Path, option: str) -> Iterator[tuple[st
     if not files:
         raise OptionError(option, source, f"has no file whose name ends in {SUFFIX}")
     for file in files:
-        with reading(option, source, file):
+        with check_readable(option, source, file):
             content = file.read_bytes()
         try:
             yield str(file), content.decode("utf-8-sig")

@@ -22,6 +22,8 @@ from gyral.ops.kernels import KernelUnavailableError
 
 log = logging.getLogger(__name__)
 
+DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)  # of all kernels for the CPU
+
 # -march=native: the library runs only on this processor. No -ffast-math: NaN and infinity keep their meaning.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
 SOURCES = Path(__file__).parents[1]  # includes name headers by their path in this folder
@@ -44,8 +46,8 @@ def load(source: Path) -> ctypes.CDLL:
     have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles its own.
 
     Raises:
-        KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A process
-            compiles a source once, even if that fails.
+        KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A failed
+            compilation is not repeated.
     """
     outcome = load_or_reason(source)
     if isinstance(outcome, str):
@@ -55,7 +57,7 @@ def load(source: Path) -> ctypes.CDLL:
 
 @functools.cache
 def load_or_reason(source: Path) -> ctypes.CDLL | str:
-    """Return the library, or the reason why it is unavailable: without that, every forward pass would compile again."""
+    """Return the library, or the reason why it is unavailable: cached, so that a failed compilation is not repeated."""
     try:
         return _load(source)
     except KernelUnavailableError as error:
@@ -94,7 +96,7 @@ def _load(source: Path) -> ctypes.CDLL:
                 _compile([command, *flags], source, path)
             return _open(path)
         log.warning("%s; compiling %s for this process alone", reason, source.name)
-        with tempfile.TemporaryDirectory(prefix="gyral-") as private:  # a loaded library needs its file no more
+        with tempfile.TemporaryDirectory(prefix="gyral-") as private:  # a loaded library no longer needs its file
             if (reason := untrusted_reason(Path(private))) is not None:
                 raise KernelUnavailableError(reason)
             _compile([command, *flags], source, Path(private, name))
@@ -179,8 +181,8 @@ class Recurrence:
         """Return a function of the library; see the function of this module with the same name."""
         return function(self.source, name)
 
-    def prepare(self) -> None:
-        """Compile the library on first use.
+    def prepare(self, device: torch.device | None = None) -> None:
+        """Compile the library on first use; `device`, which `gyral.ops.kernels` passes, is the CPU.
 
         Raises:
             KernelUnavailableError: The library cannot be compiled or loaded on this machine.
@@ -189,7 +191,7 @@ class Recurrence:
         assert same, f"the fields of Arguments in {self.source} and in Python differ"
 
     def blocks(self, rows: int) -> int:
-        """Return the number of blocks into which so many rows of a batch are divided."""
+        """Return the number of blocks into which `rows` rows of a batch are divided."""
         return -(-rows // int(function(self.source, "block")()))
 
     def run(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gyral.core.errors import UserError
-from gyral.core.inputs import reading
+from gyral.core.inputs import check_readable
 
 HYPERNYMS = ("@", "@i")  # symbols of pointers to a more general synset, and to the synset of which this is an instance
 
@@ -44,7 +44,7 @@ def _read_synsets(folder: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 def _lines(path: Path) -> Iterator[list[str]]:
     """Yield the fields of each line of one of WordNet's files, without the license at its beginning and glosses."""
-    with reading("hierarchy", path.parent, path), path.open(encoding="utf-8", errors="replace") as file:
+    with check_readable("hierarchy", path.parent, path), path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             fields = line.partition(" | ")[0].split()
             if line.startswith("  "):

@@ -11,7 +11,7 @@ from gyral.core.inputs import find_fault
 from gyral.data.mentions import Chain, Mention
 
 CONLL_BEGIN = re.compile(r"#begin document \((.*)\)")
-CONLL_PART = re.compile(r"(\()?(\d+)(\))?")  # of the last column
+CONLL_PART = re.compile(r"(\()?(\d+)(\))?")  # a part of the last column
 
 
 def read_chains(path: str | Path) -> dict[str, list[Chain]]:

@@ -19,7 +19,7 @@ from gyral.applications.scenes.data.language import (
 from gyral.applications.scenes.data.questions import Question
 from gyral.core.errors import OptionError, UserError
 
-SCALE = 4  # by which pictures of 480 × 320 are reduced
+SCALE = 4  # reduction factor of the pictures of 480 × 320
 RENAMED = {"equal_integer": "equal_number", "less_than": "fewer", "greater_than": "more"}
 
 
@@ -35,14 +35,15 @@ def load_clevr(
     Args:
         folder: the folder CLEVR_v1.0, with images/, questions/ and scenes/.
         sizes: number of scenes of each split.
-        max_length: the most steps of a program, in `gyral.applications.scenes.data.language`'s operators.
+        max_length: largest number of steps of a program in the operators of `gyral.applications.scenes.data.language`.
 
     Raises:
         UserError: a file is missing or not in the format.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise OptionError("clevr", folder, "is no folder; must be that of CLEVR, with images/, questions/ and scenes/")
+        reason = "is not a folder; must be the folder of CLEVR, with images/, questions/ and scenes/"
+        raise OptionError("clevr", folder, reason)
     ranges = {
         "train": ("train", slice(sizes["train"])),
         "val": ("train", slice(-sizes["val"], None)),
@@ -69,7 +70,7 @@ def load_clevr(
 
 
 def _read_split(root: Path, name: str, max_length: int) -> list[tuple[Path, np.ndarray, list[Question]]]:
-    """Return path, places of the objects and questions of each scene of a split."""
+    """Return the path, the positions of objects and the questions of each scene of a split."""
     questions: dict[str, list[Question]] = {}
     for entry in _read_json(root / "questions" / f"CLEVR_{name}_questions.json", "questions"):
         program = convert_program(entry["program"])

@@ -1,4 +1,4 @@
-"""Records of files that a corpus is prepared from, and reports on them.
+"""Examples of files that a corpus is prepared from, and reports on them.
 
 This module does not import torch, because many worker processes import it.
 """
@@ -16,12 +16,12 @@ from gyral.core.errors import UserError
 ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstract"), ("title",)
 
 
-class Record(NamedTuple):
-    """A record of a source before parsing.
+class RawExample(NamedTuple):
+    """An example of a corpus file before parsing.
 
     Attributes:
         place: file and line, for messages to the user.
-        content: what the record contains before parsing; an exception if it could not be read.
+        content: the unparsed content; an exception if it could not be read.
         progress: fraction of the source that has been read, 0 to 1.
     """
 
@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 class UnusableError(Exception):
-    """A record cannot be used and is skipped; the message gives the reason."""
+    """An example cannot be used and is skipped; the message gives the reason."""
 
 
 class DamagedPartError(UserError):
@@ -40,12 +40,12 @@ class DamagedPartError(UserError):
 
 @dataclass
 class Report:
-    """Statistics of the records that were kept and skipped.
+    """Statistics of the examples that were kept and skipped.
 
     Attributes:
         kept: number of examples.
-        left_out: the number of skipped records and the location of the first one, by reason.
-        noted: the same for records that were kept although they are unusual.
+        left_out: the number of skipped examples and the location of the first one, by reason.
+        noted: the same for examples that were kept although they are unusual.
     """
 
     kept: int = 0
@@ -58,7 +58,7 @@ class Report:
         counts[reason] = before + count, first
 
     def update(self, other: "Report") -> None:
-        """Add the report on the records that follow."""
+        """Add the counts of another report."""
         self.kept += other.kept
         for mine, others in ((self.left_out, other.left_out), (self.noted, other.noted)):
             for reason, (count, first) in others.items():
@@ -68,7 +68,7 @@ class Report:
         return f"{self.kept:,} pairs{self.oddities()}"
 
     def oddities(self) -> str:
-        """Return a description of skipped and unusual records; empty if there are none."""
+        """Return a description of skipped and unusual examples; empty if there are none."""
         parts = ""
         for title, counts in (("left out", self.left_out), ("kept", self.noted)):
             listed = (f"{count:,} {reason} (first {first})" for reason, (count, first) in counts.items())
@@ -85,7 +85,7 @@ def restore_report(saved: Mapping[str, Any]) -> Report:
     return Report(saved["kept"], **counted)
 
 
-def line_records(file: Path) -> Iterator[Record]:
+def line_examples(file: Path) -> Iterator[RawExample]:
     """Yield the lines of a file that are not empty, as bytes, without a byte order mark."""
     size, position = file.stat().st_size, 0
     with file.open("rb") as lines:
@@ -94,7 +94,7 @@ def line_records(file: Path) -> Iterator[Record]:
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
             if line.strip():
-                yield Record(f"{file.name}:{number}", line, position / size)
+                yield RawExample(f"{file.name}:{number}", line, position / size)
 
 
 def load_line(line: bytes) -> Any:
@@ -110,7 +110,7 @@ def load_line(line: bytes) -> Any:
 
 
 def file_state(file: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
+    """Return the size and the modification time of a file in nanoseconds; zeros if the file does not exist."""
     try:
         state = file.stat()
     except OSError:
@@ -127,5 +127,5 @@ def field_lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
     value = next((fields[name] for name in names if fields.get(name) is not None), "")
     texts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise UnusableError(f"whose {' or '.join(names)} is no text")
+        raise UnusableError(f"whose {' or '.join(names)} is not a text")
     return [line for text in texts for line in text.split("\n") if line.strip()]
