@@ -17,8 +17,9 @@ from gyral import ops
 from gyral.nn import recurrent
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.native import library
+from tests.faults import forks
 from tests.helpers.kernels import forget_kernels
-from tests.helpers.running import choices, compose_config
+from tests.helpers.running import SMALL_COPY, choices, compose_config
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
@@ -106,3 +107,14 @@ def test_outputs_do_not_depend_on_the_compiler(cell: str, without_compiler: Call
     model, outputs = run(cell)
     torch.testing.assert_close(outputs, expected, rtol=1e-10, atol=1e-10)
     assert model.backend == "reference" or compiled.backend == "fused"
+
+
+@pytest.mark.slow
+def test_torch_compile_refuses_a_compiler_that_fails_in_one_line(
+    without_compiler: Callable[[], None], tmp_path: Path
+) -> None:
+    without_compiler()
+    ended = forks.spawn(*SMALL_COPY, "model=rum", "model.backend=compile", directory=tmp_path)
+    assert ended.status == 1, ended
+    assert ended.error.startswith("backend=compile: "), ended
+    assert ended.error.endswith("; allowed here: auto, reference, fused, graph"), ended
