@@ -25,7 +25,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from gyral import dashboard, evaluate, generate, migrate, report, sweep
+from gyral import dashboard, evaluate, fetch, generate, migrate, report, sweep
 from gyral import train as train_command
 from gyral.config.groups import choices as choices
 from gyral.core.errors import UserError
@@ -237,6 +237,7 @@ ENTRIES = {
     "report": report.main,
     "sweep": sweep.main,
     "dashboard": dashboard.main,
+    "fetch": fetch.main,
     "migrate": migrate.main,
 }
 

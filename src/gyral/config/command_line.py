@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, groups, list_choices
-from gyral.config.mistakes import MULTIRUN, arrange_words, check_words
+from gyral.config.mistakes import MULTIRUN, arrange_words, check_words, is_of_hydra
 from gyral.config.overrides import defer_options
 from gyral.core.commands import program
 from gyral.core.errors import JobError, UserError
@@ -71,6 +71,7 @@ def main(
         add_user_modules()
         words = arrange_words(sys.argv[1:], literal)
         if {"--help", "-h"} & set(words):
+            check_words(words, file)
             print(help_text(file, [word for word in words if not word.startswith("-")]))
             return
         names_sweep = (file.parent / "sweep").is_dir() and any(word.startswith("sweep=") for word in words)
@@ -78,7 +79,12 @@ def main(
             words = ["-m", *words]  # the sweep's file sets it, but Hydra ignores that if composition fails
         check_words(words, file)
         sys.argv[1:] = defer_options(words) if MULTIRUN & set(words) else words
-        hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
+        try:
+            hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
+        except Exception as error:  # of a job, or of Hydra itself
+            if wants_traceback:
+                raise
+            fail_with(error, [word for word in words if is_of_hydra(word)])
 
 
 @contextmanager
@@ -109,17 +115,25 @@ def shows_traceback() -> bool:
     return os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
 
 
-def fail_with(error: Exception) -> NoReturn:
-    """End the process with one line for an error, or silently if the reader of standard output has gone."""
+def fail_with(error: Exception, options: Sequence[str] = ()) -> NoReturn:
+    """End the process with one line for an error, or silently if the reader of standard output has gone.
+
+    Args:
+        error: the error.
+        options: see `describe`.
+    """
     if isinstance(error, BrokenPipeError):
         end_without_reader()
     if isinstance(error, OSError) and error.filename is None:
         finish_output("\n")  # which fails again if this has been the reason
-    fail(describe(error))
+    fail(describe(error, options))
 
 
 def parse_words(parser: ArgumentParser) -> Any:
     """Return the arguments of the command line; a wrong one raises `UserError`, and --help ends the process."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(parser.format_help(), end="")  # argparse would ignore a standard output that cannot be written
+        sys.exit()
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"{message}; see {parser.prog} --help")

@@ -1,6 +1,7 @@
 """Errors as one line of text for the user."""
 
 import os
+from collections.abc import Sequence
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -12,8 +13,13 @@ from gyral.core.errors import SweepError, UserError, suggest_name
 from gyral.core.memory import is_out_of_memory
 
 
-def describe(error: BaseException) -> str:
-    """Return the message of an error in one line."""
+def describe(error: BaseException, options: Sequence[str] = ()) -> str:
+    """Return the message of an error in one line.
+
+    Args:
+        error: the error.
+        options: words of the command line that set options of Hydra; an error that is not known otherwise is theirs.
+    """
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
@@ -28,6 +34,8 @@ def describe(error: BaseException) -> str:
     first_line = (str(error).strip() or "no message").splitlines()[0]
     if is_out_of_memory(error):
         return f"out of memory: {allocation(error)}; reduce task.batch_size, or the sizes of the model or the task"
+    if options:
+        return f"{' '.join(options)}: not possible: {type(error).__name__}: {first_line}"
     return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import os
+import re
 from argparse import ArgumentError
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +62,7 @@ def arrange_words(words: list[str], literal: tuple[str, ...] = ()) -> list[str]:
     for word in (word for word in words if word not in MULTIRUN):
         key, _, value = word.partition("=")
         # in a sweep, the value of a path may also be several
-        is_path = key in PATHS and value != "null" and (not flags or os.path.exists(value))
+        is_path = key.lstrip("+") in PATHS and value != "null" and (not flags or os.path.exists(value))
         chooses = word.startswith("+") and _key(word) in groups()
         arranged.append(quote(word) if key in literal or is_path else word[1:] if chooses else word)
     return flags + arranged
@@ -76,12 +77,13 @@ def check_words(words: list[str], file: Path) -> None:
 
     Raises:
         OptionError: a key of another framework, several values without -m, or a section that nothing would read.
-        UserError: a flag that does not exist or lacks its value, or a word without a key.
+        UserError: a flag that does not exist or lacks its value, a word without a key, or, in a command other than
+            `gyral train`, -m or an option of Hydra.
     """
     parser = get_args_parser()
     parser.exit_on_error = False
     try:
-        _, unknown = parser.parse_known_args(words)
+        flags, unknown = parser.parse_known_args(words)
     except ArgumentError as error:
         raise UserError(f"{error.argument_name}: {error.message}") from None
     for word in words:
@@ -90,14 +92,22 @@ def check_words(words: list[str], file: Path) -> None:
     for flag in (word for word in unknown if word.startswith("-")):
         raise UserError(f"{flag}: no such flag; options have no dashes: {flag.lstrip('-').partition('=')[0]}=<value>")
     is_multirun = bool(MULTIRUN & set(words))
+    if flags.resolve and flags.cfg is None:
+        raise UserError("--resolve: needs --cfg job")
+    if flags.experimental_rerun:
+        raise UserError("--experimental-rerun: write resume=<run directory>")
+    if is_multirun and file.name != "train":
+        raise UserError("-m: only gyral train has sweeps")
     own_groups, hints = (groups(), TRAIN) if file.name == "train" else ([], OTHERS)
     for word in words:
         key, value = _key(word), word.partition("=")[2]
+        if is_of_hydra(word):
+            _check_hydra(word, file)
         if key == "resume" and value != "null" and is_multirun:
             raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
         if key in hints and key not in groups():
             raise OptionError(key, value, hints[key])
-        if key in own_groups and not word.startswith("~"):
+        if key.partition("@")[0] in own_groups and not word.startswith("~"):
             _check_choice(key, word)
         if "," in value and not is_multirun and is_sweep(word):
             raise OptionError(key, value, "several values need -m, as in: gyral train -m model=rum,lstm")
@@ -105,14 +115,28 @@ def check_words(words: list[str], file: Path) -> None:
             _check_addition(word, file)
 
 
-def _check_choice(group: str, word: str) -> None:
+def is_of_hydra(word: str) -> bool:
+    """Return whether a word of the command line is of Hydra's own section or groups."""
+    return re.split(r"[./@]", _key(word))[0] == "hydra"
+
+
+def _check_hydra(word: str, file: Path) -> None:
+    """Raise `UserError` for a word that changes Hydra's own section where it cannot be changed."""
+    if file.name != "train":
+        raise UserError(f"{word}: only gyral train has options of Hydra")
+    if _key(word) == "hydra":
+        raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
+
+
+def _check_choice(key: str, word: str) -> None:
     """Raise `OptionError` for a choice that is a number, null or a reference, which Hydra reports in its own terms."""
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return
     value = OverridesParser.create().parse_override(word).value()
     for name in value if isinstance(value, list) else [value]:
         if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
-            raise OptionError(group, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
+            allowed = ", ".join(choices(key.partition("@")[0]))
+            raise OptionError(key, word.partition("=")[2], f"must be one of {allowed}")
 
 
 def _check_addition(word: str, file: Path) -> None:

@@ -11,7 +11,8 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.composition import compose_with_hydra
-from gyral.config.groups import find_config
+from gyral.config.groups import CONFIG_PATH, find_config
+from gyral.config.mistakes import check_words
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError
 from gyral.sweeps.grid import values_of
@@ -45,6 +46,7 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
     for word in words:
         if not re.match(r"\+?\w[^=]*=", word):
             raise UserError(f"{word}: must be key=value")
+    check_words(["-m", *words], Path(CONFIG_PATH, "train"))
     composed = compose_with_hydra([f"sweep={name}"])
     sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
