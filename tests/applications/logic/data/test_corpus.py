@@ -66,10 +66,10 @@ def test_every_tenth_pair_up_to_a_number_of_operators_is_for_validation(tmp_path
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str, reason: str) -> None:
     folder = write_files(tmp_path)
     (folder / "train3").write_text("\n".join((*LINES, line)))
-    with pytest.raises(UserError, match=f"^{re.escape(f'{folder}/train3, line 4: {reason}')}$"):
+    with pytest.raises(UserError, match=f": {re.escape(f'{folder}/train3, line 4: {reason}')}$"):
         load(tmp_path / "none", path=folder)
     (folder / "train3").unlink()
-    with pytest.raises(UserError, match=rf"^{folder}/train3: cannot be read \(No such file or directory\); published"):
+    with pytest.raises(UserError, match=f": {folder}/train3: no such file; published"):
         load(tmp_path / "none", path=folder)
     with pytest.raises(OptionError, match=r"^train_operators=13: must be an integer from 1 to 12$"):
         load(tmp_path, path=folder, train_operators=13)

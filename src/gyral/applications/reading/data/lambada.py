@@ -24,7 +24,7 @@ from gyral.applications.reading.data.sources import QuestionSource
 from gyral.applications.reading.data.standin import generated_corpus, passage
 from gyral.applications.reading.data.words import BEGIN, END, FUNCTION_WORDS
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.data.catalogue import CATALOGUE
 from gyral.data.mentions import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains
@@ -76,7 +76,6 @@ def load_lambada(
 
     Raises:
         OptionError: an option is out of its bounds; a file is missing or cannot be read.
-        UserError: the file of chains cannot be used.
     """
     check_choice("source", source, SOURCES)
     check_choice("edges", edges, EDGES)
@@ -118,7 +117,7 @@ def _load_passages(
         **options: see `gyral.applications.reading.data.prepared.load`.
     """
     files = _files(folder, source)
-    found = None if chains is None else _read_chains(chains)
+    found = None if chains is None else read_chains(chains)
     key = ["lambada", 1, form, None if chains is None else file_state(Path(chains))]
     sources = {
         split: QuestionSource(
@@ -135,14 +134,6 @@ def _load_passages(
     }
     name = PUBLISHED if files["train"][0].name == TRAIN else "lambada_development"
     return load(name, sources, folder.parent, **options)
-
-
-def _read_chains(path: str | Path) -> dict[str, list[Chain]]:
-    """Return the chains of a file, with errors that name the option."""
-    try:
-        return read_chains(path)
-    except UserError as error:
-        raise OptionError("chains", path, str(error).removeprefix(f"{path}: ")) from None
 
 
 def _files(folder: Path, source: str) -> dict[str, tuple[Path, slice]]:

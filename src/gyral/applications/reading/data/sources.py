@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import find_fault, reading
+from gyral.core.inputs import check_file, reading
 from gyral.data.records import Record, file_state, line_records
 
 
@@ -51,8 +51,7 @@ class QuestionSource:
         self.key = list(key)
         if not self.files:
             raise OptionError(option, path, "no such file or folder, or the folder is empty")
-        if fault := find_fault(self.files[0]):
-            raise OptionError(option, path, f"{self.files[0]}: {fault}")
+        check_file(option, path, self.files[0])
 
     @cached_property
     def _states(self) -> list[tuple[int, int]]:
