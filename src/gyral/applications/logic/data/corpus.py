@@ -108,7 +108,7 @@ def encode(text: str, operators: int, place: str) -> Pairs:
         place: its name, for errors.
 
     Raises:
-        UserError: a line is not a relation and two formulas of known tokens. The brackets are not checked, see `check`.
+        UserError: a line is not a relation and two formulas of known tokens with brackets that match. See `check`, too.
     """
     for word, sign in SIGNS.items():
         text = text.replace(word, sign)
@@ -124,6 +124,13 @@ def encode(text: str, operators: int, place: str) -> Pairs:
     if (unknown := tokens == 255).any():
         number = int((ends[:, 1] <= unknown.argmax()).sum()) + 1
         raise UserError(f"{place}, line {number}: the tokens of a formula must be among {' '.join(TOKENS)}")
+    opened, closed = (tokens == SYMBOLS.index(bracket) for bracket in ("(", ")"))
+    depths = np.cumsum(opened.astype(np.int64) - closed)
+    wrong = depths < 0
+    wrong[ends.ravel() - 1] |= depths[ends.ravel() - 1] > 0
+    if wrong.any():
+        number = int((ends[:, 1] <= wrong.argmax()).sum()) + 1
+        raise UserError(f"{place}, line {number}: the brackets of a formula do not match")
     relations = np.array([CLASSES.index(sign) for sign, _, _ in rows], dtype=np.uint8)
     return Pairs(relations, tokens, ends - sizes, sizes, np.full(len(rows), operators))
 

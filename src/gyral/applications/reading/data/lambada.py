@@ -24,7 +24,7 @@ from gyral.applications.reading.data.sources import QuestionSource
 from gyral.applications.reading.data.standin import generated_corpus, passage
 from gyral.applications.reading.data.words import BEGIN, END, FUNCTION_WORDS
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
 from gyral.data.catalogue import CATALOGUE
 from gyral.data.mentions import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains
@@ -124,7 +124,7 @@ def _load_passages(
             [file],
             functools.partial(parse, **form),
             option="data_dir",
-            path=file,
+            path=folder.parent,
             by_line=True,
             part=part,
             prepare=functools.partial(_with_chains, found),
@@ -133,7 +133,14 @@ def _load_passages(
         for split, (file, part) in files.items()
     }
     name = PUBLISHED if files["train"][0].name == TRAIN else "lambada_development"
-    return load(name, sources, folder.parent, **options)
+    try:
+        return load(name, sources, folder.parent, **options)
+    except OptionError:
+        raise
+    except UserError as error:
+        if chains is None:
+            raise
+        raise OptionError("chains", chains, str(error)) from None  # a mention is outside its passage
 
 
 def _files(folder: Path, source: str) -> dict[str, tuple[Path, slice]]:

@@ -18,6 +18,7 @@ from gyral.applications.reading.data.questions import Question, ReadingBatch
 from gyral.applications.reading.data.sources import QuestionSource
 from gyral.core.checks import check_integer
 from gyral.core.edges import Edge
+from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
 from gyral.data.batching import IGNORED
 from gyral.data.preparation import (
@@ -326,7 +327,7 @@ def load(
         processes: number of worker processes; None: one for each available core, or one for a small corpus.
 
     Raises:
-        OptionError: as `prepare`; a size below 3; no cache directory is writable.
+        OptionError: as `prepare`; no training question can be answered; a size below 3; no cache directory is writable.
         UserError: as `prepare`.
     """
     check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
@@ -342,6 +343,10 @@ def load(
     )
     for split, report in corpus.reports.items():
         log.info("%s, %s: %s questions%s", name, split, f"{report.kept:,}", report.oddities())
+        if not len(corpus.splits[split]):
+            source = sources[split]
+            reason = f"the split {split} has no question whose answer is one of its candidates{report.oddities()}"
+            raise OptionError(source.option, source.path, f"{source.files[0]}: {reason}")
     return corpus
 
 

@@ -246,8 +246,9 @@ def _read_scenes(
             raise _wrong(root, path, f"must be as large as {scenes[0][0]}")
         height, width, _ = image.shape
         if not ((places >= 0) & (places <= (width, height))).all():
-            reason = f"the pixel_coords of its objects must be within the picture, {SCALE * width} × {SCALE * height}"
-            raise _wrong(root, path, reason)
+            size = f"{SCALE * width} × {SCALE * height}"
+            reason = f"the pixel_coords of the objects of {path.name} must be within the picture, {size}"
+            raise _wrong(root, root / "scenes" / f"CLEVR_{path.parent.name}_scenes.json", reason)
     return np.stack(images), [places for _, places, _ in scenes], [questions for _, _, questions in scenes]
 
 
