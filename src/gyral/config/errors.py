@@ -9,11 +9,16 @@ from omegaconf.errors import OmegaConfBaseException
 from gyral.config.groups import choices
 from gyral.config.mistakes import suggest
 from gyral.core.errors import SweepError, UserError, suggest_name
+from gyral.core.escaping import printable
 from gyral.core.memory import is_out_of_memory
 
 
 def describe(error: BaseException) -> str:
-    """Return the message of an error in one line."""
+    """Return the message of an error in one line, in which control characters are escaped."""
+    return printable(_describe(error))
+
+
+def _describe(error: BaseException) -> str:
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gyral.core.html import write_html
 from gyral.data.vocabulary import END_OF_LINE, Decoder
+from gyral.generation.output import Styled
 
 UNITS = {"char": "character", "word": "word", "byte": "byte"}
 UNSEEN = {" ": "space", "\n": "line end", END_OF_LINE: "line end", "\t": "tab", "\r": "carriage return"}
@@ -149,7 +150,7 @@ def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[st
 def _colored(console: Console, line: Text) -> str:
     with console.capture() as capture:
         console.print(line, soft_wrap=True)
-    return capture.get()
+    return Styled(capture.get())
 
 
 def write_page(path: Path, surprisals: Iterable[Surprisal], level: str, title: str) -> str:

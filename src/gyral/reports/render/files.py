@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from gyral.core.escaping import printable
 from gyral.core.files import write_atomically
 from gyral.reports.render import csv, html, latex, markdown
-from gyral.reports.tables.labels import printable
 from gyral.reports.tables.sections import Section
 
 SUFFIXES = (".html", ".md", ".tex", ".csv")
