@@ -98,8 +98,10 @@ class ConvolutionCell(RecurrentCell):
         return output, self.State(values, window[:, 1:-1])
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        """Return None: where there is no kernel, `gyral.ops.convolution.run` is a loop over the window in torch."""
-        return None
+        """Return the reason why the kernels of this device do not run; other devices have a loop over the window."""
+        if torch.compiler.is_compiling() or self.bias.device.type not in convolution.MODULES:
+            return None
+        return convolution.unsupported_reason(self.bias)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

@@ -16,7 +16,7 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.core.compat import assume_constant_result
+from gyral.core.compat import assume_constant_result, is_compiler_failure
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
 from gyral.nn.block import PreNormStack, stream_width
@@ -275,7 +275,12 @@ class RecurrentBase(nn.Module, ABC):
                 _refuse("graph", "the model is not on a GPU")
             return self._graphs.run(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
-        return scan(step, sequence, state, lengths, starts, initial)
+        try:
+            return scan(step, sequence, state, lengths, starts, initial)
+        except RuntimeError as error:
+            if backend == "compile" and is_compiler_failure(error):
+                _refuse("compile", str(error).strip().splitlines()[0])
+            raise
 
 
 class Recurrent(RecurrentBase):

@@ -5,6 +5,15 @@ has the equations in plain torch.
 """
 
 from gyral.ops.convolution.arguments import MODULES, Arguments, Window, head_of_channel
-from gyral.ops.convolution.sequence import has_kernel, run, window
+from gyral.ops.convolution.sequence import has_kernel, run, unsupported_reason, window
 
-__all__ = ["MODULES", "Arguments", "Window", "has_kernel", "head_of_channel", "run", "window"]
+__all__ = [
+    "MODULES",
+    "Arguments",
+    "Window",
+    "has_kernel",
+    "head_of_channel",
+    "run",
+    "unsupported_reason",
+    "window",
+]

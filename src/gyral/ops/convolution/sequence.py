@@ -20,11 +20,14 @@ from gyral.ops.convolution.arguments import MODULES, Arguments, Window
 from gyral.ops.sequences import reachable_since
 
 
+def unsupported_reason(tensor: Tensor) -> str | None:
+    """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
+    return kernels.unsupported_reason(MODULES, tensor)
+
+
 def has_kernel(tensor: Tensor) -> bool:
     """Return whether there are kernels for the device and dtype of a tensor, and no compiler traces this code."""
-    if is_traced() or is_exporting_to_onnx():
-        return False
-    return kernels.unsupported_reason(MODULES, tensor) is None
+    return not (is_traced() or is_exporting_to_onnx()) and unsupported_reason(tensor) is None
 
 
 def run(
