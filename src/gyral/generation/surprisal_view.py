@@ -3,7 +3,6 @@
 The module does not import torch.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -15,6 +14,7 @@ from rich.style import Style
 from rich.text import Text
 
 from gyral.core.html import write_html
+from gyral.core.json_text import to_json
 from gyral.data.vocabulary import END_OF_LINE, Decoder
 
 UNITS = {"char": "character", "word": "word", "byte": "byte"}
@@ -126,7 +126,7 @@ def print_readings(readings: Iterable[Reading], level: str) -> Iterator[str]:
     if not console.is_terminal:
         for reading in mean.count(readings):
             bits = "" if reading.bits is None else f"{reading.bits:.4f}"
-            yield f"{bits}\t{json.dumps(reading.symbol, ensure_ascii=False)}\n"
+            yield f"{bits}\t{to_json(reading.symbol)}\n"
         yield f"# {mean}\n"
         return
     styles = [Style(), *(Style(bgcolor=background, color=letters) for background, letters in DARK)]

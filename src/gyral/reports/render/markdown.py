@@ -18,22 +18,22 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
     """
     parts = [part for section in sections for part in _section(section, with_runs)]
     if notes:
-        parts.append("\n".join(f"- {_escape(line)}" for line in notes))
+        parts.append("\n".join(f"- {escape(line)}" for line in notes))
     return "\n\n".join(parts) + "\n"
 
 
 def _section(section: Section, with_runs: bool) -> list[str]:
-    parts = [f"## {_escape(section.title)}"]
+    parts = [f"## {escape(section.title)}"]
     for table in section.tables:
-        lines = [[_escape(one_line(label)), *map(_cell, cells)] for label, cells in table.rows]
-        parts.append(_table([*map(_escape, table.heads)], lines, table.prose))
-    parts += [_escape(f"{section.tables[0].caption}."), *map(_escape, section.footnotes)]
+        lines = [[escape(one_line(label)), *map(_cell, cells)] for label, cells in table.rows]
+        parts.append(_table([*map(escape, table.heads)], lines, table.prose))
+    parts += [escape(f"{section.tables[0].caption}."), *map(escape, section.footnotes)]
     if with_runs:
         parts += ["### Runs", _runs_table(section)]
     if section.shortfall:
         parts.append(section.shortfall)
     if section.stopped:
-        parts.append("\n".join(f"- {_escape(describe_stopped(record))}" for record in section.stopped))
+        parts.append("\n".join(f"- {escape(describe_stopped(record))}" for record in section.stopped))
     if section.commands:
         commands = "\n".join(section.commands)
         fence = max(("```", *(f"`{ticks}" for ticks in re.findall("`+", commands))), key=len)
@@ -44,7 +44,7 @@ def _section(section: Section, with_runs: bool) -> list[str]:
 def _runs_table(section: Section) -> str:
     """Return the table of the runs; commands are code."""
     heads, rows = runs_table(section)
-    lines = [[*map(_escape, cells), _code(command)] for *cells, command in rows]
+    lines = [[*map(escape, cells), _code(command)] for *cells, command in rows]
     return _table(heads, lines, prose=True)
 
 
@@ -60,16 +60,16 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
 
 def _cell(cell: TableCell) -> str:
     text, line = one_line(cell.text), cell_line(cell)
-    return f"**{_escape(text)}**{_escape(line.removeprefix(text))}" if cell.best else _escape(line)
+    return f"**{escape(text)}**{escape(line.removeprefix(text))}" if cell.best else escape(line)
 
 
 def _code(text: str) -> str:
     """Return a text for the cell of a table, as code if its characters can be kept there."""
     escaped = text.replace("|", r"\|")
-    return _escape(text) if set("`\\\n\r") & set(text) else f"`{escaped}`"
+    return escape(text) if set("`\\\n\r") & set(text) else f"`{escaped}`"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text as one line in which no sign is markup, at its beginning neither a rule nor an item of a list."""
     text = re.sub(r"([\\|*_<>`\[\]#~$]|&(?=#?\w+;))", r"\\\1", " ".join(text.splitlines()))
     return re.sub(r"^(\s*\d*)([-+.)])(?=\s|-|$)", r"\1\\\2", text)
