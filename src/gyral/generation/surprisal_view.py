@@ -3,7 +3,6 @@
 The module does not import torch.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -15,6 +14,7 @@ from rich.style import Style
 from rich.text import Text
 
 from gyral.core.html import write_html
+from gyral.core.json_text import to_json
 from gyral.data.vocabulary import END_OF_LINE, Decoder
 from gyral.generation.output import Styled
 
@@ -127,7 +127,7 @@ def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[st
     if not console.is_terminal:
         for surprisal in mean.count(surprisals):
             bits = "" if surprisal.bits is None else f"{surprisal.bits:.4f}"
-            yield f"{bits}\t{json.dumps(surprisal.symbol, ensure_ascii=False)}\n"
+            yield f"{bits}\t{to_json(surprisal.symbol)}\n"
         yield f"# {mean}\n"
         return
     styles = [Style(), *(Style(bgcolor=background, color=letters) for background, letters in DARK)]

@@ -1,6 +1,5 @@
 """The result of an evaluation: a table with notes, and its numbers."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from rich.table import Table
 from gyral.core.errors import OptionError
 from gyral.core.escaping import escape_markdown, printable
 from gyral.core.files import write_atomically
+from gyral.core.json_text import to_json
 
 NO_VALUE = "–"
 
@@ -75,9 +75,7 @@ class EvaluationReport:
 
     def json(self) -> str:
         """Return the title, the numbers and the notes as JSON; a number that is not defined is null."""
-        numbers = {name: value if value == value else None for name, value in self.numbers.items()}
-        content = {"title": self.title, "numbers": numbers, "notes": list(self.notes)}
-        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        return to_json({"title": self.title, "numbers": self.numbers, "notes": self.notes}, 1) + "\n"
 
     def write(self, path: Path) -> None:
         """Write a file in Markdown or JSON, as its suffix says."""

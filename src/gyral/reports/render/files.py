@@ -30,5 +30,5 @@ def write(
     elif path.suffix == ".tex":
         text = latex.render(sections, notes, title, width)
     else:
-        text = csv.render(sections)
+        text = csv.render(sections, notes)
     write_atomically(path, printable(text))

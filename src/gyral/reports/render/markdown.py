@@ -61,9 +61,9 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
 
 def _entry(entry: Entry) -> str:
     text, line = one_line(entry.text), entry_line(entry)
-    return (
-        escape_markdown(line) if not entry.best else f"**{escape_markdown(text)}**{escape_markdown(line[len(text) :])}"
-    )
+    if not entry.best:
+        return escape_markdown(line)
+    return f"**{escape_markdown(text)}**{escape_markdown(line.removeprefix(text))}"
 
 
 def _code(text: str) -> str:
