@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
+from gyral.core.errors import UserError
+from gyral.core.escaping import escape_markdown
 from gyral.reports.catalogue import load, rows_of
 from gyral.reports.claims import claims_table, read_claims
 from gyral.reports.render import markdown
@@ -47,19 +49,21 @@ def filled(text: str, folder: Path) -> str:
     return CLAIMS.sub(lambda match: f"{match[1]}\n{claims(match[2])}\n\n{match[3]}", text)
 
 
+faults: list[str] = []  # lines about files that cannot be read
+
+
 @cache
 def records() -> list[RunRecord]:
-    """Return all records."""
+    """Return all records that can be read."""
     return read(Path("results/records"))[0]
 
 
 def report(where: str, only: str | None, columns: str | None, missing: bool) -> str:
     """Return the report of the records in a folder as Markdown; the lists of runs can be folded."""
     sections, notes, _ = collect(where, everything=True, only=read_names("only", only), missing=missing)
-    if notes:
-        raise ValueError("\n".join(notes))
+    faults.extend(notes)
     shown = choose_columns(sections, read_names("columns", columns)) if columns else sections
-    text = markdown.render(shown, [], with_runs=True)
+    text = markdown.render(shown, notes, with_runs=True)
     if only:  # the page has a heading for each part
         text = TITLE.sub("", text)
     return RUNS.sub(r"<details markdown>\n<summary>Runs, with commits and commands</summary>\n\n\1\n</details>\n", text)
@@ -67,7 +71,16 @@ def report(where: str, only: str | None, columns: str | None, missing: bool) -> 
 
 def claims(name: str) -> str:
     """Return the table of the claims in a file of results/claims."""
-    return claims_table(read_claims(Path("results/claims") / f"{name}.yaml", records()))
+    try:
+        return claims_table(read_claims(Path("results/claims") / f"{name}.yaml", records()))
+    except UserError as error:
+        return named(str(error))
+
+
+def named(fault: str) -> str:
+    """Return the line of a page about a file that cannot be read."""
+    faults.append(fault)
+    return f"- {escape_markdown(fault)}"
 
 
 class Runs(list[dict[str, float]]):
@@ -82,14 +95,20 @@ class Runs(list[dict[str, float]]):
 def probe_table(probe: str, sweep: str, file: Path) -> str:
     """Return the results of a probe for all rows of a sweep as a table in Markdown, made by a file of tables."""
     found: dict[str, Runs] = {}
+    unreadable: list[str] = []
     for row in rows_of(load(sweep), records()):
-        numbers = Runs(own for record in row.records if (own := read_probe(record, probe)))
+        numbers = Runs()
+        for record in row.records:
+            try:
+                numbers += filter(None, [read_probe(record, probe)])
+            except UserError as error:
+                unreadable.append(named(str(error)))
         if numbers:
             sizes = "-".join(map(str, row.records[0].config["model"]["layer_sizes"]))
             found[f"{row.name} {sizes}"] = numbers
     lines = runpy.run_path(str(file))[probe](found)
     lines.insert(1, ["---", *["---:"] * (len(lines[0]) - 1)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *(["", *unreadable] if unreadable else [])])
 
 
 def main() -> int:
@@ -107,7 +126,9 @@ def main() -> int:
         else:
             path.write_text(new)
             print(f"Wrote {path}")
-    return int(bool(outdated) and "--check" in sys.argv)
+    for fault in dict.fromkeys(faults):
+        print(fault, file=sys.stderr)
+    return int(bool(faults) or (bool(outdated) and "--check" in sys.argv))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_readable, excerpt, find_fault
+from gyral.core.inputs import excerpt, find_fault, open_input
 from tests.faults.damages import OTHERS
 
 
@@ -30,10 +30,10 @@ def test_a_file_and_a_link_to_it_have_no_fault(tmp_path: Path) -> None:
 def test_special_files_are_refused_by_their_kind(kind: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "given"
     OTHERS[kind](path)
-    with pytest.raises(OptionError) as caught, check_readable("data", path):
+    with pytest.raises(OptionError) as caught, open_input("data", path):
         pytest.fail("was opened")
     assert str(caught.value) == f"data={path}: {reason}"
-    with pytest.raises(OptionError) as caught, check_readable("train", "*.bin", path):
+    with pytest.raises(OptionError) as caught, open_input("train", "*.bin", path):
         pytest.fail("was opened")
     assert str(caught.value) == f"train=*.bin: {path}: {reason}"
 
@@ -46,7 +46,7 @@ def test_errors_while_reading_name_the_file(tmp_path: Path) -> None:
     OTHERS["unreadable"](tmp_path / "given")
     with (
         pytest.raises(OptionError, match=rf"^data={tmp_path / 'given'}: cannot be read \(.+\)$"),
-        check_readable("data", tmp_path / "given"),
+        open_input("data", tmp_path / "given"),
     ):
         (tmp_path / "given").read_bytes()
 

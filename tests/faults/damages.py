@@ -3,12 +3,15 @@
 import gzip
 import os
 import pickle
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00\x00\x00\x01\x00\x08\x06"
+CONTROL = b"\x1b[2J\x1b]0;a\x07\x08\x7f\xc2\x9b31m"
+NUMBER = rb"\d+(?:\.\d+)?"
 PAGE = b"<!DOCTYPE html>\n<html><head><title>404 Not Found</title></head></html>\n"
 
 
@@ -51,6 +54,23 @@ def recode(encoding: str) -> Callable[[bytes, Random], bytes]:
     return into
 
 
+def replace_a(pattern: bytes, *others: bytes) -> Callable[[bytes, Random], bytes]:
+    """Replace one match of a pattern, such as a number; content without a match gets the other at a random place."""
+
+    def into(content: bytes, random: Random) -> bytes:
+        found = [match.span() for match in re.finditer(pattern, content)]
+        start, end = random.choice(found) if found else (random.randrange(len(content)),) * 2
+        return content[:start] + random.choice(others) + content[end:]
+
+    return into
+
+
+def repeat_a_line(content: bytes, random: Random) -> bytes:
+    lines = content.splitlines(keepends=True)
+    number = random.randrange(len(lines))
+    return b"".join([*lines[: number + 1], *lines[number:]])
+
+
 def reorder_lines(content: bytes, random: Random) -> bytes:
     lines = content.splitlines(keepends=True)
     return b"".join(random.sample(lines, len(lines)))
@@ -77,6 +97,27 @@ CONTENTS: dict[str, Callable[[bytes, Random], bytes]] = {
     "a surrogate": insert(b"\\ud800"),
     "a long number": insert(b"9" * 5000),
     "brackets": insert(b"[" * 5000),
+    "round brackets": insert(b"(" * 100_000),
+    "closed brackets": insert(b"(" * 5000 + b"a" + b")" * 5000),
+    "deep JSON": replace_by(b'{"a":' * 100_000),
+    "deep lists": replace_a(NUMBER, b"[" * 100_000 + b"]" * 100_000, b"[" * 150 + b"]" * 150),
+    "a negative number": replace_a(NUMBER, b"-1", b"-9223372036854775808"),
+    "a huge number": replace_a(NUMBER, b"9" * 400, b"99999999999999999999", b"2147483648", b"1e999"),
+    "another number": replace_a(NUMBER, b"0", b"1", b"1000"),
+    "no number": replace_a(NUMBER, b"NaN", b"Infinity", b"null", b"true", b"1.5", b'"1"', b"", b"0x1", b"\xc2\xb2"),
+    "no text": replace_a(rb'"[^"]*"', b"3", b"null", b"[]", b"{}", b'""', b'" "'),
+    "an empty list": replace_a(rb"\[[^\[\]]*\]", b"[]", b"null", b"[null]", b"[[]]"),
+    "no word": replace_a(rb"[a-z]+", b"", b" "),
+    "control characters": insert(CONTROL),
+    "a word of control characters": replace_a(rb"[a-z]+", CONTROL),
+    "markup": replace_a(rb"[a-z]+", b"<script>alert(1)</script>", b"| **a** |\n\n# b", b"[red]a[/red]"),
+    "a path": replace_a(rb"[a-z0-9_.]+", b"../../../../etc/passwd", b"/etc/passwd", b"/dev/zero"),
+    "an interpolation": replace_a(rb"[a-z]+", b"${oc.env:HOME}"),
+    "keys that occur twice": replace_a(rb"\{", b'{"a": 1, "a": 2, "": 3,'),
+    "a line that occurs twice": repeat_a_line,
+    "tabs": insert(b"\t" * 1000),
+    "a line separator": insert("\u2028".encode()),
+    "letters of two directions": insert("\u202e\u2066".encode()),
     "UTF-16": recode("utf-16"),
     "Latin-1": recode("latin-1"),
     "byte order mark": lambda content, random: b"\xef\xbb\xbf" + content,
@@ -136,12 +177,17 @@ OTHERS: dict[str, Callable[[Path], object]] = {
 
 def damage(path: Path, random: Random, only_contents: bool = False) -> str:
     """Damage a file in a random way, or replace it by something else, and return the way."""
+    ways = CONTENTS if only_contents or random.random() >= 0.3 else OTHERS
+    way = random.choice(list(ways))
+    damage_as(way, path, random)
+    return way
+
+
+def damage_as(way: str, path: Path, random: Random) -> None:
+    """Damage a file in a way of `CONTENTS`, or replace it by one of `OTHERS`."""
     content = path.read_bytes()
-    if not only_contents and random.random() < 0.3:
-        way = random.choice(list(OTHERS))
+    if way in OTHERS:
         path.unlink()
         OTHERS[way](path)
-        return way
-    way = random.choice(list(CONTENTS))
-    path.write_bytes(CONTENTS[way](content, random) if content else b"\xff")
-    return way
+    else:
+        path.write_bytes(CONTENTS[way](content, random) if content else b"\xff")

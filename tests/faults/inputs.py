@@ -31,6 +31,7 @@ class Input:
         words: words of the command line of `gyral train`; empty if another command reads the input.
         expected: what is read, if the files are derived from others, so that damaged ones are made again.
         is_remote: whether the files are downloaded, so that they are damaged files at worst, and no pipes.
+        names_folder: whether an error may name the folder of the files, because each may be fine and all be too few.
     """
 
     files: list[Path]
@@ -39,12 +40,19 @@ class Input:
     words: tuple[str, ...] = ()
     expected: Any = None
     is_remote: bool = False
+    names_folder: bool = False
 
 
 Maker = Callable[[Path, Random, pytest.MonkeyPatch], Input]
 
 
-def train_on(overrides: tuple[str, ...], options: dict[str, Any], files: list[Path], named: tuple[str, ...]) -> Input:
+def train_on(
+    overrides: tuple[str, ...],
+    options: dict[str, Any],
+    files: list[Path],
+    named: tuple[str, ...],
+    names_folder: bool = False,
+) -> Input:
     """Return the input of a task, which is read by building the task and taking a batch of each split."""
 
     def read() -> None:
@@ -57,4 +65,4 @@ def train_on(overrides: tuple[str, ...], options: dict[str, Any], files: list[Pa
             assert task.loss(task(batch), batch).isfinite()
 
     words = (*overrides, *(f"task.{name}={json.dumps(value)}" for name, value in options.items()))
-    return Input(files, tuple(f"task.{name}" for name in named), read, words)
+    return Input(files, tuple(f"task.{name}" for name in named), read, words, names_folder=names_folder)

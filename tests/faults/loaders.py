@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import inspect
 import io
 import tarfile
 import zipfile
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hydra.utils import get_object
+from omegaconf import DictConfig
 
 from gyral.data import download
 from gyral.data.catalogue import PublishedCorpus, PublishedFile
@@ -22,7 +25,8 @@ from gyral.data.vocabulary import Vocabulary
 from gyral.generation.surprisal import read_text
 from tests.data.babi.conftest import put
 from tests.faults.inputs import MODEL, Input, Maker, train_on
-from tests.helpers.slices import listed
+from tests.helpers.running import choices, compose_config
+from tests.helpers.slices import offered
 
 LETTERS = "the quick brown fox jumps over the lazy dog "  # so that training has all letters
 TEXT = LETTERS + synthetic_text()[:2000].lower() + LETTERS
@@ -38,9 +42,8 @@ def text_file(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     return train_on(("task=text_file", *MODEL), options, [path], named)
 
 
-def published_text(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+def published_text(folder: Path, random: Random, patch: pytest.MonkeyPatch, name: str) -> Input:
     """Files in the form of ptb_char, ptb_word, text8 or enwik8, with their own checksums."""
-    name = random.choice(("ptb_char", "ptb_word", "text8", "enwik8"))
     corpus = TEXT_CORPORA[name]
     files = []
     for file in corpus.files:
@@ -53,8 +56,8 @@ def published_text(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> I
     return train_on((f"task={name}", *MODEL), options, paths, ("corpus.name",))
 
 
-def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    """A file of sequences, some of whose arrays have another type or shape than the task reads."""
+def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch, suffix: str, is_wrong: bool) -> Input:
+    """A file of sequences; in a wrong one, some arrays have another type or shape than the task reads."""
     generator = np.random.default_rng(random.randrange(2**32))
     arrays: dict[str, Any] = {
         "inputs": generator.integers(0, 5, (12, 6)),
@@ -62,8 +65,8 @@ def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
         "lengths": generator.integers(1, 7, 12),
         "split": np.array(["train", "val", "test"] * 4),
     }
-    path = folder / random.choice(("numbers.npz", "numbers.npz", "numbers.parquet"))
-    for name in random.sample(list(arrays), random.choice((0, 1, 1, 2))):
+    path = folder / f"numbers{suffix}"
+    for name in random.sample(list(arrays), random.choice((1, 1, 2)) if is_wrong else 0):
         arrays[name] = random.choice(WRONG_ARRAYS)(arrays[name])
     if path.suffix == ".npz":
         np.savez(path, **arrays)
@@ -75,7 +78,7 @@ def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
             columns = {name: pyarrow.array(array.tolist()) for name, array in arrays.items()}
             parquet.write_table(pyarrow.table(columns), path)
         except (pyarrow.ArrowException, TypeError, OverflowError):  # what Parquet cannot hold
-            return sequences(folder, random, patch)
+            return sequences(folder, random, patch, suffix, is_wrong)
     return train_on(("task=sequences", *MODEL), {"data": str(path)}, [path], ("data", "inputs", "targets", "lengths"))
 
 
@@ -164,10 +167,36 @@ def downloaded(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input
     return Input(damaged, (), read, is_remote=damaged == [archive])
 
 
-# `listed`: those of the applications, see tests/helpers/slices.py
-COMMANDS: tuple[Maker, ...] = (text_file, sequences, published_text, *listed("COMMANDS", "faults"))
-LOADERS: tuple[Maker, ...] = (
-    *COMMANDS,
-    *(cached_text, cached_ngrams, generated_from, downloaded),
-    *listed("LOADERS", "faults"),
-)
+# What is read, by the option of the task that names it, "<task>.<option>", followed by a word if there are several
+# forms, or by another description. `offered`: those of the applications, see tests/helpers/slices.py.
+LOADERS: dict[str, Maker] = {
+    "text_file.corpus.path": text_file,
+    "text_file.corpus.data_dir": cached_text,
+    **{
+        f"sequences.data {suffix}{' wrong' * is_wrong}": functools.partial(sequences, suffix=suffix, is_wrong=is_wrong)
+        for suffix in (".npz", ".parquet")
+        for is_wrong in (False, True)
+    },
+    **{
+        f"{name}.corpus.data_dir": functools.partial(published_text, name=name)
+        for name in ("ptb_char", "ptb_word", "text8", "enwik8")
+    },
+    "cache of n-grams": cached_ngrams,
+    "gyral generate surprisal": generated_from,
+    "gyral fetch": downloaded,
+    **offered("LOADERS", "faults"),
+}
+
+
+def options_of_files() -> list[str]:
+    """Return the options of the tasks in conf/task whose values are files or folders, as the types of the code say."""
+    found = []
+    for task in choices("task"):
+        sections = {"": compose_config(f"task={task}").task}
+        sections |= {f"{name}.": section for name, section in sections[""].items() if isinstance(section, DictConfig)}
+        for place, section in sections.items():
+            if "_target_" in section:
+                types = inspect.signature(get_object(section._target_)).parameters
+                names = [name for name, parameter in types.items() if "Path" in str(parameter.annotation)]
+                found += [f"{task}.{place}{name}" for name in names]
+    return found

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def without_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let no command find a key of Weights & Biases."""
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
 
 def examine(line: Line, ended: forks.Ended, directory: Path) -> str:

@@ -118,9 +118,9 @@ def test_a_claim_can_be_about_a_probe(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"measure": "acuracy"}, "claim 1: measure"),
-        ({"expected": "more"}, "claim 1: expected"),
-        ({"bound": 3}, "claim 1: must have either against or bound"),
-        ({"row": "x"}, "claim 1: must have claim, paper"),
+        ({"expected": "more"}, r"0.expected: Input should be 'higher' or 'lower'"),
+        ({"bound": 3}, "0: must have either against or bound"),
+        ({"row": "x"}, "0.row: is not a field"),
     ],
 )
 def test_wrong_entries_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:

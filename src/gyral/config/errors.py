@@ -10,16 +10,21 @@ from omegaconf.errors import OmegaConfBaseException
 from gyral.config.groups import choices
 from gyral.config.mistakes import suggest
 from gyral.core.errors import SweepError, UserError, suggest_name
+from gyral.core.escaping import printable
 from gyral.core.memory import is_out_of_memory
 
 
 def describe(error: BaseException, options: Sequence[str] = ()) -> str:
-    """Return the message of an error in one line.
+    """Return the message of an error in one line, in which control characters are escaped.
 
     Args:
         error: the error.
         options: words of the command line that set options of Hydra; an error that is not known otherwise is theirs.
     """
+    return printable(_describe(error, options))
+
+
+def _describe(error: BaseException, options: Sequence[str]) -> str:
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:

@@ -133,7 +133,7 @@ def _check_choice(key: str, word: str) -> None:
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return
     value = OverridesParser.create().parse_override(word).value()
-    for name in value if isinstance(value, list) else [value]:
+    for name in value or [None] if isinstance(value, list) else [value]:
         if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
             allowed = ", ".join(choices(key.partition("@")[0]))
             raise OptionError(key, word.partition("=")[2], f"must be one of {allowed}")

@@ -6,6 +6,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
+SWEEP = re.compile(r"\s*(choice|range|interval|glob|sort|shuffle|tag)\(")  # functions of several values
+MOST_VALUES = 10_000
+
 
 def quote(override: str) -> str:
     """Return an override key=value whose value Hydra reads as this exact text; a value in quotes stays as it is.
@@ -41,8 +44,54 @@ def defer_options(arguments: list[str]) -> list[str]:
 def undefer_option(argument: str) -> str:
     """Return the option key=value of an axis key=choice(value) of one value; return any other argument as it is."""
     match = re.fullmatch(r"([\w.]+)=choice\((.+)\)", argument, re.DOTALL)
-    option = match and f"{match[1]}={match[2]}"
-    return option if option is not None and is_sweep(option) is False else argument
+    is_single = match and len(split_values(match[2])) == 1 and not SWEEP.match(match[2])
+    return f"{match[1]}={match[2]}" if match and is_single else argument
+
+
+def values_of_text(text: str) -> list[str] | None:
+    """Return the values of an axis as Hydra passes them to jobs; None for functions except `choice` and `range`.
+
+    The text may be somebody else's. Hydra's parser does not read it, because nested brackets can take it hours.
+    """
+    function = SWEEP.match(text)
+    if function is None:
+        return [_as_hydra_writes(value) for value in split_values(text)]
+    name, arguments = function[1], split_values(text.strip()[len(function[0]) : -1])
+    if not text.rstrip().endswith(")") or name not in ("choice", "range"):
+        return None
+    if name == "choice":
+        return [_as_hydra_writes(value) for value in arguments]
+    if not all(re.fullmatch(r"-?\d{1,9}", value) for value in arguments) or len(arguments) > 3 or "0" in arguments[2:]:
+        return None
+    numbers = range(*map(int, arguments))
+    return [*map(str, numbers)] if len(numbers) <= MOST_VALUES else None
+
+
+def split_values(text: str) -> list[str]:
+    """Return the parts of a text between its commas that are neither escaped, nor in brackets, nor in quotes."""
+    parts, start, depth, quoted, escaped = [], 0, 0, "", False
+    for place, sign in enumerate(text):
+        if escaped or sign == "\\":
+            escaped = not escaped
+        elif quoted or sign in "'\"":
+            quoted = "" if sign == quoted else quoted or sign
+        elif sign == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+        else:
+            depth += (sign in "([{") - (sign in ")]}")
+    return [*parts, text[start:].strip()]
+
+
+def _as_hydra_writes(value: str) -> str:
+    """Return a value as Hydra passes it to a job: 1e-3 is 0.001, [1, 2] is [1,2], and true is True."""
+    if value.lower() in ("true", "false", "null"):
+        return "null" if value.lower() == "null" else value.title()
+    if re.fullmatch(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", value):
+        return str(float(value))
+    if value.startswith(("[", "{")) and not re.search(r"['\"\\]", value):
+        return re.sub(r"\s*([,:])\s*", r"\1", value)
+    return value
 
 
 def is_sweep(override: str) -> bool | None:

@@ -51,4 +51,4 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file completely or not at all."""
-    replace_when_written(path, lambda temporary: temporary.write_text(text))
+    replace_when_written(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

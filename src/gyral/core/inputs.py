@@ -1,5 +1,6 @@
-"""Files that the user names as inputs."""
+"""Files that the user names as inputs. Every loader opens them here."""
 
+import io
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ KINDS = {
 
 
 @contextmanager
-def check_readable(option: str, value: Any, file: Path | None = None) -> Iterator[None]:
-    """Check that a file can be read; operating system errors within the context name the option and the file.
+def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
+    """Open a file for reading bytes; within this context, errors of the operating system name the option and the file.
 
     Args:
         option: the option that names the file.
@@ -29,14 +30,57 @@ def check_readable(option: str, value: Any, file: Path | None = None) -> Iterato
         OptionError: the file cannot be read. Named pipes and devices are refused, because reads may block forever.
     """
     path = Path(value) if file is None else file
-    place = "" if str(path) == str(value) else f"{path}: "
-    fault = find_fault(path)
-    if fault is not None:
-        raise OptionError(option, value, f"{place}{fault}")
+    check_file(option, value, path)
     try:
-        yield
+        with path.open("rb") as content:
+            yield content
     except OSError as error:
-        raise OptionError(option, value, f"{place}cannot be read ({error.strerror or error})") from None
+        reason = f"cannot be read ({error.strerror or error})"
+        raise OptionError(option, value, _at(path, value) + reason) from None
+
+
+def read_bytes(option: str, value: Any, file: Path | None = None) -> bytes:
+    """Return the content of a file. The arguments and errors are those of `open_input`."""
+    with open_input(option, value, file) as content:
+        return content.read()
+
+
+def read_text(option: str, value: Any, file: Path | None = None, encoding: str = "utf-8") -> str:
+    """Return the content of a text file, without a byte order mark, with `\\n` at the end of each line.
+
+    Args:
+        option, value, file: see `open_input`.
+        encoding: "utf-8" or "ascii".
+
+    Raises:
+        OptionError: the file cannot be read, or is not in the encoding.
+    """
+    path = Path(value) if file is None else file
+    try:
+        text = decode(read_bytes(option, value, path), encoding)
+    except UnicodeDecodeError as error:
+        raise OptionError(option, value, f"{_at(path, value)}is not {error.encoding.upper()}: {error.reason}") from None
+    return io.StringIO(text, newline=None).read()
+
+
+def decode(content: bytes, encoding: str = "utf-8") -> str:
+    """Return bytes as text, without a byte order mark.
+
+    Raises:
+        UnicodeDecodeError: the bytes are not in the encoding. The reason is "byte 0xff at offset 3".
+    """
+    try:
+        return content.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        error.reason = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        raise
+
+
+def check_file(option: str, value: Any, file: Path | None = None) -> None:
+    """Raise the error of `open_input` if a file cannot be opened. The arguments are the same."""
+    path = Path(value) if file is None else file
+    if fault := find_fault(path):
+        raise OptionError(option, value, _at(path, value) + fault)
 
 
 def find_fault(path: Path) -> str | None:
@@ -52,6 +96,11 @@ def find_fault(path: Path) -> str | None:
     if stat.S_ISDIR(mode):
         return "cannot be read (Is a directory)"
     return None if stat.S_ISREG(mode) else f"is {KINDS.get(stat.S_IFMT(mode), 'something else')}, and must be a file"
+
+
+def _at(path: Path, value: Any) -> str:
+    """Return the beginning of a reason: the path, unless it is the value."""
+    return "" if str(path) == str(value) else f"{path}: "
 
 
 def excerpt(content: Iterable[str], size: int = 200) -> str:

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gyral.core.checks import check_integer, check_real
+
 NATS = "nats"
+MOST_DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,10 @@ class Measure:
     higher_is_better: bool = True
     at_end: bool = False
     floor_of: str = ""
+
+    def __post_init__(self) -> None:
+        check_integer("digits", self.digits, 0, MOST_DIGITS)
+        check_real("scale", self.scale)
 
     @property
     def title(self) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gyral.core.escaping import printable
+
 REFRESH_RATE = 4  # redraws per second
 BAR_WIDTH = 14  # characters
 
@@ -117,7 +119,8 @@ class ConsoleHandler(logging.Handler):
     """Prints log messages to the current standard error stream, which is above the progress line if there is one.
 
     `logging.StreamHandler` would keep the stream that it was created with, and write into the line. Messages with
-    `extra=PROGRESS` report what the line shows and are printed only if it is not shown.
+    `extra=PROGRESS` report what the line shows and are printed only if it is not shown. Control
+    characters, which a corpus may have, are escaped.
 
     Args:
         stream: not used; Hydra's default configuration of this handler passes one.
@@ -130,6 +133,6 @@ class ConsoleHandler(logging.Handler):
         if line.is_shown and getattr(record, "is_progress", False):
             return
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(printable(self.format(record)), file=sys.stderr, flush=True)
         except Exception:  # as in the handlers of the standard library
             self.handleError(record)

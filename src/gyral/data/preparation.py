@@ -44,9 +44,11 @@ Corpus = TypeVar("Corpus")
 
 
 class Source(Protocol):
-    """The examples of a split."""
+    """The records of a split, the option that selects them, its value, and the files."""
 
+    option: str
     path: str
+    files: list[Path]
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -184,7 +186,9 @@ def _write_parts(
         if not any(read_part(path).report.kept for path in parts[split]):
             found = total([read_part(path).report for path in parts[split]])
             shutil.rmtree(working, ignore_errors=True)
-            raise OptionError(split, source.path, f"contains no {example} (0 {unit}{found.oddities()})")
+            place = f"{source.files[0]}: " if [*map(str, source.files)] not in ([], [source.path]) else ""
+            reason = f"{place}contains no {example} for the split {split} (0 {unit}{found.oddities()})"
+            raise OptionError(source.option, source.path, reason)
     return parts
 
 

@@ -4,6 +4,7 @@ This module does not import torch, because many worker processes import it.
 """
 
 import codecs
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gyral.core.errors import UserError
+from gyral.core.inputs import find_fault
 
 # Names of the fields of articles with summaries.
 ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstract"), ("title",)
@@ -107,6 +109,22 @@ def load_line(line: bytes) -> Any:
         return json.loads(line.decode(errors="replace"), strict=False)  # the tokenizer removes control characters
     except (ValueError, RecursionError):
         raise UnusableError("line that is not JSON") from None
+
+
+def file_text(path: str) -> str:
+    """Return the text of a file that is a record. Bytes that are not UTF-8 become �.
+
+    Raises:
+        UnusableError: the file cannot be read.
+    """
+    file = Path(path)
+    if fault := find_fault(file):
+        raise UnusableError(f"that {fault}")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UnusableError(f"that cannot be read ({error.strerror})") from None
+    return io.StringIO(content.decode("utf-8-sig", "replace"), newline=None).read()
 
 
 def file_state(file: Path) -> tuple[int, int]:

@@ -3,13 +3,22 @@
 import sys
 from collections.abc import Iterable
 
+from gyral.core.escaping import printable
+
+
+class Styled(str):
+    """Text with control characters of our own, such as colors."""
+
 
 def write(pieces: Iterable[str]) -> None:
-    """Write text to standard output as it arrives; end the last line even if Ctrl-C interrupts it."""
-    last = "\n"
+    """Write text to standard output as it arrives; end the last line even if Ctrl-C interrupts it.
+
+    A terminal gets control characters as escapes, except those of `Styled`; a file gets the text as it is.
+    """
+    last, is_terminal = "\n", sys.stdout.isatty()
     try:
         for piece in pieces:
-            sys.stdout.write(piece)
+            sys.stdout.write(printable(piece) if is_terminal and not isinstance(piece, Styled) else piece)
             sys.stdout.flush()
             last = piece or last
     finally:

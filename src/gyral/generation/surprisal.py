@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_readable
+from gyral.core.inputs import decode, read_bytes
 from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
 from gyral.generation.surprisal_view import Surprisal, print_surprisals, write_page
 from gyral.generation.text import symbol_names
@@ -82,14 +81,11 @@ def read_text(name: str, vocabulary: Vocabulary) -> Symbols:
     Raises:
         OptionError: the file cannot be read, is empty or, unless symbols are bytes, is not UTF-8.
     """
-    with nullcontext() if name == "-" else check_readable("surprisal", name):
-        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    content = sys.stdin.buffer.read() if name == "-" else read_bytes("surprisal", name)
     try:
-        text = content if vocabulary.level == "byte" else content.decode("utf-8-sig")
+        text = content if vocabulary.level == "byte" else decode(content)
     except UnicodeDecodeError as error:
-        offset = len(content) - len(error.object) + error.start  # the object is the content after a byte order mark
-        reason = f"is not UTF-8: byte 0x{content[offset]:02x} at offset {offset}"
-        raise OptionError("surprisal", name, reason) from None
+        raise OptionError("surprisal", name, f"is not UTF-8: {error.reason}") from None
     if not content:
         raise OptionError("surprisal", name, "is empty")
     if isinstance(text, bytes):

@@ -3,7 +3,6 @@
 The module does not import torch.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -15,7 +14,9 @@ from rich.style import Style
 from rich.text import Text
 
 from gyral.core.html import write_html
+from gyral.core.json_text import to_json
 from gyral.data.vocabulary import END_OF_LINE, Decoder
+from gyral.generation.output import Styled
 
 UNITS = {"char": "character", "word": "word", "byte": "byte"}
 UNSEEN = {" ": "space", "\n": "line end", END_OF_LINE: "line end", "\t": "tab", "\r": "carriage return"}
@@ -126,7 +127,7 @@ def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[st
     if not console.is_terminal:
         for surprisal in mean.count(surprisals):
             bits = "" if surprisal.bits is None else f"{surprisal.bits:.4f}"
-            yield f"{bits}\t{json.dumps(surprisal.symbol, ensure_ascii=False)}\n"
+            yield f"{bits}\t{to_json(surprisal.symbol)}\n"
         yield f"# {mean}\n"
         return
     styles = [Style(), *(Style(bgcolor=background, color=letters) for background, letters in DARK)]
@@ -149,7 +150,7 @@ def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[st
 def _colored(console: Console, line: Text) -> str:
     with console.capture() as capture:
         console.print(line, soft_wrap=True)
-    return capture.get()
+    return Styled(capture.get())
 
 
 def write_page(path: Path, surprisals: Iterable[Surprisal], level: str, title: str) -> str:

@@ -120,13 +120,13 @@ class SequenceModel(nn.Module):
         self.readout = None if readout is None else readout(hidden, width, output_size)
         if check_boolean("tied", tied):
             self._tie()
-        check_choice("initialization", initialization, ("default", "uniform", "orthogonal"))
-        if initialization != "default":
-            self._initialize(initialization)
+        self._initialize(initialization)
 
     @torch.no_grad()
     def _initialize(self, initialization: str) -> None:
-        """Draw the weights of embedding and head."""
+        """Draw the weights of embedding and head, unless they keep torch's initialization."""
+        if check_choice("initialization", initialization, ("default", "uniform", "orthogonal")) == "default":
+            return
         for layer in (self.embedding, self.head):
             if layer is not None and initialization == "orthogonal":
                 orthogonal_(layer.weight)

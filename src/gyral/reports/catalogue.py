@@ -9,22 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, config_files, find_config
-from gyral.config.overrides import undefer_option
+from gyral.config.overrides import undefer_option, values_of_text
 from gyral.config.roles import IN_FOLDERS, PROCESS, role_of, settings_of
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.commands import program, typed
-from gyral.core.errors import OptionError, suggest_name
+from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.measures import ACCURACY, Measure
 from gyral.runs.names import row_names
 from gyral.runs.run_record import RunRecord, select
-from gyral.runs.saved_files import read_yaml
+from gyral.runs.saved_files import exists, read_yaml_as
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
+PLAN = "multirun.yaml"
+MOST_JOBS = 100_000  # of a plan
 LAYOUTS = ("table", "tasks", "curves", "groups")
 
 
@@ -132,7 +132,7 @@ def load(name: str) -> Sweep:
     report = OmegaConf.select(node, "report")
     if report is None:
         raise OptionError("sweep", name, f"{file} has no node `report`, which says how to show the sweep")
-    axes = {str(key): _values(f"{key}={values}") for key, values in node.hydra.sweeper.params.items()}
+    axes = {str(key): _axis(str(key), str(values), file) for key, values in node.hydra.sweeper.params.items()}
     return Sweep(
         name,
         report.title,
@@ -174,10 +174,12 @@ def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     return tuple(sweep for sweep in sweeps if not wanted.isdisjoint(sweep.papers))
 
 
-def _values(override: str) -> list[str]:
-    """Return the values of a sweep over a key, each as written on the command line."""
-    parsed = OverridesParser.create().parse_override(override)
-    return list(parsed.sweep_string_iterator()) if parsed.is_sweep_override() else [parsed.get_value_element_as_str()]
+def _axis(key: str, text: str, file: Path) -> list[str]:
+    """Return the values of an axis of a sweep."""
+    values = values_of_text(text)
+    if values is None:
+        raise OptionError(key, text, f"must be a list of values in {file}, which has a node `report`")
+    return values
 
 
 def _read_paper(experiment: str) -> dict[str, Any]:
@@ -211,10 +213,12 @@ class Plan:
     Attributes:
         jobs: the overrides of each job, in the order of the command line, see `job_of`.
         command: the command that starts the multirun and continues it.
+        fault: the reason why the file of the plan cannot be read, or "".
     """
 
     jobs: tuple[frozenset[str], ...] = ()
     command: str = ""
+    fault: str = ""
 
     @property
     def unnamed(self) -> frozenset[frozenset[str]]:
@@ -224,19 +228,43 @@ class Plan:
         return frozenset(job for job, experiment in jobs.items() if experiment not in rows)
 
 
+@dataclass(frozen=True)
+class _Overrides:
+    task: list[str]
+    hydra: list[str]
+
+
+@dataclass(frozen=True)
+class _Hydra:
+    overrides: _Overrides
+    sweeper: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Multirun:
+    """What is read of multirun.yaml."""
+
+    hydra: _Hydra
+
+
 def planned(directory: Path) -> Plan:
     """Return the plan of a directory; it is empty for a named sweep, which has its own list of jobs."""
-    try:
-        hydra = read_yaml(directory / "multirun.yaml")["hydra"]
-        given, own, sweeper = hydra["overrides"]["task"], hydra["overrides"]["hydra"], hydra["sweeper"]
-        if not sweeper["_target_"].endswith((".BasicSweeper", ".Grid")) or sweeper["params"]:
-            return Plan()
-        given = [undefer_option(str(override)) for override in given]
-        axes = [[f"{_key(override)}={value}" for value in _values(override)] for override in given]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, HydraException):
+    if not exists(directory / PLAN):
         return Plan()
-    ours = [override for override in own if not override.startswith("hydra.mode=")]
-    jobs = dict.fromkeys(job_of(values) for values in itertools.product(*axes))
+    try:
+        hydra = read_yaml_as(directory / PLAN, _Multirun).hydra
+    except UserError as error:
+        return Plan(fault=str(error))
+    if not str(hydra.sweeper.get("_target_")).endswith((".BasicSweeper", ".Grid")) or hydra.sweeper.get("params"):
+        return Plan()
+    given = [undefer_option(override) for override in hydra.overrides.task]
+    words = [override.partition("=") for override in given]
+    axes = [(key, values_of_text(value) if equals else ["null"]) for key, equals, value in words]
+    if any(values is None for _, values in axes) or math.prod(len(values or ()) for _, values in axes) > MOST_JOBS:
+        return Plan()
+    ours = [override for override in hydra.overrides.hydra if not override.startswith("hydra.mode=")]
+    combined = itertools.product(*([f"{key}={value}" for value in values or ()] for key, values in axes))
+    jobs = dict.fromkeys(map(job_of, combined))
     return Plan(tuple(jobs), typed([*program("train"), "-m", *given, *ours]))
 
 
@@ -248,10 +276,6 @@ def job_of(overrides: Iterable[str]) -> frozenset[str]:
 def _experiment_of(job: frozenset[str]) -> str | None:
     found = (override.partition("=")[2] for override in job if override.startswith("experiment="))
     return next(found, None)
-
-
-def _key(override: str) -> str:
-    return str(OverridesParser.create().parse_override(override).get_key_element())
 
 
 def column_of(sweep: Sweep, record: RunRecord) -> str:

@@ -13,32 +13,53 @@ A file of claims is a YAML list. An entry says which runs it compares:
       command: gyral train sweep=rum_paper_table2 model.pooling=sum
 """
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gyral.config.roles import settings_of
 from gyral.core.checks import check_choice
-from gyral.core.errors import UserError
 from gyral.core.measures import Measure
 from gyral.reports.measures import task_measures
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord, measures_of
-from gyral.runs.saved_files import read_yaml
+from gyral.runs.saved_files import read_yaml_as
 
-NEEDED = ("claim", "paper", "rows", "measure", "expected", "command")
-ALLOWED = {*NEEDED, "against", "bound", "options", "mean_over", "probe"}
-EXPECTED = ("higher", "lower")
 HELD, REFUTED, UNDECIDED, UNTESTED = "held", "refuted", "undecided", "not tested"
 RESAMPLES = 10_000
 LEVEL = 95  # % of the bootstrap interval
 FEWEST = 2  # seeds of a row that a verdict needs
 
 Value = Callable[[RunRecord], float | None]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An entry of a file of claims."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
+    claim: str
+    paper: str
+    rows: str
+    measure: str
+    expected: Literal["higher", "lower"]
+    command: str
+    against: str | None = None
+    bound: float | None = None
+    options: list[str] = field(default_factory=list)
+    mean_over: str | None = None
+    probe: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.against is None) == (self.bound is None):
+            raise ValueError("must have either against or bound")
+        if self.probe is not None and not re.fullmatch(r"\w+", self.probe):
+            raise ValueError("probe must be a word")
 
 
 @dataclass(frozen=True)
@@ -110,43 +131,36 @@ def read_claims(path: Path, records: Sequence[RunRecord]) -> list[Claim]:
     Raises:
         UserError: the file is not a list of claims.
     """
-    entries = read_yaml(path)
-    if not isinstance(entries, list):
-        raise UserError(f"{path}: is not a list")
+    entries = read_yaml_as(path, list[_Entry])
     return [_read_claim(f"{path}: claim {number}", entry, records) for number, entry in enumerate(entries, start=1)]
 
 
-def _read_claim(where: str, entry: Any, records: Sequence[RunRecord]) -> Claim:
-    if not isinstance(entry, dict) or not all(name in entry for name in NEEDED) or set(entry) - ALLOWED:
-        raise UserError(f"{where}: must have {', '.join(NEEDED)}, and of others only {', '.join(ALLOWED - {*NEEDED})}")
-    if ("against" in entry) == ("bound" in entry):
-        raise UserError(f"{where}: must have either against or bound")
+def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord]) -> Claim:
     measure, value = _read_measure(where, entry, records)
-    rows = (entry["rows"], *([entry["against"]] if "against" in entry else []))
-    options, mean_over = [str(option) for option in entry.get("options", ())], entry.get("mean_over")
-    found = [_seeds(records, row, options, value, mean_over) for row in rows]
+    rows = (entry.rows,) if entry.against is None else (entry.rows, entry.against)
+    found = [_seeds(records, row, entry.options, value, entry.mean_over) for row in rows]
     averaged = sorted(set.intersection(*map(_most_complete, found)))
     return Claim(
-        text=entry["claim"],
-        paper=entry["paper"],
-        command=entry["command"],
+        text=entry.claim,
+        paper=entry.paper,
+        command=entry.command,
         measure=measure,
         rows=rows,
         values=tuple(_means(seeds, averaged) for seeds in found),
-        bound=None if "bound" not in entry else float(entry["bound"]),
-        higher=check_choice(f"{where}: expected", entry["expected"], EXPECTED) == "higher",
+        bound=entry.bound,
+        higher=entry.expected == "higher",
         averaged=len(averaged),
     )
 
 
-def _read_measure(where: str, entry: dict[str, Any], records: Sequence[RunRecord]) -> tuple[Measure, Value]:
+def _read_measure(where: str, entry: _Entry, records: Sequence[RunRecord]) -> tuple[Measure, Value]:
     """Return the measure of a claim, and the function that reads it from a record."""
-    name, probe = entry["measure"], entry.get("probe")
+    name, probe = entry.measure, entry.probe
     if probe is not None:
         return Measure(name, f"{probe}, {name}", digits=1), lambda record: read_probe(record, probe).get(name)
     measures = measures_of(records)
     if name not in measures:
-        measures |= {measure.name: measure for measure in task_measures(entry["rows"])}
+        measures |= {measure.name: measure for measure in task_measures(entry.rows)}
     measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]
     return measure, lambda record: measure.value(record.results)
 

@@ -52,7 +52,9 @@ def collect(
         directory = catalogue.find(where)
         found, notes = records.read(directory, known)
         if not everything:
-            jobs = {*catalogue.planned(directory).jobs}
+            plan = catalogue.planned(directory)
+            notes += [f"{plan.fault}; all runs are shown"] if plan.fault else []
+            jobs = {*plan.jobs}
             mine = [record for record in found if catalogue.job_of(record.overrides.values()) in jobs]
             others = len(found) - len(mine) if mine else 0
             found = mine or found

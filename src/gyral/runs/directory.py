@@ -1,8 +1,8 @@
 """Run directories: names of their files, loading, creating and resuming runs. Imports no torch: `--help` stays fast."""
 
 import inspect
-import json
 import logging
+import math
 import os
 import sys
 import traceback
@@ -23,12 +23,15 @@ from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import write_atomically
+from gyral.core.inputs import find_fault
+from gyral.core.json_text import to_json
 from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, Remark
+from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
-from gyral.runs.provenance import OVERRIDES, git_commit, read_provenance, write_provenance
-from gyral.runs.saved_files import read_config, read_json, write_config
+from gyral.runs.provenance import OVERRIDES, PROVENANCE, git_commit, read_provenance, write_provenance
+from gyral.runs.saved_files import exists, read_config, read_json, write_config
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +42,12 @@ SECTIONS = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "
 OPTIONS = ("seed", "threads", "deterministic", "weights")
 NOT_NULL = ("task", "model", "optimizer", "trainer")
 DONE, FAILED = "DONE", "FAILED"
-RESULTS = ("test/loss", "test/baseline", "parameters", "steps")  # that every report needs; scores depend on the task
+COUNTS = ("parameters", "steps")
+RESULTS = ("test/loss", "test/baseline", *COUNTS)  # that every report needs; scores depend on the task
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
 PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"  # the last one before the last
 METRICS, EXAMPLES, LOG, LOCK = "metrics.csv", "examples.txt", "train.log", ".lock"
+FILES = (CONFIG, OVERRIDES, PROVENANCE, MEASURES, DONE, FAILED, METRICS, EXAMPLES, LOG, LOCK)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Run:
 
     def finish(self, results: dict[str, Any]) -> None:
         """Mark the run as DONE, with its final metrics."""
-        write_atomically(self.directory / DONE, json.dumps(results, indent=2) + "\n")
+        write_atomically(self.directory / DONE, to_json(results, 2) + "\n")
 
 
 def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
@@ -105,7 +110,8 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
 def check_links(directory: Path, option: str) -> None:
     """Raise `OptionError` if a link in a run directory leads out of it: a run that writes there changes other files.
 
-    Links within the directory are allowed, because Weights & Biases makes some.
+    Links within the directory are allowed, because Weights & Biases makes some. Pipes and devices are refused, too: a
+    run that reads or writes one never ends.
     """
     own = directory.resolve()
     for folder, folders, files in os.walk(directory):
@@ -113,13 +119,17 @@ def check_links(directory: Path, option: str) -> None:
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(own):
                 reason = f"{path.relative_to(directory)} is a link to a place outside, and a run would write there"
                 raise OptionError(option, directory, reason)
+            must_be_file = path.parent == directory and path.name in FILES
+            fault = find_fault(path) if must_be_file or (path.exists() and not path.is_dir()) else None
+            if fault is not None:
+                raise OptionError(option, directory, f"{path.relative_to(directory)} {fault}")
 
 
 def _read_run(directory: Path) -> Run:
     """Return the run in a directory; its configuration may come from somebody else and name anything."""
     config = read_config(directory / CONFIG)
     check_current(config, directory / CONFIG, directory)
-    results = read_results(directory) if (directory / DONE).is_file() else None
+    results = read_results(directory) if exists(directory / DONE) else None
     return Run(directory, as_config(config), results, find_checkpoint(directory))
 
 
@@ -132,18 +142,36 @@ def find_checkpoint(directory: Path) -> Path | None:
     return directory / LAST_CHECKPOINT if exists else None
 
 
-def read_results(directory: Path) -> dict[str, float]:
+def read_results(directory: Path) -> dict[str, Any]:
     """Return the final metrics of a run that is DONE; a metric that was not measured is None.
 
     Raises:
         UserError: the file is damaged.
     """
-    results = read_json(directory / DONE)
-    for name in ("monitor", *RESULTS):
-        unmeasured = name == "monitor" and results.get(name, "") is None  # without any validation
-        if not unmeasured and not isinstance(results.get(name), int | float):
-            raise UserError(f"{directory / DONE}: has no number {name}; without this file, the run is tested again")
-    return results
+    path = directory / DONE
+    results = read_json(path, dict[str, float | None])
+    try:
+        return {"monitor": None, **check_results(str(path), results, ("monitor", *RESULTS))}
+    except UserError as error:
+        raise UserError(f"{error}; without this file, the run is tested again") from None
+
+
+def check_results(where: str, results: Mapping[str, float | None], needed: Sequence[str] = RESULTS) -> dict[str, float]:
+    """Return the metrics of a run that are finite numbers, and NaN for the others of `RESULTS`.
+
+    Args:
+        where: the start of the message of an error.
+        results: the metrics as they are written, with null for a number that is not finite.
+        needed: the metrics that must be there.
+
+    Raises:
+        UserError: one of them is not there, or is a count without a number.
+    """
+    finite = {name: value for name, value in results.items() if value is not None and math.isfinite(value)}
+    missing = [name for name in needed if name not in (finite if name in COUNTS else results)]
+    if missing:
+        raise UserError(f"{where}: has no number {', '.join(missing)}")
+    return {**{name: math.nan for name in needed if name in RESULTS}, **finite}
 
 
 def resolve(config: DictConfig) -> DictConfig:

@@ -1,6 +1,5 @@
 """The result of an evaluation: a table with notes, and its numbers."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gyral.core.errors import OptionError
+from gyral.core.escaping import escape_markdown, printable
 from gyral.core.files import write_atomically
+from gyral.core.json_text import to_json
 
 NO_VALUE = "–"
 
@@ -49,12 +50,12 @@ class EvaluationReport:
 
     def show(self) -> None:
         """Print the table and the notes."""
-        table = Table(title=self.title, title_justify="left")
+        table = Table(title=printable(self.title), title_justify="left")
         for place, head in enumerate(self.heads):
-            table.add_column(head, justify="right" if place else "left", no_wrap=place > 0)
+            table.add_column(printable(head), justify="right" if place else "left", no_wrap=place > 0)
         for row in self.rows:
             if row:
-                table.add_row(*row)
+                table.add_row(*map(printable, row))
             else:
                 table.add_section()
         console = Console(markup=False, highlight=False, emoji=False)
@@ -62,19 +63,19 @@ class EvaluationReport:
             console.width = 1000
         console.print(table)
         for note in self.notes:
-            console.print(note, soft_wrap=True)
+            console.print(printable(note), soft_wrap=True)
 
     def markdown(self) -> str:
         """Return the table and the notes in Markdown."""
-        lines = [self.heads, ["---", *["---:"] * (len(self.heads) - 1)], *filter(None, self.rows)]
+        heads, *rows = ([*map(escape_markdown, line)] for line in (self.heads, *filter(None, self.rows)))
+        lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return "\n\n".join((f"## {self.title}", table, *self.notes)) + "\n"
+        parts = (f"## {escape_markdown(self.title)}", table, *map(escape_markdown, self.notes))
+        return printable("\n\n".join(parts)) + "\n"
 
     def json(self) -> str:
         """Return the title, the numbers and the notes as JSON; a number that is not defined is null."""
-        numbers = {name: value if value == value else None for name, value in self.numbers.items()}
-        content = {"title": self.title, "numbers": numbers, "notes": list(self.notes)}
-        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        return to_json({"title": self.title, "numbers": self.numbers, "notes": self.notes}, 1) + "\n"
 
     def write(self, path: Path) -> None:
         """Write a file in Markdown or JSON, as its suffix says."""

@@ -1,12 +1,14 @@
 """Reading of metrics.csv."""
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from gyral.core.errors import UserError
 from gyral.runs.directory import METRICS
+from gyral.runs.saved_files import LARGEST_LOG, read_text
 
 
 def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
@@ -17,8 +19,9 @@ def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
 def logged_metrics(directory: Path) -> list[str]:
     """Return the names of the metrics in metrics.csv."""
     path = directory / METRICS
-    with _located_errors(path), path.open(newline="") as file:
-        return [name for name in next(csv.reader(file), []) if name != "step"]
+    text = read_text(path, LARGEST_LOG)
+    with _located_errors(path):
+        return [name for name in next(csv.reader(io.StringIO(text, newline="")), []) if name != "step"]
 
 
 def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[int], list[float]]], bool]:
@@ -31,8 +34,8 @@ def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[
     """
     curves: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}
     path = directory / METRICS
-    with _located_errors(path), path.open(newline="") as file:
-        text = file.read()
+    text = read_text(path, LARGEST_LOG)
+    with _located_errors(path):
         complete = text[: text.rfind("\n") + 1]
         reader = csv.reader(complete.splitlines())
         header = next(reader, [])
@@ -54,8 +57,9 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     Raises:
         UserError: the file does not contain steps.
     """
-    with _located_errors(path), path.open(newline="") as file:
-        reader = csv.DictReader(file)
+    text = read_text(path, LARGEST_LOG)
+    with _located_errors(path):
+        reader = csv.DictReader(io.StringIO(text, newline=""))
         rows = [row for row in reader if None not in row.values() and None not in row]
         for row in rows:
             int(row["step"])

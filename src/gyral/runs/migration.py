@@ -11,9 +11,11 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
+from gyral.core.json_text import to_json_lines
 from gyral.runs.directory import CONFIG, DONE, METRICS
 from gyral.runs.measures import FILE, to_plain, write_measures
 from gyral.runs.metrics_file import logged_metrics
@@ -21,7 +23,7 @@ from gyral.runs.migrated_measures import measures_of_23c1191
 from gyral.runs.moved import current_target
 from gyral.runs.provenance import OVERRIDES, PROVENANCE
 from gyral.runs.record_files import SUFFIX
-from gyral.runs.saved_files import read_json, read_text
+from gyral.runs.saved_files import read_json, read_text, restore
 
 TARGET = re.compile(r"""(_target_["']?\s*[:=]\s*["']?)([A-Za-z_][\w.]*)""")
 TEXTS = (CONFIG, OVERRIDES, PROVENANCE, "multirun.yaml", "summary.json")
@@ -67,7 +69,7 @@ def migrate_folder(folder: Path, files: Collection[str]) -> Iterator[Path]:
         if changed:
             yield path
     if {CONFIG, OVERRIDES} <= {*files} and FILE not in files:
-        done = read_json(folder / DONE) if DONE in files else {}
+        done = read_json(folder / DONE, dict[str, float | None]) if DONE in files else {}
         metrics = logged_metrics(folder) if METRICS in files else []
         write_measures(folder, *measures_of_23c1191({*done, *metrics}))
         yield folder / FILE
@@ -92,15 +94,13 @@ def _rewrite(path: Path, text: str) -> bool:
 
 def _migrate_record(path: Path) -> bool:
     """Migrate a record, which has one line for each of its fields."""
-    read_json(path)  # reports damage
-    content = json.loads(_renamed(read_text(path)))
+    content = restore(str(path), dict[str, Any], _renamed(read_text(path)))
     if not isinstance(content.get("results"), dict):
         raise UserError(f"{path}: is not a record of a run")
     if "measures" not in content:
         names = {*content["results"], *(content.get("curves") or {})}
         content |= to_plain(*measures_of_23c1191(names))
-    lines = (f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in content.items())
-    return _rewrite(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    return _rewrite(path, to_json_lines(content))
 
 
 def _migrate_study(path: Path) -> bool:

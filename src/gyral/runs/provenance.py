@@ -1,22 +1,40 @@
 """The origin of a run: command, code, hardware, package versions."""
 
 import hashlib
-import json
 import os
 import platform
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
-from gyral.runs.saved_files import read_json, read_yaml
+from gyral.core.json_text import to_json
+from gyral.runs.saved_files import read_json, read_yaml_as
 
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is read of provenance.json, and of the provenance in a record file."""
+
+    id: str | None = None
+    sweep: str | None = None
+    started: str | None = None
+    command: list[str] | str | None = None
+    git_commit: str | None = None
+    changed: bool | None = None
+    host: str | None = None
+    processor: str | None = None
+    cores: int | None = None
+    gpu: str | None = None
+    python: str | None = None
+    packages: dict[str, str] | None = None
 
 
 def write_provenance(directory: Path, sweep: str | None = None) -> None:
@@ -46,7 +64,7 @@ def write_provenance(directory: Path, sweep: str | None = None) -> None:
     (directory / DIFF).unlink(missing_ok=True)  # of an earlier start in this directory that wrote no checkpoint
     if difference:
         write_atomically(directory / DIFF, difference + "\n")
-    write_atomically(directory / PROVENANCE, json.dumps(provenance, indent=2) + "\n")
+    write_atomically(directory / PROVENANCE, to_json(provenance, 2) + "\n")
 
 
 def _id_from_agent() -> str | None:
@@ -55,12 +73,12 @@ def _id_from_agent() -> str | None:
 
 
 def read_provenance(directory: Path) -> dict[str, Any]:
-    """Return the content of provenance.json.
+    """Return the content of provenance.json, with None for what it does not have.
 
     Raises:
         UserError: the file does not exist or is damaged.
     """
-    return read_json(directory / PROVENANCE)
+    return dict(vars(read_json(directory / PROVENANCE, Origin)))
 
 
 def origin_of(directory: Path) -> dict[str, Any]:
@@ -77,10 +95,7 @@ def read_overrides(directory: Path) -> list[str]:
     Raises:
         UserError: the file does not exist or is damaged.
     """
-    overrides = read_yaml(directory / OVERRIDES)
-    if not isinstance(overrides, list):
-        raise UserError(f"{directory / OVERRIDES}: is not a list")
-    return [str(override) for override in overrides]
+    return read_yaml_as(directory / OVERRIDES, list[str])
 
 
 def git_commit() -> str | None:

@@ -7,24 +7,23 @@ results of its probes, which `gyral evaluate run=… parse=treebank save=<name>.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from gyral.config.roles import IN_FOLDERS, PROCESS, SELECTION, key_of, role_of
 from gyral.core.commands import program, typed
-from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
+from gyral.core.json_text import to_json_lines
 from gyral.core.measures import Measure, Remark
-from gyral.runs.directory import RESULTS
-from gyral.runs.measures import NO_MEASURES, from_plain, to_plain
+from gyral.runs.directory import RESULTS, check_results
+from gyral.runs.measures import NO_MEASURES, to_plain
 from gyral.runs.moved import check_current, earlier_version
-from gyral.runs.provenance import read_overrides, read_provenance
-from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
-from gyral.runs.saved_files import read_json
+from gyral.runs.provenance import Origin, read_overrides, read_provenance
+from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key, check_shape
+from gyral.runs.saved_files import exists, read_json
 
 SUFFIX = ".run.json"
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "hydra-core")  # a record has their versions
@@ -33,6 +32,29 @@ SECTIONS = ("paths", "logger", "callbacks", "report")  # of the configuration, w
 LONGEST_NAME = 150  # bytes
 Offered = TypeVar("Offered", Measure, Remark)
 DIGITS = 5  # significant digits of the points of a curve
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The content of a record file."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    config: dict[str, Any]
+    overrides: list[str]
+    results: dict[str, float | None]
+    measures: tuple[Measure, ...] | None = None
+    remarks: tuple[Remark, ...] = ()
+    baseline: float | None = None
+    curves: dict[str, Curve] = field(default_factory=dict)
+    provenance: Origin = field(default_factory=Origin)
+    transcribed: bool = False
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """What is read of the results of a probe."""
+
+    numbers: dict[str, float | None]
 
 
 def write_record(record: RunRecord, folder: Path) -> Path:
@@ -68,8 +90,7 @@ def write_record(record: RunRecord, folder: Path) -> Path:
         },
     }
     path = folder / record_name(record, overrides)
-    lines = (f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in content.items())
-    write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    write_atomically(path, to_json_lines(content))
     return path
 
 
@@ -79,36 +100,30 @@ def read_record(path: Path) -> RunRecord:
     Raises:
         UserError: the file is not a record.
     """
-    content = read_json(path)
-    config, overrides, results = (content.get(name) for name in ("config", "overrides", "results"))
-    if not isinstance(config, dict) or not isinstance(overrides, list) or not isinstance(results, dict):
-        raise UserError(f"{path}: has no config, overrides or results")
-    transcribed = bool(content.get("transcribed"))
-    needed = () if transcribed else RESULTS
-    if config.get("seed") is None or any(results.get(name) is None for name in needed):
-        raise UserError(f"{path}: has no seed, or not all of {', '.join(RESULTS)}")
-    check_current(config, path, path.parent)
-    if "measures" not in content:
+    content = read_json(path, _Content)
+    results = check_results(str(path), content.results, () if content.transcribed else RESULTS)
+    check_shape(content.config, path)
+    check_current(content.config, path, path.parent)
+    if content.measures is None:
         raise earlier_version(path, path.parent, NO_MEASURES)
-    measures, remarks = from_plain(str(path), content)
-    origin = content.get("provenance") or {}
+    origin = content.provenance
     return RunRecord(
         place=str(path),
-        config=config,
-        overrides=by_key(overrides),
-        results={str(name): float(value) for name, value in results.items() if value is not None},
-        steps=int(results.get("steps") or 0),
-        curves={str(name): Curve(**curve) for name, curve in (content.get("curves") or {}).items()},
-        baseline=content.get("baseline"),
+        config=content.config,
+        overrides=by_key(content.overrides),
+        results=results,
+        steps=int(results.get("steps", 0)),
+        curves=content.curves,
+        baseline=content.baseline,
         provenance=Provenance(
-            commit=str(origin.get("git_commit") or ""),
-            changed=bool(origin.get("changed")),
-            command=str(origin.get("command") or ""),
-            started=str(origin.get("started") or ""),
+            commit=origin.git_commit or "",
+            changed=bool(origin.changed),
+            command=origin.command if isinstance(origin.command, str) else "",
+            started=origin.started or "",
         ),
-        transcribed=transcribed,
-        measures=measures,
-        remarks=remarks,
+        transcribed=content.transcribed,
+        measures=content.measures,
+        remarks=content.remarks,
     )
 
 
@@ -118,11 +133,14 @@ def read_probe(record: RunRecord, probe: str) -> dict[str, float]:
     Args:
         record: a record from a file.
         probe: "treebank", "syneval" or "blimp".
+
+    Raises:
+        UserError: the file is damaged.
     """
     path = Path(record.place.removesuffix(SUFFIX) + f".{probe}.json")
-    if not record.place.endswith(SUFFIX) or not path.is_file():
+    if not record.place.endswith(SUFFIX) or not exists(path):
         return {}
-    return {str(name): float(value) for name, value in read_json(path)["numbers"].items() if value is not None}
+    return check_results(str(path), read_json(path, _Probe).numbers, ())
 
 
 def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:

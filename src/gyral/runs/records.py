@@ -1,21 +1,19 @@
 """Records of finished and unfinished runs, read from their directories or record files. Imports no torch."""
 
-import csv
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from gyral.core.errors import UserError
-from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, RESULTS
+from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
 from gyral.runs.moved import EarlierVersionError, check_current, migration_command
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
-from gyral.runs.run_record import Provenance, RunRecord, by_key, curve_names, thin
-from gyral.runs.saved_files import read_config, read_json
+from gyral.runs.run_record import Provenance, RunRecord, by_key, check_shape, curve_names, thin
+from gyral.runs.saved_files import exists, read_config, read_end
 
 BASELINE = "train/baseline"
 LONGEST_REASON = 240  # characters
@@ -39,11 +37,11 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
             records.append(seen)
             continue
         try:
-            record, own_notes = (read_record(path), []) if path.is_file() else _read_record(path, locks)
+            record, own_notes = (read_record(path), []) if path.name.endswith(SUFFIX) else _read_record(path, locks)
         except EarlierVersionError:
             earlier += 1
             continue
-        except (csv.Error, OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError) as error:
             reason = " ".join((str(error) or type(error).__name__).split())
             reason = reason.removeprefix(f"{path}/").removeprefix(f"{path}: ")
             notes.append(f"{path}: cannot be read: {reason[:LONGEST_REASON]}")
@@ -66,14 +64,18 @@ def read_run(directory: Path) -> RunRecord:
 
 
 def run_paths(directory: Path) -> Iterator[Path]:
-    """Yield all run directories below a directory, itself included, and all record files outside of them, in order."""
+    """Yield all run directories below a directory, itself included, and all record files outside of them, in order.
+
+    What is no file but has the name of one is yielded, too, so that reading it names it.
+    """
     for path, folders, files in os.walk(directory):
-        if OVERRIDES in files:
+        names = {*folders, *files}
+        if not names.isdisjoint((OVERRIDES, CONFIG)):
             folders.clear()
             yield Path(path)
         else:
-            yield from (Path(path, name) for name in sorted(files) if name.endswith(SUFFIX))
-        folders.sort()
+            yield from (Path(path, name) for name in sorted(names) if name.endswith(SUFFIX))
+        folders[:] = sorted(name for name in folders if not name.endswith(SUFFIX))
 
 
 def locked_inodes() -> set[int]:
@@ -86,66 +88,41 @@ def locked_inodes() -> set[int]:
 
 def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]]:
     """Return the record of a run, and notes about its unreadable parts."""
-    if not (directory / CONFIG).is_file():
-        raise UserError(f"{directory / CONFIG}: is missing")
     config = read_config(directory / CONFIG)
+    check_shape(config, directory / CONFIG)
     check_current(config, directory / CONFIG, directory)
-    if config.get("seed") is None:
-        raise UserError(f"{directory / CONFIG}: has no seed")
     measures, remarks = read_measures(directory)
     logged = curve_names(measures)
     given = read_overrides(directory)
-    results = (
-        check_results(str(directory / DONE), read_json(directory / DONE)) if (directory / DONE).is_file() else None
-    )
+    results = read_results(directory) if exists(directory / DONE) else None
     curves: dict[str, tuple[list[int], list[float]]] = {}
     cut_off = False
-    if (directory / METRICS).is_file():  # a run that failed before its first step has logged nothing
+    if exists(directory / METRICS):  # a run that failed before its first step has logged nothing
         curves, cut_off = read_curves(directory, (*logged, BASELINE))
     failed = directory / FAILED
     lock = directory / LOCK
     running = lock.is_file() and lock.stat().st_ino in locks
-    provenance = _read_provenance(directory)
     notes = [f"the last line of {METRICS} is cut off and left out"] if cut_off and not running else []
-    notes += [] if provenance else [f"{PROVENANCE} cannot be read: no commit or command is known"]
+    try:
+        provenance = Provenance.of(read_provenance(directory), (directory / DIFF).is_file())
+    except UserError:
+        provenance = Provenance()
+        notes.append(f"{PROVENANCE} cannot be read: no commit or command is known")
     record = RunRecord(
         str(directory),
         config,
         by_key(given),
-        results,
-        reason_of(failed.read_text(errors="replace")) if failed.is_file() else None,
+        results and {name: value for name, value in results.items() if value is not None},
+        reason_of(read_end(failed)) if exists(failed) else None,
         running,
         int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
         {name: thin(*curves[name]) for name in logged if curves.get(name, ([], []))[0]},
         next(iter(curves.get(BASELINE, ([], []))[1]), None),
-        provenance or Provenance(),
+        provenance,
         measures=measures,
         remarks=remarks,
     )
     return record, notes
-
-
-def check_results(where: str, results: Any) -> dict[str, float]:
-    """Return the results of a run as numbers, without those that are None.
-
-    Raises:
-        UserError: `results` is not a dictionary, or lacks one of `RESULTS`.
-    """
-    if not isinstance(results, dict):
-        raise UserError(f"{where}: holds no results")
-    missing = [name for name in RESULTS if results.get(name) is None]
-    if missing:
-        raise UserError(f"{where}: has no {', '.join(missing)}")
-    return {name: float(value) for name, value in results.items() if value is not None}
-
-
-def _read_provenance(directory: Path) -> Provenance | None:
-    """Return the provenance of a run, or None if it is unreadable."""
-    try:
-        recorded = read_provenance(directory)
-        return Provenance.of(recorded, (directory / DIFF).is_file())
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 def reason_of(text: str) -> str:

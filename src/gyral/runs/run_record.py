@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gyral.config.overrides import undefer_option
 from gyral.core.commands import program, typed
@@ -28,10 +28,16 @@ class Curve:
         logged: number of logged points.
     """
 
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}  # of those from files
+
     steps: list[int]
     values: list[float]
     interval: int
     logged: int
+
+    def __post_init__(self) -> None:
+        if len(self.steps) != len(self.values):
+            raise ValueError("has not one value for each step")
 
 
 @dataclass(frozen=True)
@@ -223,6 +229,21 @@ def select(config: Any, key: str) -> Any:
     return config
 
 
+def check_shape(config: dict[str, Any], path: Path) -> None:
+    """Raise `UserError` unless a configuration has a seed, and sections where reports expect them.
+
+    Args:
+        config: the configuration of a run.
+        path: its file.
+    """
+    seed = config.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise UserError(f"{path}: has no seed that is an integer")
+    for key in ("task", "model", "model.cell", "paper", "paths"):
+        if not isinstance(select(config, key), dict | None):
+            raise UserError(f"{path}: {key} is not a section")
+
+
 def cell_of(config: dict[str, Any]) -> str:
     """Return the name of a configuration's cell, such as RUM, with names of inner cells, such as FSRNN(LSTM, RUM)."""
     cell = select(config, "model.cell") or select(config, "model") or {}
@@ -235,7 +256,7 @@ def task_of(config: dict[str, Any]) -> str:
     """Return the name of a configuration's corpus, or of the task: "recall", "repeat copy", "algorithm reverse"."""
     corpus = select(config, "task.corpus.name")
     words = re.sub("(?<=[a-z])(?=[A-Z])", " ", _class_name(select(config, "task._target_"), "Task")).lower()
-    return str(corpus or " ".join(filter(None, (words, select(config, "task.name")))))
+    return str(corpus or " ".join(map(str, filter(None, (words, select(config, "task.name"))))))
 
 
 def _class_name(target: Any, suffix: str) -> str:

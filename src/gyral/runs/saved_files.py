@@ -1,9 +1,11 @@
 """Reading of the files in a run directory, which may be damaged or come from somebody else. Imports no torch."""
 
 import json
+import os
 import re
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
@@ -11,10 +13,14 @@ from omegaconf import OmegaConf
 from gyral.config.plain import map_texts, walk
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
+from gyral.core.inputs import excerpt, find_fault
 
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
 DEEPEST = 100  # levels of nested values
-NOT_READABLE = (yaml.YAMLError, ValueError, RecursionError)
+LARGEST = 2**20  # bytes of a file that is read as a whole, except for logs
+LARGEST_LOG = 2**28
+NOT_READABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+Kind = TypeVar("Kind")
 
 
 class Loader(SafeLoader):
@@ -31,18 +37,53 @@ Loader.add_implicit_resolver(
 )
 
 
-def read_text(path: Path) -> str:
+def exists(path: Path) -> bool:
+    """Return whether there is anything at a path, be it a pipe, or a link to nothing."""
+    return os.path.lexists(path)
+
+
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        UserError: the path is not that of a regular file, the file cannot be read, or has more than `largest` bytes.
+    """
+    _check_kind(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if len(content) > largest:
+        raise UserError(f"{path}: has more than {largest >> 20} MiB, and no run writes such a file")
+    return content
+
+
+def read_end(path: Path, size: int = 2**16) -> str:
+    """Return the last `size` bytes of a file as text, which need not be valid.
+
+    Raises:
+        UserError: the path is not that of a regular file, or the file cannot be read.
+    """
+    _check_kind(path)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read(size).decode(errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def read_text(path: Path, largest: int = LARGEST) -> str:
     """Return the content of a text file.
 
     Raises:
-        UserError: the file does not exist, cannot be read, or is not text.
+        UserError: as `read_bytes`, or the file is not text in UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
+        return read_bytes(path, largest).decode()
     except UnicodeDecodeError:
-        raise UserError(f"{path}: is not text") from None
+        raise UserError(f"{path}: is not text in UTF-8") from None
 
 
 def read_yaml(path: Path) -> Any:
@@ -80,20 +121,70 @@ def write_config(path: Path, config: dict[str, Any]) -> None:
     write_atomically(path, OmegaConf.to_yaml(OmegaConf.create(encoded)))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file that holds an object.
+def read_json(path: Path, kind: type[Kind]) -> Kind:
+    """Return the content of a JSON file as a value of a type, see `restore`.
 
     Raises:
-        UserError: the file cannot be read, or does not hold an object.
+        UserError: the file cannot be read, or has no such value.
     """
-    text = read_text(path)
+    return restore(str(path), kind, read_bytes(path))
+
+
+def read_yaml_as(path: Path, kind: type[Kind]) -> Kind:
+    """Return the content of a YAML file as a value of a type, see `restore`.
+
+    Raises:
+        UserError: the file cannot be read, or has no such value.
+    """
+    return restore_plain(str(path), kind, read_yaml(path))
+
+
+def restore_plain(where: str, kind: type[Kind], content: Any) -> Kind:
+    """Return plain containers as a value of a type, see `restore`."""
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not JSON: {_first_line(error)}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: is not a JSON object")
-    return content
+        return restore(where, kind, json.dumps(content))
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, UserError) else UserError(f"{where}: {_first_line(error)}") from None
+
+
+def restore(where: str, kind: type[Kind], text: str | bytes) -> Kind:
+    """Return JSON as a value of a type, all of whose fields pydantic checks strictly.
+
+    Args:
+        where: the start of the message of an error, such as the path of the file.
+        kind: the type, such as a data class; its `__pydantic_config__` says whether unknown fields are errors.
+        text: the JSON.
+
+    Raises:
+        UserError: the text is not JSON, is nested too deeply, or a field does not have its type.
+    """
+    from pydantic import ValidationError  # only commands that read files pay for this import
+
+    try:
+        return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    except RecursionError:
+        raise UserError(f"{where}: has too deeply nested values") from None
+    field = "".join(f": {excerpt([place])}" for place in [".".join(map(str, first["loc"]))] if place)
+    reason = first["msg"].removeprefix("Value error, ").replace("Invalid JSON:", "is not JSON:")
+    reason = {"unexpected_keyword_argument": "is not a field", "missing": "is missing"}.get(first["type"], reason)
+    raise UserError(f"{where}{field}: {reason}")
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    """Return what checks values of a type."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _check_kind(path: Path) -> None:
+    """Raise `UserError` unless a path is that of a regular file: reading a pipe or a device may never end."""
+    fault = find_fault(path)
+    if fault is not None:
+        raise UserError(f"{path}: {fault}")
 
 
 def _plain_yaml(path: Path) -> str:

@@ -7,7 +7,6 @@ directory, is the number of its trial.
 
 import csv
 import io
-import json
 import logging
 import math
 import shlex
@@ -28,6 +27,7 @@ from gyral.core.commands import program
 from gyral.core.errors import OptionError, SweepError, UserError
 from gyral.core.extras import import_extra
 from gyral.core.files import write_atomically
+from gyral.core.json_text import to_json
 from gyral.core.locks import lock_file
 from gyral.runs.directory import determining, first_difference, identity_of, resolve
 from gyral.runs.moved import check_current
@@ -202,7 +202,7 @@ class Tune(BaseSweeper):
             "importances": importances,
             "trials": {name: count for name, count in counts.items() if count},
         }
-        write_atomically(self.directory / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        write_atomically(self.directory / SUMMARY, to_json(summary, 2) + "\n")
         print_summary(summary, complete)
         print(f"All trials: {self.directory / TRIALS}\nThe best: {shlex.join(command)}")
         return float(best.value)

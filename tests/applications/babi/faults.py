@@ -6,9 +6,8 @@ from random import Random
 import pytest
 
 from gyral.applications.babi.generation import read_lines
-from gyral.data.babi import release
 from tests.applications.babi.small import SMALL_BABI
-from tests.data.babi.conftest import RELEASE, packed, put, written
+from tests.data.babi.conftest import packed, small_release
 from tests.faults.inputs import MODEL, Input, train_on
 
 STORY = "1 Mary moved to the bathroom.\n2 Where is Mary?\tbathroom\t1\n"
@@ -19,21 +18,15 @@ def small_run(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*(option for option in SMALL_BABI if "batch_size" not in option), *sizes, "model=gru", "optimizer=adam")
 
 
-def files(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    """A release of small files, packed or unpacked."""
-    patch.setattr(release, "SIZES", {"1k": 20, "10k": 60})
-    patch.setattr(release, "TEST_SIZE", 10)
-    patch.setattr(release, "PUBLISHED_DIGESTS", {1: {}})
-    unpacked = folder / "babi" / RELEASE
-    paths = [
-        put(unpacked / "en" / "qa1_any_train.txt", written(1, 20)),
-        put(unpacked / "en" / "qa1_any_test.txt", written(1, 10, seed=2)),
-    ]
-    options = {"data_dir": str(folder), "size": "1k"}
-    if random.random() < 0.3:
-        paths = [packed(unpacked, folder / "tasks.tar.gz")]
-        options["path"] = str(paths[0])
-    return train_on(("task=babi", *MODEL), options, paths, ("path" if "path" in options else "data_dir",))
+def unpacked(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    options, paths = small_release(folder, patch)
+    return train_on(("task=babi", *MODEL), options, paths, ("data_dir",))
+
+
+def archive(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    options, paths = small_release(folder, patch)
+    path = packed(paths[0].parents[1], folder / "tasks.tar.gz")
+    return train_on(("task=babi", *MODEL), {**options, "path": str(path)}, [path], ("path",))
 
 
 def story(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -44,8 +37,7 @@ def story(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
 
 
 SMALL_RUNS = {"babi": small_run}
-COMMANDS = (files,)
-LOADERS = (story,)
+LOADERS = {"babi.data_dir": unpacked, "babi.path": archive, "gyral generate story": story}
 COMMAND_LINES = (
     (*SMALL_BABI, "model=on_lstm", "model.cell.chunk_size=2", "scheduler=piecewise", "task.attention=true"),
 )

@@ -76,7 +76,7 @@ def test_questions_of_a_file_are_answered(babi_run: Path, tmp_path: Path) -> Non
     [
         (b"Mary went to the garden.\n", "has no question; a question ends with a question mark"),
         (b"", "has no question; "),
-        (b"Where is M\xff?\n", "is not UTF-8 at offset 10"),
+        (b"Where is M\xff?\n", "line 1: is not UTF-8: byte 0xff at offset 10"),
         (None, "cannot be read (No such file or directory)"),
         ("a named pipe", "is a named pipe, and must be a file"),
     ],

@@ -1,6 +1,7 @@
 """Small runs and inputs of summarization for the suites of tests/faults."""
 
 import csv
+import functools
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -87,10 +88,9 @@ def articles(folder: Path, form: str) -> tuple[str, list[Path]]:
     return str(addresses), [addresses, addresses, *paths]
 
 
-def own_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+def own_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch, split: str) -> Input:
     others = str(write_lines(folder / "others.jsonl", [article(number) for number in range(20, 26)]))
     form = random.choice(("jsonl", "json", "csv", "bin", "story", "list"))
-    split = random.choice(("train", "val", "test"))
     path, files = articles(folder, form)
     options = {f"corpus.{name}": others for name in ("train", "val", "test")} | {f"corpus.{split}": path}
     if form in ("jsonl", "csv") and random.random() < 0.3:
@@ -153,6 +153,14 @@ def written_summaries(folder: Path, random: Random, patch: pytest.MonkeyPatch) -
 
 
 SMALL_RUNS = {"cnn_dailymail": run_on_cnn, "summarization_jsonl": run_on_jsonl}
-COMMANDS = (own_articles, cnn_dailymail)
-LOADERS = (cached_articles, given_articles, written_summaries)
+LOADERS = {
+    **{
+        f"summarization_jsonl.corpus.{split}": functools.partial(own_articles, split=split)
+        for split in ("train", "val", "test")
+    },
+    "summarization_jsonl.corpus.data_dir": cached_articles,
+    "cnn_dailymail.corpus.data_dir": cnn_dailymail,
+    "gyral generate input": given_articles,
+    "gyral generate out": written_summaries,
+}
 COMMAND_LINES = (SUMMARIES,)

@@ -65,6 +65,17 @@ def packed(release: Path, archive: Path) -> Path:
     return archive
 
 
+def small_release(folder: Path, patch: pytest.MonkeyPatch) -> tuple[dict[str, str], list[Path]]:
+    """Write task 1 into a data folder, unpacked; return the options that select it, and its files."""
+    patch.setattr(release_module, "SIZES", SMALL)
+    patch.setattr(release_module, "TEST_SIZE", SMALL_TEST)
+    patch.setattr(release_module, "PUBLISHED_DIGESTS", {1: {}})
+    unpacked = folder / "babi" / RELEASE / "en"
+    files = {"train": written(1, SMALL["1k"]), "test": written(1, SMALL_TEST, seed=2)}
+    paths = [put(unpacked / f"qa1_any_{part}.txt", text) for part, text in files.items()]
+    return {"data_dir": str(folder), "size": "1k"}, paths
+
+
 def counts(data: Babi) -> list[int]:
     return [sum(map(len, data.splits[split])) for split in ("train", "val", "test")]
 

@@ -4,11 +4,12 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_readable
+from gyral.core.inputs import decode, open_input
 from gyral.data.babi.stories import Question, Sentence
 
 if TYPE_CHECKING:
@@ -77,11 +78,9 @@ def read_lines(name: str) -> Iterator[str]:
     Raises:
         OptionError: the file cannot be read, or is not UTF-8.
     """
-    try:
-        if name == "-":
-            yield from sys.stdin
-        else:
-            with check_readable("story", name), open(name, encoding="utf-8-sig") as file:
-                yield from file
-    except UnicodeDecodeError as error:
-        raise OptionError("story", name, f"is not UTF-8 at offset {error.start}") from None
+    with nullcontext(sys.stdin.buffer) if name == "-" else open_input("story", name) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield decode(line)
+            except UnicodeDecodeError as error:
+                raise OptionError("story", name, f"line {number}: is not UTF-8: {error.reason}") from None

@@ -114,8 +114,10 @@ def load(
     folders = {folder, small} if check_boolean("stand_in", stand_in) else {folder}
     option, place = ("data_dir", data_dir) if path is None else ("path", path)
     try:
-        found = Release(Path(data_dir) / "babi" if path is None else Path(path), folders, tasks)
+        found = Release(Path(data_dir) / "babi" if path is None else Path(path), folders, tasks, (option, place))
         return _read(found, folder, size, small)
+    except OptionError:
+        raise
     except UserError as error:
         if path is None and isinstance(error, NoReleaseError):
             raise

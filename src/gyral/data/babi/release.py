@@ -12,10 +12,10 @@ import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from gyral.core.errors import UserError
-from gyral.core.inputs import find_fault
+from gyral.core.inputs import open_input, read_bytes
 from gyral.data.babi.stories import Story, parse
 from gyral.data.catalogue import CATALOGUE
 
@@ -62,15 +62,6 @@ PUBLISHED_DIGESTS = {
 }
 
 
-def _read(path: Path) -> bytes:
-    if fault := find_fault(path):
-        raise UserError(f"{path}: {fault}")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-
-
 class NoReleaseError(UserError):
     """The folder or file does not contain the release."""
 
@@ -90,6 +81,7 @@ class Release:
             contains the files; or a folder that contains the archive or the unpacked folder.
         folders: names of the folders to read.
         tasks: tasks to read.
+        option: the option that selects the release, and its value, for errors. None: path, and the path.
 
     Attributes:
         path: as given.
@@ -97,11 +89,12 @@ class Release:
 
     Raises:
         NoReleaseError: the path does not contain the release.
-        UserError: there are two files for the same task and part, or the archive is incomplete.
+        UserError: a file cannot be read, there are two files for the same task and part, or the archive is incomplete.
     """
 
-    def __init__(self, path: Path, folders: set[str], tasks: list[int]) -> None:
+    def __init__(self, path: Path, folders: set[str], tasks: list[int], option: tuple[str, Any] | None = None) -> None:
         self.path = path
+        self.option: tuple[str, Any] = option or ("path", path)
         self.folders = folders
         self.tasks = tasks
         self.files: dict[tuple[str, int, str], ReleaseFile] = {}
@@ -125,7 +118,7 @@ class Release:
                 for folder in self.folders:
                     # a folder of files has one size; `stories` checks the number of questions
                     for path in sorted((root if contains_files else root / folder).glob("qa*.txt")):
-                        self._add(folder, path.name, str(path), functools.partial(_read, path))
+                        self._add(folder, path.name, str(path), functools.partial(read_bytes, *self.option, path))
                 return True
         return False
 
@@ -135,21 +128,23 @@ class Release:
             raise NoReleaseError(
                 f"{self.path}: has neither {RELEASE} nor {ARCHIVE}; `gyral fetch babi` downloads it {origin}"
             )
-        if fault := find_fault(archive):
-            raise UserError(f"{archive}: {fault}")
-        try:
-            with gzip.open(archive) as unzipped:
-                with tarfile.open(fileobj=unzipped, mode="r:") as members:
-                    for info in members:
-                        inside = PurePosixPath(info.name)
-                        if info.isfile() and (member := members.extractfile(info)):
-                            self._add(inside.parent.name, inside.name, f"{archive}, {inside}", member.read)
-                while unzipped.read(2**18):  # up to the checksum, because tarfile treats damaged data as the end
-                    pass
-        except UserError:
-            raise
-        except Exception:  # damaged archives raise many kinds
-            raise UserError(f"{archive}: is not a complete .tar.gz: fetch it again") from None
+        with open_input(*self.option, archive) as packed:
+            try:
+                self._read_members(archive, packed)
+            except UserError:
+                raise
+            except Exception:  # damaged archives raise many kinds
+                raise UserError(f"{archive}: is not a complete .tar.gz: fetch it again") from None
+
+    def _read_members(self, archive: Path, packed: BinaryIO) -> None:
+        with gzip.open(packed) as unzipped:
+            with tarfile.open(fileobj=unzipped, mode="r:") as members:
+                for info in members:
+                    inside = PurePosixPath(info.name)
+                    if info.isfile() and (member := members.extractfile(info)):
+                        self._add(inside.parent.name, inside.name, f"{archive}, {inside}", member.read)
+            while unzipped.read(2**18):  # up to the checksum: tarfile takes damaged data for the end
+                pass
 
     def stories(self, folder: str, task: int, part: str) -> list[Story]:
         """Return the stories of a file.

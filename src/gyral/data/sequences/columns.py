@@ -8,7 +8,7 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import find_fault
+from gyral.core.inputs import check_file
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,7 @@ def open_columns(path: str | Path) -> ColumnFile:
     readers: dict[str, type[ColumnFile]] = {".npz": NumpyFile, ".parquet": ParquetFile}
     if path.suffix not in readers:
         raise OptionError("data", path, "must be a .npz or .parquet file")
-    fault = find_fault(path)
-    if fault is not None:
-        raise OptionError("data", path, fault)
+    check_file("data", path)
     return readers[path.suffix](path)  # type: ignore[call-arg]
 
 

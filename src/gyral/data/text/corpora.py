@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import check_readable
-from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file, sha256
+from gyral.core.inputs import decode, open_input, read_bytes
+from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
 from gyral.data.text.synthetic import synthetic_text
@@ -146,7 +146,7 @@ def load_file(
     least = (2 if level == "word" else 1) if minimum_count is None else check_integer("minimum_count", minimum_count)
 
     def build() -> tuple[Vocabulary, dict[str, Symbols]]:
-        content = synthetic_text().encode() if path is None else _read(path)
+        content = synthetic_text().encode() if path is None else read_bytes("path", path)
         pieces = cut(_symbols(content, level, path), *fractions)
         for split, piece in pieces.items():
             if len(piece) < 2:
@@ -162,20 +162,15 @@ def load_file(
     return load_or_build(name, [digest, level, *fractions, least, *marks], data_dir, build, ("path", path))
 
 
-def _read(path: str | Path) -> bytes:
-    with check_readable("path", path):
-        return Path(path).read_bytes()
-
-
 def _identify(path: str | Path, level: str) -> list[str]:
     """Return the SHA-256 of a file, and a remark if it begins with a byte order mark, which earlier versions kept."""
-    with check_readable("path", path):
-        file = Path(path)
-        if file.stat().st_size == 0:
+    with open_input("path", path) as content:
+        begin = content.read(len(codecs.BOM_UTF8))
+        if not begin:
             raise OptionError("path", path, "is empty")
-        with file.open("rb") as content:
-            is_marked = level != "byte" and content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
-        return [sha256(file), *(["without byte order mark"] if is_marked else [])]
+        content.seek(0)
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return [digest, *(["without byte order mark"] if level != "byte" and begin == codecs.BOM_UTF8 else [])]
 
 
 def cut(text: Symbols, val_fraction: float, test_fraction: float) -> dict[str, Symbols]:
@@ -189,12 +184,8 @@ def _symbols(content: bytes, level: str, path: str | Path | None) -> Symbols:
     if level == "byte":
         return content
     try:
-        text = content.decode("utf-8-sig")
+        text = decode(content)
     except UnicodeDecodeError as error:
-        offset = len(content) - len(error.object) + error.start  # the object is the content after a byte order mark
-        reason = (
-            f"is not UTF-8: byte 0x{content[offset]:02x} at offset {offset}; convert it, or set level=byte, which "
-            "reads any file"
-        )
+        reason = f"is not UTF-8: {error.reason}; convert it, or set level=byte, which reads any file"
         raise OptionError("path", path, reason) from None
     return split_words(text) if level == "word" else text

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Union
 
 from gyral.core.errors import UserError
+from gyral.core.inputs import excerpt
 
 TOKEN = re.compile(r"[()]|[^\s()]+")
 
@@ -61,7 +62,8 @@ def read_trees(text: str, place: str) -> Iterator[Node]:
                     top.label = ""
                 stack.append(_Open(number))
             elif top is None:
-                what = "a closing bracket without an opening one" if token == ")" else f"{token!r} outside of brackets"
+                outside = f"{excerpt([repr(token)])} outside of brackets"
+                what = "a closing bracket without an opening one" if token == ")" else outside
                 raise UserError(f"{place}, line {number}: {what}; must be trees such as (S (NP (NN trees)) …)")
             elif token != ")":
                 if top.label is None:
@@ -69,7 +71,7 @@ def read_trees(text: str, place: str) -> Iterator[Node]:
                 else:
                     top.children.append(token)
             elif not top.children:
-                raise UserError(f"{place}, line {number}: the node ({top.label or ''}) has no words")
+                raise UserError(f"{place}, line {number}: the node ({excerpt([top.label or ''])}) has no words")
             else:
                 stack.pop()
                 node = Node(top.label or "", tuple(top.children))

@@ -5,6 +5,7 @@ Words are in lower case, and each run of digits is `N`. The code of the paper: y
 data_ptb.py.
 """
 
+import itertools
 import re
 import zipfile
 from collections.abc import Container, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import check_readable
+from gyral.core.inputs import read_text
 from gyral.data.catalogue import CATALOGUE, has_file
 from gyral.data.treebank.brackets import Node, read_trees
 from gyral.data.vocabulary import UNKNOWN
@@ -79,21 +80,24 @@ def load(source: str | Path, data_dir: str | Path, option: str = "parse") -> lis
 def parse_sentence(tree: Node) -> ParsedSentence:
     """Return the words and constituents of a tree."""
     words: list[str] = []
-    constituents: list[Constituent] = []
-
-    def visit(node: Node) -> None:
-        if node.label in WORD_TAGS and len(node.children) == 1 and isinstance(node.children[0], str):
-            words.append(re.sub("[0-9]+", "N", node.children[0].lower()))
-            return
-        start, place = len(words), len(constituents)
-        for child in node.children:
-            if isinstance(child, Node):
-                visit(child)
-        if len(words) > start and node.label:
-            constituents.insert(place, Constituent(start, len(words), re.split("[-=]", node.label)[0]))
-
-    visit(tree)
-    return ParsedSentence(tuple(words), tuple(constituents))
+    found: list[tuple[int, Constituent]] = []  # with the numbers of their opening brackets
+    brackets = itertools.count()
+    outside = Node("", (tree,))
+    # the nodes that are open, with the number of the bracket, the first word, and the children that are not read yet
+    path = [(next(brackets), 0, outside, iter(outside.children))]
+    while path:
+        number, start, node, children = path[-1]
+        child = next(children, None)
+        if child is None:
+            path.pop()
+            if len(words) > start and node.label:
+                found.append((number, Constituent(start, len(words), re.split("[-=]", node.label)[0])))
+        elif isinstance(child, Node):
+            if child.label in WORD_TAGS and len(child.children) == 1 and isinstance(child.children[0], str):
+                words.append(re.sub("[0-9]+", "N", child.children[0].lower()))
+            else:
+                path.append((next(brackets), len(words), child, iter(child.children)))
+    return ParsedSentence(tuple(words), tuple(constituent for _, constituent in sorted(found)))
 
 
 def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None) -> set[tuple[str, ...]]:
@@ -111,8 +115,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
     """
     if known is None:
         text = Path(data_dir) / "ptb" / "ptb.train.txt"
-        with check_readable("paths.data_dir", data_dir, text):
-            known = set(text.read_text(encoding="utf-8").split())
+        known = set(read_text("paths.data_dir", data_dir, text).split())
     return {
         tuple(word if word in known else UNKNOWN for word in _training_words(tree))
         for tree in _trees(SAMPLE, Path(data_dir), "exclude")
@@ -141,14 +144,7 @@ def _texts(source: str | Path, data_dir: Path, option: str) -> Iterator[tuple[st
     if not files:
         raise OptionError(option, source, f"has no file whose name ends in {SUFFIX}")
     for file in files:
-        with check_readable(option, source, file):
-            content = file.read_bytes()
-        try:
-            yield str(file), content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{file}: is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}"
-            ) from None
+        yield str(file), read_text(option, source, file)
 
 
 def _sample(data_dir: Path, option: str) -> Iterator[tuple[str, str]]:

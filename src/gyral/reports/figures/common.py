@@ -1,6 +1,7 @@
 """Helpers that several figures share: the task of a run, titles, and the CSV files that callbacks record."""
 
 import csv
+import io
 from pathlib import Path
 from textwrap import fill
 
@@ -14,6 +15,7 @@ from gyral.reports.figures.panels import without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
 from gyral.runs.run_record import task_of
+from gyral.runs.saved_files import LARGEST_LOG, exists, read_text
 from gyral.tasks.base import Task
 from gyral.training import build
 
@@ -62,10 +64,10 @@ def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], 
     Raises:
         OptionError: The file does not exist or has no row.
     """
-    if not (directory / name).is_file():
+    path = directory / name
+    if not exists(path):
         raise OptionError("run", directory, f"has no {name}, which is recorded by training with callbacks={callback}")
-    with (directory / name).open(newline="") as file:
-        header, *rows = csv.reader(file)
+    header, *rows = csv.reader(io.StringIO(read_text(path, LARGEST_LOG), newline=""))
     rows = [row for row in rows if len(row) == len(header)]  # a crash can leave an incomplete last row
     if not rows:
         raise OptionError("run", directory, f"stopped before its first validation; {name} is empty")

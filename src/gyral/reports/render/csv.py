@@ -18,8 +18,13 @@ COLUMNS = (
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def render(sections: Sequence[Section]) -> str:
-    """Return every number of a report with a line per run behind it, or one line if it has no run."""
+def render(sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
+    """Return every number of a report with a line per run behind it, or one line if it has no run.
+
+    Args:
+        sections: its sections.
+        notes: lines about runs that cannot be read; each is a line with the state "unreadable".
+    """
     file = io.StringIO()
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
@@ -35,6 +40,7 @@ def render(sections: Sequence[Section]) -> str:
                     place = {"report": section.title, "row": one_line(label), "column": " ".join(head.split("\n"))}
                     place["setting"] = settings.get(label, "")
                     writer.writerows(_without_formulas(place | line) for line in _lines(entry))
+    writer.writerows(_without_formulas({"state": "unreadable", "reason": note}) for note in notes)
     return file.getvalue()
 
 

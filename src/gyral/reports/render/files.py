@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from gyral.core.escaping import printable
 from gyral.core.files import write_atomically
 from gyral.reports.render import csv, html, latex, markdown
-from gyral.reports.tables.labels import printable
 from gyral.reports.tables.sections import Section
 
 SUFFIXES = (".html", ".md", ".tex", ".csv")
@@ -30,5 +30,5 @@ def write(
     elif path.suffix == ".tex":
         text = latex.render(sections, notes, title, width)
     else:
-        text = csv.render(sections)
+        text = csv.render(sections, notes)
     write_atomically(path, printable(text))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from gyral.core.escaping import escape_markdown
 from gyral.reports.render.text import entry_line, one_line, runs_table
 from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section, describe_stopped
@@ -18,22 +19,22 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
     """
     parts = [part for section in sections for part in _section(section, with_runs)]
     if notes:
-        parts.append("\n".join(f"- {_escape(line)}" for line in notes))
+        parts.append("\n".join(f"- {escape_markdown(line)}" for line in notes))
     return "\n\n".join(parts) + "\n"
 
 
 def _section(section: Section, with_runs: bool) -> list[str]:
-    parts = [f"## {_escape(section.title)}"]
+    parts = [f"## {escape_markdown(section.title)}"]
     for table in section.tables:
-        lines = [[_escape(one_line(label)), *map(_entry, entries)] for label, entries in table.rows]
-        parts.append(_table([*map(_escape, table.heads)], lines, table.prose))
-    parts += [_escape(f"{section.tables[0].caption}."), *map(_escape, section.footnotes)]
+        lines = [[escape_markdown(one_line(label)), *map(_entry, entries)] for label, entries in table.rows]
+        parts.append(_table([*map(escape_markdown, table.heads)], lines, table.prose))
+    parts += [escape_markdown(f"{section.tables[0].caption}."), *map(escape_markdown, section.footnotes)]
     if with_runs:
         parts += ["### Runs", _runs_table(section)]
     if section.shortfall:
         parts.append(section.shortfall)
     if section.stopped:
-        parts.append("\n".join(f"- {_escape(describe_stopped(record))}" for record in section.stopped))
+        parts.append("\n".join(f"- {escape_markdown(describe_stopped(record))}" for record in section.stopped))
     if section.commands:
         commands = "\n".join(section.commands)
         fence = max(("```", *(f"`{ticks}" for ticks in re.findall("`+", commands))), key=len)
@@ -44,7 +45,7 @@ def _section(section: Section, with_runs: bool) -> list[str]:
 def _runs_table(section: Section) -> str:
     """Return the table of the runs; commands are code."""
     heads, rows = runs_table(section)
-    lines = [[*map(_escape, entries), _code(command)] for *entries, command in rows]
+    lines = [[*map(escape_markdown, entries), _code(command)] for *entries, command in rows]
     return _table(heads, lines, prose=True)
 
 
@@ -60,16 +61,12 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
 
 def _entry(entry: Entry) -> str:
     text, line = one_line(entry.text), entry_line(entry)
-    return f"**{_escape(text)}**{_escape(line.removeprefix(text))}" if entry.best else _escape(line)
+    if not entry.best:
+        return escape_markdown(line)
+    return f"**{escape_markdown(text)}**{escape_markdown(line.removeprefix(text))}"
 
 
 def _code(text: str) -> str:
     """Return a text for the entry of a table, as code if its characters can be kept there."""
     escaped = text.replace("|", r"\|")
-    return _escape(text) if set("`\\\n\r") & set(text) else f"`{escaped}`"
-
-
-def _escape(text: str) -> str:
-    """Return a text as one line in which no sign is markup, at its beginning neither a rule nor an item of a list."""
-    text = re.sub(r"([\\|*_<>`\[\]#~$]|&(?=#?\w+;))", r"\\\1", " ".join(text.splitlines()))
-    return re.sub(r"^(\s*\d*)([-+.)])(?=\s|-|$)", r"\1\\\2", text)
+    return escape_markdown(text) if set("`\\\n\r") & set(text) else f"`{escaped}`"

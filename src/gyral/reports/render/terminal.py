@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gyral.core.escaping import printable
 from gyral.reports.render.text import labelled_runs, run_line
 from gyral.reports.tables.entries import Entry, Table
-from gyral.reports.tables.labels import printable
 from gyral.reports.tables.sections import Section, describe_stopped
 
 UNBOUNDED = 1000  # characters per line if the output is not a terminal

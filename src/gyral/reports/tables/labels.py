@@ -30,11 +30,3 @@ def label(row: Row, rows: list[Row]) -> str:
     """Return the name of a row and the overrides that it does not share with all rows."""
     common = common_overrides(rows)
     return "\n".join((row.name, *(override for override in row.setting if override not in common)))
-
-
-def printable(text: str) -> str:
-    """Return a text with � in place of control characters, which terminals obey, and of bytes that are no text.
-
-    The names of runs, their overrides and the reasons of failures may contain any.
-    """
-    return "".join(sign if sign.isprintable() or sign in "\n\N{NO-BREAK SPACE}" else "\ufffd" for sign in text)

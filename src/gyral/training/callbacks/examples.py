@@ -1,5 +1,6 @@
 """Shows an example after each validation."""
 
+import html
 import os
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer
 
+from gyral.core.escaping import printable
 from gyral.core.files import named_in_errors
 from gyral.runs.directory import EXAMPLES
 from gyral.training.callbacks.after_validation import AfterValidation
@@ -41,7 +43,7 @@ class Examples(AfterValidation):
 
     @torch.no_grad()
     def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
-        example = task.render(batch, task.predict(batch))
+        example = printable(task.render(batch, task.predict(batch)))  # a corpus may have any characters
         with named_in_errors(self._path), self._path.open("a") as file:
             file.write(f"step {trainer.global_step}\n{example}\n\n")
         for logger in trainer.loggers:
@@ -49,4 +51,4 @@ class Examples(AfterValidation):
                 row = [trainer.global_step, example]
                 logger.log_text("example", columns=["step", "example"], data=[row], step=trainer.global_step - 1)
             elif hasattr(logger.experiment, "add_text"):  # TensorBoard
-                logger.experiment.add_text("example", f"<pre>{example}</pre>", trainer.global_step)
+                logger.experiment.add_text("example", f"<pre>{html.escape(example)}</pre>", trainer.global_step)

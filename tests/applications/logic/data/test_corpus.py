@@ -60,16 +60,18 @@ def test_every_tenth_pair_up_to_a_number_of_operators_is_for_validation(tmp_path
         ("a\tb", "must be one of = < > ^ | v #, a tab, a formula, a tab and a formula"),
         ("?\ta\tb", "must be one of = < > ^ | v #, a tab, a formula, a tab and a formula"),
         ("#\ta\t", "must be one of = < > ^ | v #, a tab, a formula, a tab and a formula"),
+        ("#\t( not a\ta", "the brackets of a formula do not match"),
+        ("#\ta )\t( b", "the brackets of a formula do not match"),
         ("#\ta\tg", "the tokens of a formula must be among ( ) a b c d e f not and or"),
     ],
 )
 def test_a_line_that_is_not_a_pair_is_refused_with_its_place(tmp_path: Path, line: str, reason: str) -> None:
     folder = write_files(tmp_path)
     (folder / "train3").write_text("\n".join((*LINES, line)))
-    with pytest.raises(UserError, match=f"^{re.escape(f'{folder}/train3, line 4: {reason}')}$"):
+    with pytest.raises(UserError, match=f": {re.escape(f'{folder}/train3, line 4: {reason}')}$"):
         load(tmp_path / "none", path=folder)
     (folder / "train3").unlink()
-    with pytest.raises(UserError, match=rf"^{folder}/train3: cannot be read \(No such file or directory\); published"):
+    with pytest.raises(UserError, match=f": {folder}/train3: no such file; published"):
         load(tmp_path / "none", path=folder)
     with pytest.raises(OptionError, match=r"^train_operators=13: must be an integer from 1 to 12$"):
         load(tmp_path, path=folder, train_operators=13)
@@ -94,8 +96,8 @@ def test_without_files_pairs_are_generated_and_agree_with_truth_tables(tmp_path:
 def test_a_wrong_relation_or_formula_is_found() -> None:
     with pytest.raises(UserError, match=r"^line 2: c and \( not d \) have the relation #, not =$"):
         corpus.check(encode(f"{LINES[0]}\n=\tc\t( not d )\n", 1, "file"), "line")
-    with pytest.raises(UserError, match=r"^pair 1: \( not a ends before the formula is complete$"):
-        corpus.check(encode("=\t( not a\ta", 1, "file"))
+    with pytest.raises(UserError, match=r"^pair 1: \( a \) has '\)' where '\(' must be$"):
+        corpus.check(encode("=\t( a )\ta", 1, "file"))
 
 
 @pytest.mark.slow

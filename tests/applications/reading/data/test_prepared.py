@@ -147,6 +147,7 @@ def test_skipped_examples_are_counted_with_their_place(files: dict[str, Path]) -
     assert report.noted == {"whose answer is none of the candidates, which counts as wrong": (1, "val.jsonl:3")}
     files["val"].write_text(lines[0])
     with pytest.raises(
-        OptionError, match=r"^val=.*: contains no question \(0 questions; left out: 1 line that is not JSON"
+        OptionError,
+        match=r"^path=.*: contains no question for the split val \(0 questions; left out: 1 line that is not JSON",
     ):
         loaded(files)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gyral.applications.scenes.data.clevr import convert_program, load_clevr
+from gyral.applications.scenes.data.clevr import Node, convert_program, load_clevr
 from gyral.applications.scenes.data.collection import CROP, generate_collection
 from gyral.applications.scenes.data.curriculum import Lessons
 from gyral.applications.scenes.data.language import ATTRIBUTES, QuestionVocabulary, Step, nested, split_words
@@ -153,15 +153,15 @@ CLEVR_PROGRAM = [
 
 
 def test_programs_of_clevr_are_converted() -> None:
-    program = convert_program(CLEVR_PROGRAM)
+    program = convert_program([Node(**node) for node in CLEVR_PROGRAM], 12)
     assert nested(program) == "equal(size, relate(left, filter(red, scene)), filter(cube, scene))"
     counted = [*CLEVR_PROGRAM[:2], {"type": "count", "inputs": [1], "side_inputs": []}]
-    assert nested(convert_program(counted)) == "count(filter(red, scene))"
+    assert nested(convert_program([Node(**node) for node in counted], 12)) == "count(filter(red, scene))"
     compared: list[dict[str, Any]] = [*counted, CLEVR_PROGRAM[0], {"function": "count", "inputs": [3]}]
     compared.append({"function": "greater_than", "inputs": [2, 4]})
-    assert nested(convert_program(compared)) == "more(filter(red, scene), scene)"
+    assert nested(convert_program([Node(**node) for node in compared], 12)) == "more(filter(red, scene), scene)"
     with pytest.raises(UserError, match="guess: unknown function"):
-        convert_program([{"function": "guess", "inputs": []}])
+        convert_program([Node([], "guess")], 12)
 
 
 def test_clevr_is_read_from_its_folder(tmp_path: Path) -> None:

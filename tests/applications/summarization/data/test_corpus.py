@@ -231,11 +231,14 @@ def test_skipped_examples_are_reported(files: dict[str, Path], caplog: pytest.Lo
 def test_a_split_without_pairs_is_an_error(files: dict[str, Path]) -> None:
     write_lines(files["val"], [{"article": "a"}, b"{"])
     with pytest.raises(
-        OptionError, match=r"val\.jsonl: contains no pair of an article and a summary \(0 pairs; left out: 1 with"
+        OptionError,
+        match=r"val\.jsonl: contains no pair of an article and a summary for the split val \(0 pairs; left out: 1 with",
     ):
         loaded(files)
     write_lines(files["val"], [])
-    with pytest.raises(OptionError, match=r"val\.jsonl: contains no pair of an article and a summary \(0 pairs\)$"):
+    with pytest.raises(
+        OptionError, match=r"val\.jsonl: contains no pair of an article and a summary for the split val \(0 pairs\)$"
+    ):
         loaded(files)
 
 

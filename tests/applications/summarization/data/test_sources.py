@@ -86,8 +86,8 @@ def test_bad_stories_are_reported_and_the_others_are_kept(tmp_path: Path) -> Non
     pairs, report = reported(folder)
     assert len(pairs) == 1
     assert report.left_out == {
-        "story that is a link to no file": (1, "b.story"),
-        "story that is no file": (1, "c.story"),
+        "that is a link to a file that does not exist": (1, "b.story"),
+        "that is a named pipe, and must be a file": (1, "c.story"),
     }
     assert ArticleSource(folder).fingerprint()
 
@@ -118,7 +118,7 @@ def test_stories_of_a_folder_and_of_a_list(tmp_path: Path) -> None:
     assert pairs == [expected]
     assert {reason: count for reason, (count, _) in report.left_out.items()} == {
         "without a summary": 1,
-        "story that is not there": 1,
+        "that cannot be read (No such file or directory)": 1,
     }
     assert str(report).startswith("1 pairs; left out: 1 without a summary (first ")
 

@@ -13,7 +13,7 @@ import numpy as np
 from gyral.applications.boxes.data.wordnet import read_hypernyms
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_readable
+from gyral.core.inputs import read_text
 
 networkx = import_extra("networkx", "a hierarchy of concepts", "applications")
 MAMMALS = Path(__file__).with_name("mammals.tsv")
@@ -128,10 +128,8 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     Raises:
         UserError: the file cannot be read, or a line is not a pair.
     """
-    with check_readable("hierarchy", path):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     pairs = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text("hierarchy", path).split("\n"), start=1):
         if line.startswith("#") or not line.strip():
             continue
         fields = line.split("\t")

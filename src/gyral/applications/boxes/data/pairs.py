@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gyral.applications.boxes.data.hierarchy import Hierarchy
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import check_readable
+from gyral.core.inputs import excerpt, read_text
 
 ATTEMPTS = 8  # draws of another concept for a false pair, before the concept on the other side is replaced
 LAST_ATTEMPT = 1000
@@ -134,9 +134,11 @@ def published_mammals(data_dir: str | Path, hierarchy: Hierarchy, negatives: int
     )
     unknown = {name for pair in (*true, *false) for name in pair} - set(hierarchy.names)
     if unknown:
-        raise UserError(f"{folder}: {min(unknown)} is not in the hierarchy; task.test=published needs the mammals")
+        reason = f"{folder}: {excerpt([min(unknown)])} is not in the hierarchy; task.test=published needs the mammals"
+        raise OptionError("test", "published", reason)
     if len(false) != PUBLISHED_NEGATIVES * len(true):
-        raise UserError(f"{folder / NEGATIVES}: must have {PUBLISHED_NEGATIVES} pairs for each of {POSITIVES}")
+        reason = f"{folder / NEGATIVES}: must have {PUBLISHED_NEGATIVES} pairs for each of {POSITIVES}"
+        raise OptionError("test", "published", reason)
     in_turn = np.arange(PUBLISHED_NEGATIVES).reshape(2, -1).T.ravel()[:negatives]
     taken = [false[PUBLISHED_NEGATIVES * row + place] for row in range(len(true)) for place in sorted(in_turn)]
     numbers = {name: number for number, name in enumerate(hierarchy.names)}
@@ -148,8 +150,9 @@ def _rows(path: Path) -> list[tuple[str, str]]:
     """Return the two columns of a file."""
     if not path.exists():
         raise OptionError("test", "published", f"{path}: no such file")
-    with check_readable("test", "published", path):
-        rows = [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-    if not rows or any(len(row) != 2 for row in rows):
-        raise UserError(f"{path}: must have two columns with a tab between them")
+    rows = [line.split("\t") for line in read_text("test", "published", path).removesuffix("\n").split("\n")]
+    wrong = next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None)
+    if wrong is not None:
+        reason = f"{path}, line {wrong}: must have two columns with a tab between them"
+        raise OptionError("test", "published", reason)
     return [(first, second) for first, second in rows]

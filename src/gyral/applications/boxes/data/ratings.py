@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gyral.core.checks import check_integer, check_real
-from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import check_readable
+from gyral.core.errors import OptionError
+from gyral.core.inputs import open_input
 from gyral.data.batching import mix_seed
 
 SEPARATOR = re.compile("::|[,\t]")
+NUMBER = re.compile(r"[-+]?[0-9]{1,9}(\.[0-9]{1,9})?")
 USERS, FILMS, TASTES = 2000, 300, 4  # of generated ratings
 STRENGTH = 1.5  # of tastes in generated ratings
 
@@ -47,7 +48,7 @@ def load_conditionals(path: str | Path | None, *, films: int, liked: float, seed
         seed: seed of generated ratings.
 
     Raises:
-        UserError: the file cannot be read, has another format, or has fewer than two films that users like.
+        OptionError: the file cannot be read, is not in the form, or has fewer than two films that are liked.
     """
     check_integer("films", films, minimum=2)
     check_real("liked", liked, minimum=0)
@@ -79,24 +80,23 @@ def read_ratings(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[s
     """Return the users and the films of all ratings as numbers from 0, the ratings, and the names of the films.
 
     Raises:
-        UserError: the file does not exist, cannot be read, or a line is not in the form.
+        OptionError: the file does not exist, cannot be read, or a line is not in the form.
     """
     if not path.exists():
         raise OptionError("ratings", path, "no such file; must be a file of MovieLens, such as ratings.csv")
     users: dict[str, int] = {}
     films: dict[str, int] = {}
     rows: list[tuple[int, int, float]] = []
-    with check_readable("ratings", path), path.open(encoding="utf-8", errors="replace") as file:
+    with open_input("ratings", path) as file:
         for number, line in enumerate(file, start=1):
-            fields = SEPARATOR.split(line.strip())
-            try:
-                user, film, rating = fields[0], fields[1], float(fields[2])
-            except (IndexError, ValueError):
+            fields = SEPARATOR.split(line.decode(errors="replace").strip("\ufeff \r\n"), 3)
+            user, film, rating, *_ = (*fields, "", "", "")
+            if not NUMBER.fullmatch(rating):
                 if number == 1:  # a header
                     continue
                 form = "a user, a film and a rating, separated by commas, tabs or ::"
-                raise UserError(f"{path}, line {number}: must be {form}") from None
-            rows.append((users.setdefault(user, len(users)), films.setdefault(film, len(films)), rating))
+                raise OptionError("ratings", path, f"line {number}: must be {form}")
+            rows.append((users.setdefault(user, len(users)), films.setdefault(film, len(films)), float(rating)))
     if not rows:
         raise OptionError("ratings", path, "has no rating")
     of_user, of_film, ratings = (np.array(column) for column in zip(*rows, strict=True))

@@ -9,8 +9,8 @@ import numpy as np
 from gyral.applications.boxes.data.hierarchy import Hierarchy
 from gyral.applications.boxes.data.pairs import FalsePairs, LabelledPairs
 from gyral.core.checks import check_integer
-from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import check_readable
+from gyral.core.errors import OptionError
+from gyral.core.inputs import read_text
 from gyral.data.batching import mix_seed
 
 WORDNET = "wordnet"  # folder in the data folder; of github.com/Lorraine333/smoothed_box_embedding, data/
@@ -88,7 +88,7 @@ def published_wordnet(data_dir: str | Path) -> HypernymSplits:
         data_dir: the data folder, which has the files in wordnet/.
 
     Raises:
-        UserError: a file is missing or not in the format.
+        OptionError: a file is missing or not in the format.
     """
     folder = Path(data_dir) / WORDNET
     names = _lines(folder, VOCABULARY)
@@ -104,21 +104,22 @@ def _labelled(folder: Path, name: str, numbers: dict[str, int]) -> LabelledPairs
     for number, line in enumerate(_lines(folder, name), start=1):
         fields = line.split("\t")
         if len(fields) != 4 or fields[3] not in ("0", "1"):
-            raise UserError(
-                f"{folder / name}, line {number}: must be IsA, two concepts and 0 or 1 with tabs between them"
-            )
+            raise _wrong(folder, name, number, "must be IsA, two concepts and 0 or 1 with tabs between them")
         if fields[1] not in numbers or fields[2] not in numbers:
-            raise UserError(f"{folder / name}, line {number}: names a concept that is not in {VOCABULARY}")
+            raise _wrong(folder, name, number, f"names a concept that is not in {VOCABULARY}")
         pairs.append((numbers[fields[2]], numbers[fields[1]]))
         targets.append(fields[3] == "1")
     if True not in targets:
-        raise UserError(f"{folder / name}: has no true pair")
+        raise OptionError("data_dir", folder.parent, f"{folder / name}: has no true pair")
     return LabelledPairs(np.array(pairs, dtype=np.int64), np.array(targets))
+
+
+def _wrong(folder: Path, name: str, number: int, reason: str) -> OptionError:
+    return OptionError("data_dir", folder.parent, f"{folder / name}, line {number}: {reason}")
 
 
 def _lines(folder: Path, name: str) -> list[str]:
     path = folder / name
     if not path.exists():
         raise OptionError("data_dir", folder.parent, f"{folder.name}/{name}: no such file")
-    with check_readable("data_dir", folder.parent, path):
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return read_text("data_dir", folder.parent, path).removesuffix("\n").split("\n")

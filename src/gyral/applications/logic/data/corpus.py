@@ -18,7 +18,8 @@ import torch
 from gyral.applications.logic.data.formulas import RELATIONS, TOKENS, relation, truth_table
 from gyral.applications.logic.data.generated import generate
 from gyral.core.checks import check_boolean, check_integer
-from gyral.core.errors import UserError
+from gyral.core.errors import OptionError, UserError
+from gyral.core.inputs import check_file, read_text
 from gyral.data.batching import Batch
 from gyral.data.vocabulary import PADDING
 
@@ -108,7 +109,7 @@ def encode(text: str, operators: int, place: str) -> Pairs:
         place: name of the file, for errors.
 
     Raises:
-        UserError: a line is not a relation and two formulas of known tokens. The brackets are not checked, see `check`.
+        UserError: a line is not a relation and two formulas of known tokens with brackets that match. See `check`, too.
     """
     for word, sign in SIGNS.items():
         text = text.replace(word, sign)
@@ -124,6 +125,13 @@ def encode(text: str, operators: int, place: str) -> Pairs:
     if (unknown := tokens == 255).any():
         number = int((ends[:, 1] <= unknown.argmax()).sum()) + 1
         raise UserError(f"{place}, line {number}: the tokens of a formula must be among {' '.join(TOKENS)}")
+    opened, closed = (tokens == SYMBOLS.index(bracket) for bracket in ("(", ")"))
+    depths = np.cumsum(opened.astype(np.int64) - closed)
+    wrong = depths < 0
+    wrong[ends.ravel() - 1] |= depths[ends.ravel() - 1] > 0
+    if wrong.any():
+        number = int((ends[:, 1] <= wrong.argmax()).sum()) + 1
+        raise UserError(f"{place}, line {number}: the brackets of a formula do not match")
     relations = np.array([CLASSES.index(sign) for sign, _, _ in rows], dtype=np.uint8)
     return Pairs(relations, tokens, ends - sizes, sizes, np.full(len(rows), operators))
 
@@ -149,23 +157,25 @@ def load(
         seed: seed of generated pairs.
 
     Raises:
-        OptionError: an option is out of bounds.
-        UserError: a file is missing or is not in the format.
+        OptionError: an option is out of bounds; a file is missing, cannot be read, or is not in the format.
     """
     check_integer("train_operators", train_operators, maximum=max(OPERATORS))
     folder = None if check_boolean("generated", generated) else _find(Path(data_dir), path)
+    option = ("data_dir", str(data_dir)) if path is None else ("path", str(path))
     parts: dict[str, list[Pairs]] = {"train": [], "test": []}
     for split, numbers in (("train", range(train_operators + 1)), ("test", OPERATORS)):
         for number in numbers:
             if folder is None:
                 parts[split].append(_generate(split, number, seed))
             else:
-                file = folder / f"{split}{number}"
-                parts[split].append(_read(file, number))
+                parts[split].append(_read(option, folder / f"{split}{number}", number))
     train = _join(parts["train"])
     is_validation = np.arange(1, len(train) + 1) % VALIDATION == 0
     splits = {"train": train.select(~is_validation), "val": train.select(is_validation), "test": _join(parts["test"])}
     if folder is not None:
+        for split, pairs in splits.items():
+            if not len(pairs):
+                raise OptionError(*option, f"{folder} has no pair for the {split} split")
         return LogicCorpus(splits)
     reason = "generated=true" if generated else f"{Path(data_dir) / FOLDERS[-1]} is missing, published at {ORIGIN}"
     return LogicCorpus(
@@ -186,18 +196,20 @@ def _find(data_dir: Path, path: str | Path | None) -> Path | None:
     return next((data_dir / name for name in FOLDERS if (data_dir / name / "train0").exists()), None)
 
 
-def _read(file: Path, operators: int) -> Pairs:
-    try:
-        return _encode_file(file, file.stat().st_mtime_ns, operators)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}); published at {ORIGIN}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: is not ASCII at offset {error.start}") from None
+def _read(option: tuple[str, str], file: Path, operators: int) -> Pairs:
+    if not file.exists() and not file.is_symlink():
+        raise OptionError(*option, f"{file}: no such file; published at {ORIGIN}")
+    check_file(*option, file)
+    return _encode_file(option, file, file.stat().st_mtime_ns, operators)
 
 
 @lru_cache(64)  # one process may build several tasks
-def _encode_file(file: Path, modified: int, operators: int) -> Pairs:
-    return encode(file.read_text(encoding="ascii"), operators, str(file))
+def _encode_file(option: tuple[str, str], file: Path, modified: int, operators: int) -> Pairs:
+    text = read_text(*option, file, encoding="ascii")
+    try:
+        return encode(text, operators, str(file))
+    except UserError as error:
+        raise OptionError(*option, str(error)) from None
 
 
 def _join(parts: Iterable[Pairs]) -> Pairs:

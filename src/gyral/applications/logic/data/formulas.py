@@ -44,29 +44,41 @@ def truth_table(tokens: Sequence[str]) -> int:
     Raises:
         ValueError: the tokens are not a formula; the message is the end of a sentence with the reason.
     """
-    table, end = _read(tokens, 0)
-    if end < len(tokens):
-        raise ValueError(f"has {tokens[end]!r} after the end of the formula")
+    brackets: list[tuple[str, int]] = []  # that are open: what follows each, and the table of the left formula
+    position = 0
+    while True:
+        first = _token(tokens, position)
+        if first == "(":
+            is_negated = _token(tokens, position + 1) == "not"
+            brackets.append(("not" if is_negated else "left", 0))
+            position += 1 + is_negated
+            continue
+        if first not in TABLES:
+            raise ValueError(f"has {first!r} where a formula must begin: a variable, {', '.join(VARIABLES)}, or '('")
+        table, position = _close(tokens, position + 1, TABLES[first], brackets)
+        if not brackets:
+            break
+    if position < len(tokens):
+        raise ValueError(f"has {tokens[position]!r} after the end of the formula")
     return table
 
 
-def _read(tokens: Sequence[str], start: int) -> tuple[int, int]:
-    """Return the truth table of the formula that begins at `start`, and the position after it."""
-    first = _token(tokens, start)
-    if first in TABLES:
-        return TABLES[first], start + 1
-    if first != "(":
-        raise ValueError(f"has {first!r} where a formula must begin: a variable, {', '.join(VARIABLES)}, or '('")
-    if _token(tokens, start + 1) == "not":
-        table, end = _read(tokens, start + 2)
-        return ALWAYS & ~table, _expect(tokens, end, ")")
-    left, end = _read(tokens, start + 1)
-    operator = _token(tokens, _expect(tokens, end, "("))
-    if operator not in ("and", "or"):
-        raise ValueError(f"has {operator!r} where 'and' or 'or' must be")
-    right, end = _read(tokens, end + 2)
-    end = _expect(tokens, _expect(tokens, end, ")"), ")")
-    return (left & right if operator == "and" else left | right), end
+def _close(tokens: Sequence[str], position: int, table: int, brackets: list[tuple[str, int]]) -> tuple[int, int]:
+    """Close the brackets that end at a position, after a formula with a table, up to where a formula must begin."""
+    while brackets:
+        kind, left = brackets.pop()
+        if kind == "not":
+            table, position = ALWAYS & ~table, _expect(tokens, position, ")")
+        elif kind == "left":
+            operator = _token(tokens, _expect(tokens, position, "("))
+            if operator not in ("and", "or"):
+                raise ValueError(f"has {operator!r} where 'and' or 'or' must be")
+            brackets.append((operator, table))
+            return table, position + 2
+        else:
+            table = left & table if kind == "and" else left | table
+            position = _expect(tokens, _expect(tokens, position, ")"), ")")
+    return table, position
 
 
 def _token(tokens: Sequence[str], index: int) -> str:

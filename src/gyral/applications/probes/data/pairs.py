@@ -2,15 +2,29 @@
 
 import gzip
 import io
-import json
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_readable
+from gyral.core.inputs import read_bytes, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class BlimpItem:
+    """A line of a file of BLiMP, which has more fields."""
+
+    sentence_good: str
+    sentence_bad: str
+    linguistics_term: str
+
+
+BLIMP_ITEM = TypeAdapter(BlimpItem)
 
 
 class PairSet(NamedTuple):
@@ -89,8 +103,7 @@ def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
     if not path.exists():
         origin = "clone github.com/BeckyMarvin/LM_syneval (MIT license) to this folder"
         raise OptionError("pairs", "syneval", f"{folder} has no template {name}; {origin}")
-    with check_readable("pairs", "syneval", path):
-        content = path.read_bytes()
+    content = read_bytes("pairs", "syneval", path)
     try:
         if path == text:
             lines = gzip.decompress(content).decode().splitlines()
@@ -122,14 +135,15 @@ def load_blimp(data_dir: Path) -> list[PairSet]:
     folder = data_dir / "blimp" / "data"
     sets = []
     for path in sorted(folder.glob("*.jsonl")):
-        with check_readable("pairs", "blimp", path):
-            lines = path.read_text(encoding="utf-8").splitlines()
-        try:
-            items = [json.loads(line) for line in lines]
-            pairs = [(str(item["sentence_good"]), str(item["sentence_bad"])) for item in items]
-            term = str(items[0]["linguistics_term"])
-        except (ValueError, LookupError, TypeError) as error:
-            raise OptionError("pairs", "blimp", f"{path} is damaged ({error!r})") from None
+        items = []
+        for number, line in enumerate(read_text("pairs", "blimp", path).removesuffix("\n").split("\n"), start=1):
+            try:
+                items.append(BLIMP_ITEM.validate_json(line))
+            except ValidationError:
+                reason = "must be an object with sentence_good, sentence_bad and linguistics_term"
+                raise OptionError("pairs", "blimp", f"{path}, line {number}: {reason}") from None
+        pairs = [(item.sentence_good, item.sentence_bad) for item in items]
+        term = items[0].linguistics_term
         # the paper counts the two sets of this term as argument structure
         phenomenon = "argument structure" if term == "s-selection" else term.replace("_", " ").replace("npi", "NPI")
         sets.append(PairSet(phenomenon, path.stem, pairs))

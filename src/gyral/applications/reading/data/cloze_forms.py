@@ -23,14 +23,13 @@ convert to it. The placeholder is `@placeholder` or `XXX`:
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import BEGIN, END, PLACEHOLDER
 from gyral.data.batching import IGNORED
 from gyral.data.mentions import chain_edges, entity_chains, label_chains
-from gyral.data.raw_examples import Report, UnusableError, load_line
+from gyral.data.raw_examples import Report, UnusableError, file_text, load_line
 
 ENTITY = "@entity"
 PLACEHOLDERS = (PLACEHOLDER, "XXX")
@@ -44,11 +43,7 @@ def parse_file(
     Raises:
         UnusableError: the file cannot be read or is not in the form of the module's example.
     """
-    try:
-        text = Path(content).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UnusableError(f"that cannot be read ({error.strerror})") from None
-    parts = text.split("\n\n")
+    parts = file_text(content).split("\n\n")
     if len(parts) < 4:
         raise UnusableError("without the parts of a .question file: address, article, question, answer, entities")
     document, query, answer = parts[1].split(), parts[2].split(), parts[3].strip()

@@ -76,7 +76,6 @@ def load_lambada(
 
     Raises:
         OptionError: an option is out of its bounds; a file is missing or cannot be read.
-        UserError: the file of chains cannot be used.
     """
     check_choice("source", source, SOURCES)
     check_choice("edges", edges, EDGES)
@@ -118,14 +117,14 @@ def _load_passages(
         **options: see `gyral.applications.reading.data.prepared.load`.
     """
     files = _files(folder, source)
-    found = None if chains is None else _read_chains(chains)
+    found = None if chains is None else read_chains(chains)
     key = ["lambada", 1, form, None if chains is None else file_state(Path(chains))]
     sources = {
         split: QuestionSource(
             [file],
             functools.partial(parse, **form),
             option="data_dir",
-            path=file,
+            path=folder.parent,
             by_line=True,
             part=part,
             prepare=functools.partial(_with_chains, found),
@@ -134,15 +133,14 @@ def _load_passages(
         for split, (file, part) in files.items()
     }
     name = PUBLISHED if files["train"][0].name == TRAIN else "lambada_development"
-    return load(name, sources, folder.parent, **options)
-
-
-def _read_chains(path: str | Path) -> dict[str, list[Chain]]:
-    """Return the chains of a file, with errors that name the option."""
     try:
-        return read_chains(path)
+        return load(name, sources, folder.parent, **options)
+    except OptionError:
+        raise
     except UserError as error:
-        raise OptionError("chains", path, str(error).removeprefix(f"{path}: ")) from None
+        if chains is None:
+            raise
+        raise OptionError("chains", chains, str(error)) from None  # a mention is outside its passage
 
 
 def _files(folder: Path, source: str) -> dict[str, tuple[Path, slice]]:

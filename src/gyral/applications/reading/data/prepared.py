@@ -15,6 +15,7 @@ from gyral.applications.reading.data.questions import Question, ReadingBatch
 from gyral.applications.reading.data.sources import QuestionSource
 from gyral.core.checks import check_integer
 from gyral.core.edges import Edge
+from gyral.core.errors import OptionError
 from gyral.data import preparation
 from gyral.data.batching import IGNORED
 from gyral.data.preparation import Part, load_or_prepare, read_corpus, read_part, save_part, total
@@ -258,7 +259,7 @@ def load(
         processes: number of worker processes; None: one for each available core, or one for a small corpus.
 
     Raises:
-        OptionError: as `prepare`; a size below 3; no cache directory is writable.
+        OptionError: as `prepare`; no training question can be answered; a size below 3; no cache directory is writable.
         UserError: as `prepare`.
     """
     check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
@@ -273,6 +274,10 @@ def load(
     )
     for split, report in corpus.reports.items():
         log.info("%s, %s: %s questions%s", name, split, f"{report.kept:,}", report.oddities())
+        if not len(corpus.splits[split]):
+            source = sources[split]
+            reason = f"the split {split} has no question whose answer is one of its candidates{report.oddities()}"
+            raise OptionError(source.option, source.path, f"{source.files[0]}: {reason}")
     return corpus
 
 

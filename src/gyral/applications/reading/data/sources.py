@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_readable, find_fault
+from gyral.core.inputs import check_file, open_input
 from gyral.data.raw_examples import RawExample, file_state, line_examples
 
 
@@ -51,8 +51,7 @@ class QuestionSource:
         self.key = list(key)
         if not self.files:
             raise OptionError(option, path, "no such file or folder, or the folder is empty")
-        if fault := find_fault(self.files[0]):
-            raise OptionError(option, path, f"{self.files[0]}: {fault}")
+        check_file(option, path, self.files[0])
 
     @cached_property
     def _states(self) -> list[tuple[int, int]]:
@@ -90,7 +89,7 @@ class QuestionSource:
     def _all_examples(self) -> Iterator[RawExample]:
         for index, file in enumerate(self.files):
             if self.by_line:
-                with check_readable(self.option, self.path, file):
+                with open_input(self.option, self.path, file):
                     for example in line_examples(file):
                         yield example._replace(progress=(index + example.progress) / len(self.files))
             else:

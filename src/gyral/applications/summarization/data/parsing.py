@@ -6,10 +6,9 @@ This module does not import torch, because many worker processes import it.
 import random
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from gyral.data.raw_examples import ARTICLE, SUMMARY, TITLE, UnusableError, field_lines, load_line
+from gyral.data.raw_examples import ARTICLE, SUMMARY, TITLE, UnusableError, field_lines, file_text, load_line
 from gyral.data.text.penn import CLOSING, ENDS, has_control_characters, split_sentences, tokenize
 from gyral.data.vocabulary import PADDING, UNKNOWN
 
@@ -87,14 +86,7 @@ def _shuffle(paragraphs: list[str]) -> list[str]:
 
 
 def _parse_story(path: str) -> tuple[Pair, list[str]]:
-    file = Path(path)
-    try:
-        if not file.is_file():  # reading a named pipe would block
-            reason = "no file" if file.exists() else "a link to no file" if file.is_symlink() else "not there"
-            raise UnusableError(f"story that is {reason}")
-        text = file.read_bytes().decode("utf-8-sig", "replace")
-    except OSError as error:
-        raise UnusableError(f"story that cannot be read ({error.strerror})") from None
+    text = file_text(path)
     before, *highlights = re.split(r"^\s*@highlight\s*$", text, flags=re.MULTILINE)
     article = [word for line in before.split("\n") for word in _with_period(tokenize(line))]
     sentences = tuple(words for highlight in highlights if (words := _with_period(tokenize(highlight))))

@@ -22,7 +22,7 @@ from typing import Any
 from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_readable, excerpt, find_fault
+from gyral.core.inputs import check_file, excerpt, open_input, read_bytes
 from gyral.data.raw_examples import (
     ARTICLE,
     SUMMARY,
@@ -90,8 +90,7 @@ class ArticleSource:
                 raise self._error("no such file or folder, or the folder is empty")
             if self.form != "story" or self._is_list() or len(self.files) == 1:  # a bad story is skipped later
                 for file in self.files:
-                    if fault := find_fault(file):
-                        raise self._error(fault, file)
+                    check_file(self.option, self.path, file)
 
     def _error(self, reason: str, file: Path | None = None) -> OptionError:
         place = "" if file is None or str(file) == self._name else f"{file}: "
@@ -152,7 +151,7 @@ class ArticleSource:
         else:
             read_file = {"jsonl": line_examples, "csv": self._csv_examples, "bin": _bin_examples}[self.form]
             for index, file in enumerate(self.files):
-                with check_readable(self.option, self.path, file):
+                with open_input(self.option, self.path, file):
                     for example in read_file(file):
                         yield example._replace(progress=(index + example.progress) / len(self.files))
 
@@ -164,8 +163,7 @@ class ArticleSource:
             raise self._error("no folder *stories* in its folder or in the parent folder")
         names: list[str] = []
         for file in self.files:
-            with check_readable(self.option, self.path, file):
-                lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
+            lines = read_bytes(self.option, self.path, file).removeprefix(codecs.BOM_UTF8).splitlines()
             names += [f"{hashlib.sha1(url).hexdigest()}.story" for line in lines if (url := line.strip())]
         return [next((folder / name for folder in folders if (folder / name).is_file()), Path(name)) for name in names]
 
