@@ -60,7 +60,8 @@ def loaded(files: dict[str, Path], **options: Any) -> ReadingCorpus:
 
 
 def in_memory(file: Path) -> list[Question]:
-    return list(parse_records(list(line_records(file)), PARSE, Report()))
+    with file.open("rb") as lines:
+        return list(parse_records(list(line_records(lines)), PARSE, Report()))
 
 
 @pytest.mark.parametrize("vocabulary_size", [1000, 8])

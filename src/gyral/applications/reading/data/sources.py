@@ -87,8 +87,8 @@ class QuestionSource:
     def _all_records(self) -> Iterator[Record]:
         for index, file in enumerate(self.files):
             if self.by_line:
-                with reading(self.option, self.path, file):
-                    for record in line_records(file):
+                with reading(self.option, self.path, file) as lines:
+                    for record in line_records(lines):
                         yield record._replace(progress=(index + record.progress) / len(self.files))
             else:
                 yield Record(file.name, str(file), (index + 1) / len(self.files))
