@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gyral.core.errors import OptionError
 
@@ -18,7 +18,7 @@ KINDS = {
 
 
 @contextmanager
-def reading(option: str, value: Any, file: Path | None = None) -> Iterator[BinaryIO]:
+def reading(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
     """Open a file for reading bytes; within this context, errors of the operating system name the option and the file.
 
     Args:

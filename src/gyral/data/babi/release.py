@@ -94,7 +94,7 @@ class Release:
 
     def __init__(self, path: Path, folders: set[str], tasks: list[int], option: tuple[str, Any] | None = None) -> None:
         self.path = path
-        self.option = option or ("path", path)
+        self.option: tuple[str, Any] = option or ("path", path)
         self.folders = folders
         self.tasks = tasks
         self.files: dict[tuple[str, int, str], ReleaseFile] = {}
