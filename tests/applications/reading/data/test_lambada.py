@@ -114,7 +114,7 @@ def test_coreference_chains_come_from_a_file(tmp_path: Path) -> None:
     assert second.edges == (Edge(1, 5), Edge(6, 10))  # the document has nine words, then comes @begin
     assert corpus.reports["train"].noted == {"without coreference chains": (1, "train.txt:1")}
     chains.write_text('{"document": "train.txt:2", "chains": [[[0, 1], [5, 16]]]}\n')
-    with pytest.raises(UserError, match=r"^train.txt:2: mention from word 5 to word 16 of chain 1"):
+    with pytest.raises(UserError, match=r": train.txt:2: mention from word 5 to word 16 of chain 1"):
         load_lambada(tmp_path, edges="coreference", chains=chains)
     for options in ({"edges": "coreference"}, {"chains": chains}):
         with pytest.raises(OptionError, match=r"^chains=.*: must be a file of coreference chains for edges=coref"):
