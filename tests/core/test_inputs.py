@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, find_fault, open_input
+from gyral.core.inputs import excerpt, find_fault, open_input, read_bytes, read_text
 from tests.faults.damages import OTHERS
 
 
@@ -54,3 +54,20 @@ def test_errors_while_reading_name_the_file(tmp_path: Path) -> None:
 def test_long_names_are_shortened() -> None:
     assert excerpt(["a", "b"]) == "a, b"
     assert excerpt(["a" * 300, "b"]) == "a" * 200 + "…"
+
+
+def test_text_is_read_without_a_byte_order_mark_and_with_plain_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "given").write_bytes("\ufeffä\r\nb\rc".encode())
+    assert read_text("data", tmp_path / "given") == "ä\nb\nc"
+    assert read_bytes("data", "*", tmp_path / "given").startswith(b"\xef\xbb\xbf")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [("utf-8", "is not UTF-8: byte 0xff at offset 5"), ("ascii", "is not ASCII: byte 0xc3 at offset 0")],
+)
+def test_text_in_another_encoding_is_refused(encoding: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "given").write_bytes("äbc".encode() + b"\n\xff")
+    with pytest.raises(OptionError) as caught:
+        read_text("data", tmp_path / "given", encoding=encoding)
+    assert str(caught.value) == f"data={tmp_path / 'given'}: {said}"

@@ -98,7 +98,7 @@ CONTENTS: dict[str, Callable[[bytes, Random], bytes]] = {
     "a long number": insert(b"9" * 5000),
     "brackets": insert(b"[" * 5000),
     "round brackets": insert(b"(" * 100_000),
-    "closed brackets": insert(b"(" * 5000 + b"a" + b")" * 5000),
+    "closed brackets": insert(b"(" * 2000 + b"a" + b")" * 2000),
     "deep JSON": replace_by(b'{"a":' * 100_000),
     "deep lists": replace_a(NUMBER, b"[" * 100_000 + b"]" * 100_000, b"[" * 150 + b"]" * 150),
     "a negative number": replace_a(NUMBER, b"-1", b"-9223372036854775808"),

@@ -196,7 +196,9 @@ def options_of_files() -> list[str]:
         sections |= {f"{name}.": section for name, section in sections[""].items() if isinstance(section, DictConfig)}
         for place, section in sections.items():
             if "_target_" in section:
-                types = inspect.signature(get_object(section._target_)).parameters
-                names = [name for name, parameter in types.items() if "Path" in str(parameter.annotation)]
-                found += [f"{task}.{place}{name}" for name in names]
+                target = get_object(section._target_)
+                made = inspect.getmro(target) if inspect.isclass(target) else (target,)  # a class passes options on
+                types = [each for one in made for each in inspect.signature(one).parameters.values()]
+                names = {each.name for each in types if "Path" in str(each.annotation)}
+                found += [f"{task}.{place}{name}" for name in names if name in section]
     return found

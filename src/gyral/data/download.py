@@ -4,6 +4,7 @@ An archive is downloaded to a file named `.part`, so that an interrupted downloa
 unchanged. A file gets its final name after its checksum is verified, so that a file of that name is complete.
 """
 
+import errno
 import functools
 import gzip
 import lzma
@@ -172,7 +173,13 @@ def _open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     elif zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             path = next((path for path in zipped.namelist() if path.rsplit("/", 1)[-1] == name), name)
-            with zipped.open(path) as member:
+            try:
+                member = zipped.open(path)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                raise zipfile.BadZipFile("a member begins before the archive") from error
+            with member:
                 yield member
     else:
         with tarfile.open(archive) as tarred:

@@ -6,13 +6,14 @@ This module does not import torch, because many worker processes import it.
 import codecs
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from gyral.core.errors import UserError
-from gyral.core.inputs import find_fault
+from gyral.core.errors import OptionError, UserError
+from gyral.core.inputs import read_bytes
 
 # Names of the fields of articles with summaries.
 ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstract"), ("title",)
@@ -87,16 +88,15 @@ def restore_report(saved: Mapping[str, Any]) -> Report:
     return Report(saved["kept"], **counted)
 
 
-def line_examples(file: Path) -> Iterator[RawExample]:
-    """Yield the lines of a file that are not empty, as bytes, without a byte order mark."""
-    size, position = file.stat().st_size, 0
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            position += len(line)
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if line.strip():
-                yield RawExample(f"{file.name}:{number}", line, position / size)
+def line_examples(lines: BinaryIO) -> Iterator[RawExample]:
+    """Yield the lines of an open file that are not empty, as bytes, without a byte order mark."""
+    name, size, position = Path(lines.name).name, os.fstat(lines.fileno()).st_size, 0
+    for number, line in enumerate(lines, start=1):
+        position += len(line)
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if line.strip():
+            yield RawExample(f"{name}:{number}", line, position / max(size, position))  # a file may grow
 
 
 def load_line(line: bytes) -> Any:
@@ -117,13 +117,10 @@ def file_text(path: str) -> str:
     Raises:
         UnusableError: the file cannot be read.
     """
-    file = Path(path)
-    if fault := find_fault(file):
-        raise UnusableError(f"that {fault}")
     try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UnusableError(f"that cannot be read ({error.strerror})") from None
+        content = read_bytes("file", path)
+    except OptionError as error:
+        raise UnusableError(f"that {error.reason}") from None
     return io.StringIO(content.decode("utf-8-sig", "replace"), newline=None).read()
 
 

@@ -24,3 +24,15 @@ def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path
     with torch.no_grad():
         drawn = task.render(batch, task(batch).argmax(-1))
     assert (tmp_path / "examples.txt").read_text() == f"step 3\n{drawn}\n\nstep 6\n{drawn}\n\n"
+
+
+def test_what_a_corpus_brings_is_text(batch: Batch, tmp_path: Path) -> None:
+    task: Any = SimpleNamespace(render=lambda *_: "\x1b[2J<b>", predict=lambda _: None)
+    shown: list[str] = []
+    board = SimpleNamespace(experiment=SimpleNamespace(add_text=lambda name, text, step: shown.append(text)))
+    trainer: Any = SimpleNamespace(global_step=3, default_root_dir=tmp_path, loggers=[board])
+    examples = Examples()
+    examples.setup(trainer, task, "fit")
+    examples.inspect(trainer, task, batch)
+    assert (tmp_path / "examples.txt").read_text() == "step 3\n\\x1b[2J<b>\n\n"
+    assert shown == ["<pre>\\x1b[2J&lt;b&gt;</pre>"]

@@ -28,6 +28,13 @@ def test_each_validation_writes_a_row_of_positions_that_average_to_the_loss(tmp_
         assert np.mean([float(row[str(place)]) for place in range(12)]) == pytest.approx(loss, rel=0.01)
 
 
+def test_a_window_of_one_step_has_one_position(tmp_path: Path) -> None:
+    options = ("callbacks=positions", "task.window=1", "trainer.max_steps=8", f"hydra.run.dir={tmp_path}")
+    assert invoke(*TEXT, *options).status == 0
+    with (tmp_path / "positions.csv").open(newline="") as file:
+        assert [[*row] for row in csv.DictReader(file)] == [["step", "0"]]
+
+
 def test_positions_need_windows(task: Any) -> None:
     with pytest.raises(UserError, match=r"^callbacks.positions: RecallTask has no windows; use it with a TextTask$"):
         Positions().check_task(task)

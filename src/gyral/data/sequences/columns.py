@@ -8,7 +8,7 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file
+from gyral.core.inputs import check_file, open_input
 
 
 @dataclass(frozen=True)
@@ -74,24 +74,24 @@ class NumpyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         # NumPy leaves a file open that it cannot read, unless it is opened here.
-        try:
-            with path.open("rb") as file:
+        with open_input("data", path) as file:
+            try:
                 archive = np.load(file, allow_pickle=False)
-        except Exception as error:  # damaged archives raise many kinds
-            raise OptionError("data", path, f"cannot be read as .npz: {first_line(error)}") from error
+            except Exception as error:  # damaged archives raise many kinds
+                raise OptionError("data", path, f"cannot be read as .npz: {first_line(error)}") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise OptionError("data", path, "contains a single array without a name; write it with numpy.savez")
         self.names = list(archive.files)
 
     def read(self, name: str) -> Column:
-        try:
-            with self.path.open("rb") as file:
+        with open_input("data", self.path) as file:
+            try:
                 array = np.load(file, allow_pickle=False)[name]
-        except Exception as error:  # damaged archives raise many kinds
-            reason = f"cannot be read: {first_line(error)}"
-            if "allow_pickle" in reason:
-                reason = "contains Python objects; pad the rows to equal lengths and add an array lengths"
-            raise OptionError("data", self.path, f"array {name}: {reason}") from error
+            except Exception as error:  # damaged archives raise many kinds
+                reason = f"cannot be read: {first_line(error)}"
+                if "allow_pickle" in reason:
+                    reason = "contains Python objects; pad the rows to equal lengths and add an array lengths"
+                raise OptionError("data", self.path, f"array {name}: {reason}") from error
         if not isinstance(array, np.ndarray):
             raise OptionError("data", self.path, f"array {name}: is not an array of NumPy")
         if array.ndim == 0:

@@ -89,7 +89,7 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
             raise OptionError("name", name, reason)
 
     def build() -> tuple[Vocabulary, dict[str, Symbols]]:
-        texts = [corpus.read((folder / file.name).read_bytes()) for file in corpus.files]
+        texts = [corpus.read(read_bytes("name", name, folder / file.name)) for file in corpus.files]
         pieces = dict(zip(SPLITS, texts, strict=True)) if len(texts) == len(SPLITS) else cut(texts[0], 0.05, 0.05)
         vocabulary = Vocabulary.of(texts[0], corpus.level)
         if exclude is not None:

@@ -36,7 +36,8 @@ class Positions(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, task: Any) -> None:  # called before the task's own hook
         if trainer.state.fn == "fit":
-            losses = task.metrics.position_loss.compute().tolist()
+            # torchmetrics returns the loss of a window of one step without a dimension
+            losses = task.metrics.position_loss.compute().flatten().tolist()
             self._file.log_metrics(
                 {str(position): loss for position, loss in enumerate(losses)}, trainer.global_step - 1
             )

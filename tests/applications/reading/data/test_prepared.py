@@ -60,7 +60,8 @@ def loaded(files: dict[str, Path], **options: Any) -> ReadingCorpus:
 
 
 def in_memory(file: Path) -> list[Question]:
-    return list(parse_examples(list(line_examples(file)), PARSE, Report()))
+    with file.open("rb") as lines:
+        return list(parse_examples(list(line_examples(lines)), PARSE, Report()))
 
 
 @pytest.mark.parametrize("vocabulary_size", [1000, 8])

@@ -89,8 +89,8 @@ class QuestionSource:
     def _all_examples(self) -> Iterator[RawExample]:
         for index, file in enumerate(self.files):
             if self.by_line:
-                with open_input(self.option, self.path, file):
-                    for example in line_examples(file):
+                with open_input(self.option, self.path, file) as lines:
+                    for example in line_examples(lines):
                         yield example._replace(progress=(index + example.progress) / len(self.files))
             else:
                 yield RawExample(file.name, str(file), (index + 1) / len(self.files))

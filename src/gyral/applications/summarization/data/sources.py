@@ -17,7 +17,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.core.checks import check_choice
@@ -151,8 +151,8 @@ class ArticleSource:
         else:
             read_file = {"jsonl": line_examples, "csv": self._csv_examples, "bin": _bin_examples}[self.form]
             for index, file in enumerate(self.files):
-                with open_input(self.option, self.path, file):
-                    for example in read_file(file):
+                with open_input(self.option, self.path, file) as content:
+                    for example in read_file(content):
                         yield example._replace(progress=(index + example.progress) / len(self.files))
 
     def _listed_stories(self) -> list[Path]:
@@ -167,10 +167,10 @@ class ArticleSource:
             names += [f"{hashlib.sha1(url).hexdigest()}.story" for line in lines if (url := line.strip())]
         return [next((folder / name for folder in folders if (folder / name).is_file()), Path(name)) for name in names]
 
-    def _csv_examples(self, file: Path) -> Iterator[RawExample]:
+    def _csv_examples(self, content: BinaryIO) -> Iterator[RawExample]:
         csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # articles may exceed the default of 131,072 characters
-        size = file.stat().st_size
-        with file.open("rb") as content, io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as lines:
+        file, size = Path(content.name), os.fstat(content.fileno()).st_size
+        with io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as lines:
             reader = csv.reader(itertools.chain(lines, [END]))
             try:
                 yield from self._rows(file, reader, lambda: content.tell() / size)
@@ -214,20 +214,19 @@ class ArticleSource:
             yield RawExample(f"{name}:{split}:{index}", row, (index + 1) / len(rows))
 
 
-def _bin_examples(file: Path) -> Iterator[RawExample]:
-    size = file.stat().st_size
-    with file.open("rb") as examples:
-        for number in itertools.count(1):
-            place, position = f"{file.name}:{number}", examples.tell()
-            head = examples.read(8)
-            if not head:
-                return
-            length = struct.unpack("<q", head)[0] if len(head) == 8 else -1
-            if not 0 <= length <= size - examples.tell():
-                error = UnusableError("chunk whose rest is corrupt")
-                yield RawExample(f"{place}, byte {position:,}", error, 1.0)
-                return
-            yield RawExample(place, examples.read(length), examples.tell() / size)
+def _bin_examples(examples: BinaryIO) -> Iterator[RawExample]:
+    name, size = Path(examples.name).name, os.fstat(examples.fileno()).st_size
+    for number in itertools.count(1):
+        place, position = f"{name}:{number}", examples.tell()
+        head = examples.read(8)
+        if not head:
+            return
+        length = struct.unpack("<q", head)[0] if len(head) == 8 else -1
+        if not 0 <= length <= size - examples.tell():
+            error = UnusableError("chunk whose rest is corrupt")
+            yield RawExample(f"{place}, byte {position:,}", error, 1.0)
+            return
+        yield RawExample(place, examples.read(length), examples.tell() / size)
 
 
 def read_pairs(

@@ -1,0 +1,33 @@
+"""Text of others is shown as text: control characters in terminals, markup in Markdown."""
+
+import logging
+
+import pytest
+from markdown_it import MarkdownIt
+
+from gyral.core.escaping import escape_markdown, printable
+from gyral.core.progress import ConsoleHandler
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("naïve – 猫\t1\n\N{NO-BREAK SPACE}\N{IDEOGRAPHIC SPACE}2", None),
+        ("\x1b[2J\x07\r\x7f\x9b31m", r"\x1b[2J\x07\r\x7f\x9b31m"),
+        ("a\u202eb\u2028c\udcff\0", r"a\u202eb\u2028c\udcff\x00"),
+    ],
+)
+def test_control_characters_become_escapes(text: str, shown: str | None) -> None:
+    assert printable(text) == (text if shown is None else shown)
+
+
+def test_messages_of_the_log_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    ConsoleHandler().emit(logging.makeLogRecord({"msg": "left out: %s", "args": ("\x1b[31ma",)}))
+    assert capsys.readouterr().err == "left out: \\x1b[31ma\n"
+
+
+@pytest.mark.parametrize("text", ["**a** <b>", "# a", "- a", "1. a", "[a](b)", "`a` | b", "&lt;", "---", "a\n\n# b"])
+def test_markup_becomes_text(text: str) -> None:
+    tokens = MarkdownIt("commonmark").parse(escape_markdown(text))
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    assert {child.type for token in tokens for child in token.children or ()} <= {"text", "text_special"}
