@@ -7,7 +7,7 @@ Usage: python -m benchmarks.cells [key=value …]
   size=128x53x50,…             batch x time steps x hidden size; paper (the default): sizes of the RUM paper's tasks;
                                growth: sizes that vary one of the three at a time
   input=36                     size of the inputs
-  sequences=ragged,resets,edges  measure also sequences of different lengths, T/2 in the mean; states that begin anew at
+  sequences=ragged,resets,edges  measure also sequences of different lengths, T/2 in the mean; states that are reset at
                                1 % of the steps; and an edge of each type at every step; default: none of them
   repeat=7                     rounds; a time is the median over the rounds. Slow cases run fewer rounds, at least 3
   threads=N                    number of threads of torch; default: torch's choice

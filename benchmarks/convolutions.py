@@ -4,7 +4,7 @@ Usage: python -m benchmarks.convolutions [key=value …]
 
   size=32x512x256          batch x time steps x channels; several sizes: 32x512x256,32x1024x256
   kernel=31                steps in the window
-  heads=16                 groups of channels that share weights
+  heads=16                 ranges of channels that share weights
   repeat=7                 rounds; a time is the median over the rounds
   threads=1                number of threads of torch
   json=path                append one line of JSON per operator and size to this file
@@ -37,7 +37,7 @@ from benchmarks.provenance import provenance
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.ops import convolution
-from gyral.ops.convolution import Problem, Window, reference
+from gyral.ops.convolution import Arguments, Window, reference
 
 DEPTHWISE = "torch conv1d"
 TOLERANCE = 1e-5  # relative error of outputs and gradients against float64
@@ -117,7 +117,7 @@ def error_of(name: str, operator: Operator, kernel: int, heads: int) -> float:
     """Return the largest relative error of outputs and gradients against the sum over the window in float64."""
     values, weight = (tensor.detach().double().requires_grad_() for tensor in operator.tensors)
     scores = weight.softmax(dim=-1) if name == "light" else F.linear(values, weight).unflatten(-1, (heads, kernel))
-    outputs = reference.run(Problem(values, scores, None, Window(kernel - 1)))
+    outputs = reference.run(Arguments(values, scores, None, Window(kernel - 1)))
     gradients = torch.autograd.grad(outputs, [values, weight], operator.cotangent.double())
     found = operator.train()[2]
     return max(

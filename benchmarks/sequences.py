@@ -1,4 +1,4 @@
-"""Arguments of a layer beside its inputs: different lengths, states that begin anew, and edges between steps."""
+"""Arguments of a layer beside its inputs: different lengths, resets of the state, and edges between steps."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class Sequences(NamedTuple):
 
     Attributes:
         lengths: (B,), or None if all sequences have T steps.
-        starts: (T, B), True where a row's state begins anew, or None.
+        starts: (T, B), True where a row's state is reset, or None.
         edges: (T, B, EDGE_TYPES, 1), distances to earlier steps, see `gyral.core.edges.Edges`, or None.
     """
 

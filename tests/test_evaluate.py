@@ -33,7 +33,7 @@ def table(outcome: Outcome) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("checkpoint", ["best", None])
-def test_evaluation_gives_the_numbers_that_training_ended_with(run: Path, checkpoint: str | None) -> None:
+def test_evaluation_equals_the_final_metrics_of_training(run: Path, checkpoint: str | None) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     choice = [f"checkpoint={checkpoint}"] if checkpoint else []
     printed = table(invoke(f"run={run}", "split=test", *choice, entry="evaluate"))
@@ -58,7 +58,7 @@ def test_a_file_of_another_kind_is_refused(run: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_other_splits_and_checkpoints_have_numbers_of_their_own(run: Path) -> None:
+def test_other_splits_and_checkpoints_have_other_metrics(run: Path) -> None:
     scores = {
         (split, checkpoint): table(
             invoke(f"run={run}", f"split={split}", f"checkpoint={checkpoint}", entry="evaluate")
@@ -78,4 +78,4 @@ def test_losses_are_drawn(run: Path) -> None:
     assert height > 300
     assert width > 500
     colours = {tuple(pixel) for pixel in (picture[:, :, :3] * 255).astype(int).reshape(-1, 3)[::3]}
-    assert len(colours) > 20, "nothing but paper"
+    assert len(colours) > 20, "the figure is empty"

@@ -57,7 +57,7 @@ def folder(config: DictConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
 # ---------------------------------------------------------------- compose and build
 
 
-def test_a_composed_configuration_is_that_of_the_command() -> None:
+def test_a_composed_configuration_equals_that_of_the_command() -> None:
     overrides = ("model=rum", "task=recall", "model.cell.lambd=1")
     config = gyral.compose(overrides)
     assert OmegaConf.to_container(config, resolve=True) == OmegaConf.to_container(compose_config(*overrides))
@@ -81,7 +81,7 @@ def test_wrong_overrides_raise_one_line(overrides: list[str], message: str) -> N
     assert "\n" not in str(raised.value)
 
 
-def test_a_users_own_hydra_stays_as_it_is(config: DictConfig, folder: Path, tmp_path: Path) -> None:
+def test_the_users_hydra_state_does_not_change(config: DictConfig, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("x: 1\n")
     arguments, handlers, level = sys.argv, logging.getLogger().handlers[:], logging.getLogger().level
     with hydra.initialize_config_dir(str(tmp_path), version_base="1.2"):
@@ -104,7 +104,7 @@ def test_the_folder_conf_of_the_current_directory_adds_choices(tmp_path: Path, m
     assert gyral.compose(["model=own_gru"]).model.num_layers == 2
 
 
-def test_lightning_trains_and_tests_a_task_again_and_again(config: DictConfig) -> None:
+def test_lightning_trains_and_tests_a_task_twice(config: DictConfig) -> None:
     task = gyral.build(config)
     first = [weight.clone() for weight in task.parameters()]
     assert all(torch.equal(*pair) for pair in zip(first, gyral.build(config).parameters(), strict=True))
@@ -118,7 +118,7 @@ def test_lightning_trains_and_tests_a_task_again_and_again(config: DictConfig) -
         Trainer(max_epochs=1, **SILENT).fit(task, task.data)
 
 
-def test_what_is_no_configuration_is_refused_in_one_line() -> None:
+def test_a_wrong_configuration_type_is_one_line() -> None:
     for function in (gyral.build, gyral.fit):
         with pytest.raises(UserError, match=r"^config: must be what gyral\.compose returns, not list$"):
             function(["model=rum"])
@@ -127,7 +127,7 @@ def test_what_is_no_configuration_is_refused_in_one_line() -> None:
 # ---------------------------------------------------------------- train
 
 
-def test_a_run_from_python_is_that_of_the_command(folder: Path, tmp_path: Path) -> None:
+def test_a_run_from_python_equals_that_of_the_command(folder: Path, tmp_path: Path) -> None:
     words = ["model=gru", "seed=3", *SMALL_RECALL, "model.cell.hidden_size=9"]
     assert invoke(*words, f"hydra.run.dir={tmp_path / 'wide'}").status == 0
     first, second = folder / "wide", tmp_path / "wide"
@@ -153,7 +153,7 @@ def test_errors_of_training_leave_nothing_behind(config: DictConfig, folder: Pat
         gyral.fit(wrong)
 
 
-def test_a_record_stands_for_its_directory(folder: Path) -> None:
+def test_a_record_is_a_path_to_its_directory(folder: Path) -> None:
     run = gyral.list_runs(folder)[1]
     task = gyral.load(run)
     batch = next(iter(task.data.loader("test")))

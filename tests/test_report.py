@@ -67,7 +67,7 @@ print([name for name in ("torch", "pytorch_lightning", "wandb") if name in sys.m
     assert outcome.out.endswith("\n[]\n")
 
 
-def test_help_shows_what_can_be_asked_for() -> None:
+def test_the_help_lists_the_options() -> None:
     out = invoke("--help", entry="report").out
     assert "python -m src.report sweep=rum_paper_table1" in out
     assert "figure: null" in out

@@ -1,6 +1,6 @@
 """Gyral: recurrent memory cells and layers, experiments and their reports.
 
-The public names stand in `__init__.pyi` alone, where type checkers read them too. Each is imported on first access, so
+`__init__.pyi` has the public names, also for type checkers. Each is imported on first access, so
 that `from gyral import RUM` imports neither Hydra nor Lightning, and `gyral.list_runs` and `gyral.compose` no torch.
 """
 

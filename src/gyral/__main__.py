@@ -4,7 +4,8 @@ import importlib
 import os
 import sys
 
-from gyral.core.errors import suggest_name
+from gyral.core.errors import UserError, suggest_name
+from gyral.core.streams import end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = {
     "train": "train a model on a task, or sweep over many",
@@ -29,6 +30,21 @@ HELP = f"""usage: gyral <command> [options]
 
 def main() -> None:
     """Run the command that the first argument names."""
+    try:
+        open_streams()  # first: the imports of a command open files
+        run_command()
+    except UserError as error:
+        fail(str(error))
+    except BrokenPipeError:
+        end_without_reader()
+    except OSError:
+        finish_output("\n")  # which fails again if this has been the reason
+        raise
+    finish_output()
+
+
+def run_command() -> None:
+    """Print what --help and --version ask for, or run a command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
         print(HELP, end="")
@@ -43,9 +59,7 @@ def main() -> None:
         sys.argv = [str(module.__file__), *sys.argv[2:]]
         module.main()
     else:
-        hint = suggest_name(name, tuple(COMMANDS))
-        print(f"error: {name}: {hint}must be one of {', '.join(COMMANDS)}", file=sys.stderr)
-        sys.exit(1)
+        raise UserError(f"{name}: {suggest_name(name, tuple(COMMANDS))}must be one of {', '.join(COMMANDS)}")
 
 
 def complete() -> None:

@@ -43,7 +43,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     offered = applications.offers("evaluations", build.task_class(run))
     its_task = f"run={config.run}: its task, {run.config.task._target_},"
     if given is None:
-        print(offers.describe_evaluations(offered, its_task))
+        print(offers.describe(offered, its_task, evaluations=True))
         return {}
     further, options = offers.choose_evaluation(offered, given, its_task, OWN) if given else (None, {})
 

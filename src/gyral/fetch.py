@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from gyral.config.command_line import INTERRUPTED
+from gyral.config.command_line import one_line_errors, parse_words
 from gyral.config.errors import describe
 from gyral.core.errors import UserError
 from gyral.data.catalogue import CATALOGUE
@@ -17,20 +17,21 @@ from gyral.data.download import fetch
 
 def main() -> None:
     """Download the corpora that the command line names."""
-    parser = argparse.ArgumentParser(prog="gyral fetch", description="Download corpora into the data folder.")
-    parser.add_argument("corpora", nargs="+", choices=CATALOGUE, help=", ".join(CATALOGUE), metavar="corpus")
-    parser.add_argument("--data-dir", type=Path, default=Path(os.environ.get("DATA_DIR", "data")), metavar="FOLDER")
-    arguments = parser.parse_args()
-    failed = False
-    for name in arguments.corpora:
-        try:
-            fetch(name, arguments.data_dir)
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-        except (UserError, OSError) as error:  # continue with the other corpora
-            print(f"error: {describe(error)}", file=sys.stderr)
-            failed = True
-    sys.exit(failed)
+    with one_line_errors():
+        parser = argparse.ArgumentParser(prog="gyral fetch", description="Download corpora into the data folder.")
+        parser.add_argument("corpora", nargs="+", choices=CATALOGUE, help=", ".join(CATALOGUE), metavar="corpus")
+        parser.add_argument("--data-dir", type=Path, default=Path(os.environ.get("DATA_DIR", "data")), metavar="FOLDER")
+        arguments = parse_words(parser)
+        failed = False
+        for name in arguments.corpora:
+            try:
+                fetch(name, arguments.data_dir)
+            except BrokenPipeError:
+                raise
+            except (UserError, OSError) as error:  # continue with the other corpora
+                print(f"error: {describe(error)}", file=sys.stderr)
+                failed = True
+        sys.exit(failed)
 
 
 if __name__ == "__main__":

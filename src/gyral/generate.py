@@ -37,7 +37,7 @@ def generate(config: DictConfig, given: Mapping[str, str] | None) -> None:
     offered = applications.offers("generators", build.task_class(run))
     its_task = f"run={config.run}: its task, {run.config.task._target_},"
     if given is None:
-        print(offers.describe_generators(offered, its_task))
+        print(offers.describe(offered, its_task))
         return
     generator, options = offers.choose(list(offered.values()), given, its_task, OWN)
     task, step = build.load_trained(run, config.checkpoint)

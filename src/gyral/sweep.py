@@ -6,30 +6,24 @@ wandb sweep sweep.yaml
 
 import argparse
 
-from hydra.errors import HydraException
-
-from gyral.config import command_line as cli
-from gyral.config.errors import describe
+from gyral.config.command_line import one_line_errors, parse_words
 from gyral.config.groups import choices
-from gyral.core.errors import UserError
 from gyral.sweeps.wandb_agents import definition
 
 
 def main() -> None:
     """Print the definition of the sweep that the command line names."""
-    parser = argparse.ArgumentParser(prog="gyral sweep", description="Print a sweep's definition for W&B agents.")
-    parser.add_argument("name", metavar="NAME", help=", ".join(choices("sweep")))
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="options of all runs, such as task=recall with tune; they replace axes of the sweep",
-    )
-    arguments = parser.parse_args()
-    try:
+    with one_line_errors():
+        parser = argparse.ArgumentParser(prog="gyral sweep", description="Print a sweep's definition for W&B agents.")
+        parser.add_argument("name", metavar="NAME", help=", ".join(choices("sweep")))
+        parser.add_argument(
+            "overrides",
+            nargs="*",
+            metavar="key=value",
+            help="options of all runs, such as task=recall with tune; they replace axes of the sweep",
+        )
+        arguments = parse_words(parser)
         print(definition(arguments.name, arguments.overrides), end="")
-    except (UserError, HydraException) as error:
-        cli.fail(describe(error))
 
 
 if __name__ == "__main__":

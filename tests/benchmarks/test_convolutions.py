@@ -30,12 +30,12 @@ def test_rows_and_memory_linear_in_the_steps(tmp_path: Path, capsys: Any, monkey
     assert "forward + backward" in " ".join(capsys.readouterr().out.split())
 
 
-def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_unsupported_uses_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert convolutions.main(["size=2x2"]) == 2
     assert "size=2x2: must be <batch>x<steps>x<channels>" in capsys.readouterr().err
     assert convolutions.main(["seconds=2"]) == 2
     assert "seconds=2: unknown key" in capsys.readouterr().err
     exact = reference.run
-    monkeypatch.setattr(reference, "run", lambda problem: 1.001 * exact(problem))
+    monkeypatch.setattr(reference, "run", lambda arguments: 1.001 * exact(arguments))
     assert convolutions.main(TINY) == 1
     assert "light: relative error" in capsys.readouterr().err

@@ -621,7 +621,7 @@ def test_no_output_depends_on_a_later_input(case: Case) -> None:
 
 
 @every_case
-def test_rows_of_a_batch_do_not_meet(case: Case) -> None:
+def test_rows_of_a_batch_do_not_interact(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
         inputs, state = random_inputs(), random_state(model.cells[0])

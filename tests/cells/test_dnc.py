@@ -50,12 +50,14 @@ def written_out(cell: DNCCell, inputs: np.ndarray, allowed: np.ndarray | None) -
     """Return the outputs and states of one row (T, X) by name, with a feedforward controller."""
     own = {name: parameter.detach().numpy() for name, parameter in cell.named_parameters()}
     slots, width, heads = cell.slots, cell.width, cell.heads
-    reading, memory, links = np.zeros(heads * width), np.zeros((slots, width)), np.zeros((slots, slots))
+    read_vector, memory, links = np.zeros(heads * width), np.zeros((slots, width)), np.zeros((slots, slots))
     usage, precedence, write = np.zeros(slots), np.zeros(slots), np.zeros(slots)
     reads = np.zeros((heads, slots))
     found = []
     for time, x in enumerate(inputs):
-        hidden = np.tanh(own["controller.linear.weight"] @ np.concatenate([x, reading]) + own["controller.linear.bias"])
+        hidden = np.tanh(
+            own["controller.linear.weight"] @ np.concatenate([x, read_vector]) + own["controller.linear.bias"]
+        )
         rest = own["interface.weight"] @ hidden + own["interface.bias"]
         taken = []
         for size in (heads * width, heads, width, 1, width, width, heads, 1, 1, 3 * heads):
@@ -84,10 +86,10 @@ def written_out(cell: DNCCell, inputs: np.ndarray, allowed: np.ndarray | None) -
             backward, by_content, forward = softmax(modes[3 * head : 3 * head + 3])
             content = similar(memory, read_keys[head * width : (head + 1) * width], read_strengths[head])
             reads[head] = backward * links.T @ reads[head] + by_content * content + forward * links @ reads[head]
-        reading = np.concatenate([memory.T @ weights for weights in reads])
-        state = {"reading": reading, "read_weights": reads.copy(), "write_weights": write, "usage": usage}
+        read_vector = np.concatenate([memory.T @ weights for weights in reads])
+        state = {"read_vector": read_vector, "read_weights": reads.copy(), "write_weights": write, "usage": usage}
         state |= {"precedence": precedence, "links": links, "memory": memory}
-        found.append({"output": np.concatenate([hidden, reading]), **state})
+        found.append({"output": np.concatenate([hidden, read_vector]), **state})
     return found
 
 
@@ -183,7 +185,7 @@ def test_a_mask_keeps_memory_links_and_precedence() -> None:
         assert torch.equal(one.memory, other.memory)
 
 
-def test_gates_and_weightings_are_those_of_the_steps() -> None:
+def test_gates_and_weightings_equal_the_steps() -> None:
     cell = randomized()
     outputs, states = recorded(cell, torch.randn(STEPS, BATCH, X).double())
     gates = cell.gates(outputs)
@@ -210,13 +212,13 @@ def test_gradients_are_finite_at_the_beginning_and_parameters_are_counted() -> N
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by the compiler itself
-def test_a_compiled_step_is_the_same() -> None:
+def test_compiled_step_equals_the_reference() -> None:
     cell = randomized()
     inputs, lengths = torch.randn(STEPS, BATCH, X).double(), torch.tensor([STEPS, 3])
     write = torch.rand(STEPS, BATCH) < 0.5
     results = []
     for backend in ("reference", "compile"):
-        outputs, (final,) = Recurrent(lambda _: cell, X, backend=backend)(inputs, None, lengths, None, write)
+        outputs, (final,) = Recurrent(lambda _: cell, X, backend=backend)(MaskedInputs(inputs, write), None, lengths)
         gradients = torch.autograd.grad(outputs.square().sum() + final.memory.sum(), list(cell.parameters()))
         results.append((outputs, final.memory, *gradients))
     for one, other in zip(*results, strict=True):

@@ -69,7 +69,7 @@ class Leaky(nn.Module):
 OWN = f"{__name__}.Leaky"
 
 
-def test_a_cell_of_ones_own() -> None:
+def test_a_user_defined_cell() -> None:
     cell = ExternalCell(X, N, cell=OWN, options={"rate": 0.25, "bias": False}).double().eval()
     assert cell.cell.rate == 0.25
     assert cell.cell.linear.bias is None
@@ -87,7 +87,7 @@ def test_a_cell_of_ones_own() -> None:
     assert torch.equal(final.others[0], carried[1])
 
 
-def test_the_cell_is_in_the_same_mode_as_what_holds_it() -> None:
+def test_the_cell_has_the_training_mode_of_its_parent() -> None:
     cell = ExternalCell(X, N, cell=OWN)
     assert cell.cell.training
     assert cell.cell.drop.training
@@ -107,7 +107,7 @@ def test_making_the_cell_draws_no_more_random_numbers_than_its_class() -> None:
     assert torch.equal(cell.cell.linear.weight, alone.linear.weight)
 
 
-def test_zoneout_and_dropout_are_those_of_the_hidden_vector() -> None:
+def test_zoneout_and_dropout_act_on_the_hidden_vector() -> None:
     plain = ExternalCell(X, 40, cell="torch.nn.LSTMCell")
     inputs = torch.randn(50, X)
     state = plain.State(torch.randn(50, 40), (torch.randn(50, 40),))
@@ -211,7 +211,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_cell_is_refused_in_one_line(case: str) -> None:
+def test_a_class_that_is_no_cell_is_refused_in_one_line(case: str) -> None:
     with pytest.raises(OptionError) as caught:
         ExternalCell(X, N, **REFUSED[case])
     assert str(caught.value).startswith(f"cell={REFUSED[case]['cell']}: ")

@@ -205,7 +205,7 @@ def test_second_derivatives_are_the_references() -> None:
 
 @pytest.mark.parametrize("often", [0.2, 0.6])
 @pytest.mark.parametrize("ragged", [False, True])
-def test_rows_begin_anew(ragged: bool, often: float) -> None:
+def test_rows_are_reset(ragged: bool, often: float) -> None:
     cell = randomized(activation="tanh", inner_steps=2, zoneout=0.2, layer_norm_eps=0.1).eval()
     inputs, state = random_run()
     starts = torch.rand(STEPS, BATCH) < often
@@ -348,7 +348,7 @@ def test_no_training_call_leaves_anything_behind(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("use", ["no gradients", "never backward"])
-def test_what_no_backward_pass_has_seen_is_freed(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_without_a_backward_pass_are_freed(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stores: list[weakref.ref] = []
 
     class Watched(FastWeights):

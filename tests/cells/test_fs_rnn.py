@@ -84,7 +84,7 @@ def test_a_step_is_the_composition_of_its_cells(choice: Choice, num_fast: int) -
 
 
 @every_choice
-def test_widths_fit_whatever_a_cell_puts_out(choice: Choice) -> None:
+def test_widths_fit_any_output_size_of_a_cell(choice: Choice) -> None:
     cell = make(choice, 4)
     assert cell.output_size == choice.fast_width
     assert cell.slow.input_size == choice.fast_width
@@ -94,7 +94,7 @@ def test_widths_fit_whatever_a_cell_puts_out(choice: Choice) -> None:
     assert FSRNNCell(X, N, choice.fast, choice.slow).slow.hidden_size == N
 
 
-def test_cells_have_weights_of_their_own() -> None:
+def test_cells_have_separate_weights() -> None:
     cell = make(CHOICES[0], 4)
     weights = [fast.layer.weight_hh_l0 for fast in cell.fast]
     assert len({weight.data_ptr() for weight in weights}) == 4
@@ -202,7 +202,7 @@ def test_zoneout_masks_differ_from_step_to_step_and_from_cell_to_cell() -> None:
     assert not any(torch.equal(one, two) for i, one in enumerate(masks) for two in masks[:i])
 
 
-def test_angles_of_all_cells_are_told() -> None:
+def test_angles_of_all_cells_are_reported() -> None:
     cell = make(Choice("", EURNNCell, GORUCell), 3)
     angles = {id(phase) for phase in phases_of(cell)}
     assert angles == {id(parameter) for name, parameter in cell.named_parameters() if ".eunn." in name}
@@ -287,7 +287,7 @@ PAPERS = {
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_parameter_counts_are_those_of_the_papers(name: str) -> None:
+def test_parameter_counts_equal_the_papers(name: str) -> None:
     """In millions to one decimal, as the tables have them, which cut off the others: 6.57 is 6.5 there."""
     size, slow_size, num_fast, slow, slow_parameters, millions = PAPERS[name]
     with torch.device("meta"):

@@ -104,7 +104,7 @@ def test_a_cell_is_built_on_the_meta_device(make: Callable[..., RecurrentCell]) 
 
 
 @every_cell
-def test_parameters_are_drawn_anew(make: Callable[..., RecurrentCell]) -> None:
+def test_reset_parameters_draws_new_values(make: Callable[..., RecurrentCell]) -> None:
     cell = make(X, N)
     before = copy.deepcopy(cell.state_dict())
     with torch.device("meta"):
@@ -121,7 +121,7 @@ def test_parameters_are_drawn_anew(make: Callable[..., RecurrentCell]) -> None:
         assert all(value.isfinite().all() for value in run(one, torch.randn(STEPS, BATCH, X)))
 
 
-def test_a_network_draws_the_parameters_of_all_its_cells_anew() -> None:
+def test_a_network_resets_the_parameters_of_all_its_cells() -> None:
     with torch.device("meta"):
         model = Recurrent(lambda width: RUMCell(width, N), X, num_layers=2, bidirectional=True)
     model.to_empty(device="cpu")

@@ -37,7 +37,7 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
     (write_key, read_key), steps = plane[:2], plane[2:]
     write_step, read_step = map(unit, steps) if rotates else steps
     h, c = (vector.detach().numpy() for vector in cell.initial_vectors)
-    reading, memory, outputs = np.zeros(W), [], []
+    read_vector, memory, outputs = np.zeros(W), [], []
 
     def move(z: np.ndarray, key: complex, step: complex) -> tuple[complex, complex]:
         raw = complex(z[3], z[4])
@@ -49,7 +49,7 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
         return (step + mixed if cell.group.__class__.__name__ == "Translation" else step * mixed), step
 
     for x, may_write in zip(inputs, write, strict=True):
-        i, f, g, o = np.split(kernel @ np.concatenate([x, reading, h]) + bias, 4)
+        i, f, g, o = np.split(kernel @ np.concatenate([x, read_vector, h]) + bias, 4)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         z = heads @ h + head_bias
@@ -65,9 +65,9 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
             weights = [s * np.exp(-d / temperature) for d, (_, s, _) in zip(distances, memory, strict=True)]
         else:
             weights = [s / (d + 1e-9) for d, (_, s, _) in zip(distances, memory, strict=True)]
-        reading = np.zeros(W)
+        read_vector = np.zeros(W)
         for weight, (_, _, vector) in zip(weights, memory, strict=True):
-            reading = reading + weight * vector / sum(weights)
+            read_vector = read_vector + weight * vector / sum(weights)
         outputs.append(h)
     return np.stack(outputs)
 

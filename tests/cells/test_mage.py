@@ -151,7 +151,7 @@ def test_two_pieces_equal_the_whole(options: dict[str, Any], backend: str) -> No
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])
-def test_segments_are_sequences_of_their_own(backend: str) -> None:
+def test_segments_are_independent_sequences(backend: str) -> None:
     layer, given = make(backend, edge_size=2), inputs(rows=1)
     starts = torch.zeros(STEPS, 1, dtype=torch.bool)
     starts[5] = True

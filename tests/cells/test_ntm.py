@@ -54,12 +54,14 @@ def written_out(cell: NTMCell, inputs: np.ndarray, allowed: np.ndarray | None = 
     own = {name: parameter.detach().numpy() for name, parameter in cell.named_parameters()}
     reads, writes, width = cell.heads, cell.write_heads, cell.width
     size = width + 3 + 2 * cell.max_shift + 1
-    reading = np.tanh(own["initial_reading"])
+    read_vector = np.tanh(own["initial_reading"])
     weights = [softmax(logits) for logits in own["initial_weights"]]
     memory = cell.init_state(1).memory[0].detach().numpy().copy()
     outputs, weightings, memories = [], [], []
     for time, x in enumerate(inputs):
-        hidden = np.tanh(own["controller.linear.weight"] @ np.concatenate([x, reading]) + own["controller.linear.bias"])
+        hidden = np.tanh(
+            own["controller.linear.weight"] @ np.concatenate([x, read_vector]) + own["controller.linear.bias"]
+        )
         emitted = own["interface.weight"] @ hidden + own["interface.bias"]
         new = [
             address(cell, emitted[head * size : (head + 1) * size], weights[head], memory)
@@ -78,8 +80,8 @@ def written_out(cell: NTMCell, inputs: np.ndarray, allowed: np.ndarray | None = 
         else:
             new[reads:] = weights[reads:]
         weights = new
-        reading = np.concatenate([weights[head] @ memory for head in range(reads)])
-        outputs.append(np.concatenate([hidden, reading]))
+        read_vector = np.concatenate([weights[head] @ memory for head in range(reads)])
+        outputs.append(np.concatenate([hidden, read_vector]))
         weightings.append(np.stack(weights))
         memories.append(memory)
     return np.stack(outputs), np.stack(weightings), np.stack(memories)
@@ -161,7 +163,7 @@ def test_a_mask_keeps_memory_and_write_heads() -> None:
         assert torch.equal(one.memory, other.memory)
 
 
-def test_gates_and_weightings_are_those_of_the_steps() -> None:
+def test_gates_and_weightings_equal_the_steps() -> None:
     cell = randomized(read_heads=2)
     inputs = torch.randn(STEPS, BATCH, X).double()
     outputs, states = recorded(cell, inputs)
@@ -198,13 +200,13 @@ def test_a_random_memory_is_saved_and_not_trained() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by the compiler itself
-def test_a_compiled_step_is_the_same() -> None:
+def test_compiled_step_equals_the_reference() -> None:
     cell = randomized(read_heads=2)
     inputs, lengths = torch.randn(STEPS, BATCH, X).double(), torch.tensor([STEPS, 3])
     write = torch.rand(STEPS, BATCH) < 0.5
     results = []
     for backend in ("reference", "compile"):
-        outputs, (final,) = Recurrent(lambda _: cell, X, backend=backend)(inputs, None, lengths, None, write)
+        outputs, (final,) = Recurrent(lambda _: cell, X, backend=backend)(MaskedInputs(inputs, write), None, lengths)
         gradients = torch.autograd.grad(outputs.square().sum() + final.memory.sum(), list(cell.parameters()))
         results.append((outputs, final.memory, *gradients))
     for one, other in zip(*results, strict=True):

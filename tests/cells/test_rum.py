@@ -301,7 +301,7 @@ def test_zoneout_keeps_units_in_training_and_mixes_at_test() -> None:
     torch.testing.assert_close(tested, expectation, rtol=0, atol=1e-14)
 
 
-def test_zoneout_draws_anew_at_every_step() -> None:
+def test_zoneout_draws_a_new_mask_at_every_step() -> None:
     cell = RUMCell(X, N, zoneout=0.5).train()
     keep = cell.sequence_constants(40, BATCH).zoneout
     assert keep.shape == (40, BATCH, N)

@@ -195,7 +195,7 @@ STEPS_OF = {LSTMCell: lstm_step, GRUCell: gru_step, RNNCell: rnn_step}
 
 
 @every_twin
-def test_layer_norm_stands_where_the_docstrings_say(twin: Twin) -> None:
+def test_layer_norm_is_applied_where_the_docstrings_say(twin: Twin) -> None:
     cell = twin.cell(X, N, layer_norm=True, **twin.options).double()
     with torch.no_grad():
         for parameter in cell.parameters():
@@ -255,7 +255,7 @@ def test_zoneout_of_the_lstm_keeps_units_of_h_and_c(zoneout: float, zoneout_cell
 
 @pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "test"])
-def test_the_lstms_hidden_vector_is_that_of_the_new_cell_vector(training: bool, layer_norm: bool) -> None:
+def test_the_hidden_vector_of_the_lstm_uses_the_new_cell_state(training: bool, layer_norm: bool) -> None:
     """Krueger et al. (ICLR 2017), section 3: h takes o ⊙ tanh(f ⊙ c + i ⊙ g), which the zoneout of c does not touch."""
     cell = LSTMCell(X, N, zoneout_cell=0.6, layer_norm=layer_norm).double().train(training)
     plain = LSTMCell(X, N, layer_norm=layer_norm).double()
@@ -332,7 +332,7 @@ def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[TorchLay
 
 
 @pytest.mark.parametrize("cell", [LSTMCell, GRUCell])
-def test_recurrent_dropout_is_that_of_the_recurrent_weights_alone(cell: type[TorchLayerCell]) -> None:
+def test_recurrent_dropout_acts_on_the_recurrent_weights_alone(cell: type[TorchLayerCell]) -> None:
     """With all units dropped, weights see zeros, but what carries the state on, (1 − z) or c, sees it whole."""
     made = cell(X, N, recurrent_dropout=0.5).double()
     state = type(made.init_state(BATCH))(*(torch.randn(BATCH, N).double() for _ in made.init_state(BATCH)))

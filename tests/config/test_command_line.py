@@ -16,10 +16,10 @@ from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_con
 CHEAP = (*SMALL_RECALL, "model=rnn")
 
 
-def test_help_and_cfg_need_no_torch_and_little_time() -> None:
+def test_help_and_cfg_import_no_torch() -> None:
     script = textwrap.dedent(
         """
-        import contextlib, io, json, sys, time
+        import contextlib, io, json, sys
         report = {}
         from gyral import train
         from gyral.config import command_line as cli
@@ -32,8 +32,6 @@ def test_help_and_cfg_need_no_torch_and_little_time() -> None:
                 except SystemExit as end:
                     assert not end.code, end
             report[option[0]] = out.getvalue()
-            if option[0] == "--help":
-                report["seconds"] = time.process_time()  # unlike the clock's, not those of other processes
         heavy = ("torch", "pytorch_lightning", "wandb", "numpy", "matplotlib")
         report["loaded"] = [name for name in heavy if name in sys.modules]
         print(json.dumps(report))
@@ -43,7 +41,6 @@ def test_help_and_cfg_need_no_torch_and_little_time() -> None:
     assert outcome.status == 0, outcome.err
     report = json.loads(outcome.out)
     assert report["loaded"] == []
-    assert report["seconds"] < 3
     for group in ("model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks", "experiment"):
         assert re.search(rf"^{group}(/\S+)?: ", report["--help"], re.MULTILINE), group
     assert "python -m src.train model=rum task=copy" in report["--help"]
@@ -55,7 +52,7 @@ def test_help_and_cfg_need_no_torch_and_little_time() -> None:
     assert not outcome.err.strip()
 
 
-def test_the_command_itself_tells_an_error_in_one_line() -> None:
+def test_the_command_prints_an_error_in_one_line() -> None:
     outcome = spawn("-m", "src.train", "model=foo", HYDRA_FULL_ERROR=None)
     assert outcome.status == 1
     assert outcome.out == ""
@@ -63,7 +60,7 @@ def test_the_command_itself_tells_an_error_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("group", ["model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks"])
-def test_unknown_choices_are_refused_with_those_there_are(group: str) -> None:
+def test_an_unknown_choice_lists_the_choices(group: str) -> None:
     assert invoke(f"{group}=nothing").error == f"{group}=nothing: must be one of {', '.join(choices(group))}"
 
 
@@ -109,7 +106,7 @@ def test_the_nearest_name_is_suggested(
         ("logger=wandb +logger.wandb.x=3", "logger.wandb.x=3: no such option; allowed: run, project, entity,"),
     ],
 )
-def test_words_of_other_frameworks_are_answered_by_those_to_write(
+def test_keys_of_other_frameworks_are_refused_with_their_replacement(
     words: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +114,7 @@ def test_words_of_other_frameworks_are_answered_by_those_to_write(
     assert not list(tmp_path.iterdir())
 
 
-def test_keys_of_other_frameworks_that_are_answered_do_not_exist_here() -> None:
+def test_keys_of_other_frameworks_are_not_options() -> None:
     config = OmegaConf.to_container(compose_config("callbacks=cosines", "logger=wandb"))
     assert not {key for key in mistakes.TRAIN if select(config, key) is not None} - {"trainer", "logger"}
 
@@ -156,7 +153,7 @@ def test_unknown_experiments_are_refused() -> None:
         ("sede=3", "sede", ["seed", "task", "model"]),
     ],
 )
-def test_unknown_keys_are_refused_with_those_there_are(override: str, key: str, allowed: list[str]) -> None:
+def test_an_unknown_key_lists_the_allowed_keys(override: str, key: str, allowed: list[str]) -> None:
     error = invoke("model=rum", "task=copy", override).error
     assert error.startswith(f"{key}")
     said = error.partition("allowed: ")[2].split(", ")
@@ -173,7 +170,7 @@ def test_unknown_keys_are_refused_with_those_there_are(override: str, key: str, 
         ("+callbacks.checkpoints.speed=3", "callbacks.checkpoints"),
     ],
 )
-def test_options_that_nothing_takes_are_refused(override: str, key: str, tmp_path: Path) -> None:
+def test_unused_options_are_refused(override: str, key: str, tmp_path: Path) -> None:
     error = invoke(*CHEAP, override, f"hydra.run.dir={tmp_path}").error
     assert "speed" in error
     assert error.startswith(key)
@@ -181,14 +178,14 @@ def test_options_that_nothing_takes_are_refused(override: str, key: str, tmp_pat
 
 
 @pytest.mark.parametrize("arguments", [["model.cell.hidden_size"], ["model.cell={"], ["--nothing"]])
-def test_arguments_that_are_no_overrides_are_refused(arguments: list[str]) -> None:
+def test_arguments_without_a_key_are_refused(arguments: list[str]) -> None:
     outcome = invoke(*arguments)
     assert outcome.status != 0
     assert "Traceback" not in outcome.err
     assert arguments[0] in outcome.err
 
 
-def test_traceback_is_shown_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(Exception, match="nothing"):
         invoke("model=nothing")
@@ -242,7 +239,7 @@ def test_empty_values_are_refused(override: str, tmp_path: Path) -> None:
     assert not (tmp_path / "DONE").exists()
 
 
-def test_a_run_directory_holds_what_it_takes_to_run_again(tmp_path: Path) -> None:
+def test_a_run_directory_is_sufficient_to_repeat_the_run(tmp_path: Path) -> None:
     outcome = invoke(*CHEAP, "optimizer.lr=0.02", f"hydra.run.dir={tmp_path}")
     assert outcome.status == 0, outcome.err
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
@@ -270,9 +267,7 @@ def test_a_run_directory_holds_what_it_takes_to_run_again(tmp_path: Path) -> Non
     assert "Traceback" not in outcome.err
 
 
-def test_two_runs_started_at_once_have_directories_of_their_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_simultaneous_runs_have_different_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert invoke(*CHEAP, "trainer.max_steps=1", "trainer.log_every_n_steps=1").status == 0
@@ -281,7 +276,7 @@ def test_two_runs_started_at_once_have_directories_of_their_own(
     assert all((directory / "DONE").exists() for directory in directories)
 
 
-def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path: Path) -> None:
+def test_the_seed_determines_the_run(tmp_path: Path) -> None:
     for name, seed in (("one", 5), ("same", 5), ("other", 6)):
         assert invoke(*CHEAP, f"seed={seed}", f"hydra.run.dir={tmp_path / name}").status == 0
     one, same, other = (json.loads((tmp_path / name / "DONE").read_text()) for name in ("one", "same", "other"))

@@ -132,7 +132,7 @@ def test_no_two_rows_have_the_same_name(name: str) -> None:
 
 @pytest.mark.named("adding", "lantm_paper_*", "on_lstm_paper_lm", "rum_paper_table3")
 @pytest.mark.parametrize("name", [name for name in choices("sweep") if name != "tune"])  # a search has no rows
-def test_rows_whose_names_end_alike_have_directories_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_the_same_last_name_have_different_directories(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     by_end: dict[str, list[str]] = {}
     for experiment in sweeps.load(name).axes.get("experiment", []):
@@ -146,7 +146,7 @@ def test_rows_whose_names_end_alike_have_directories_of_their_own(name: str, mon
     assert len(folders) == len(experiments)
 
 
-def test_a_row_ends_when_solved_without_the_other_callbacks_too() -> None:
+def test_a_row_stops_when_solved_without_other_callbacks() -> None:
     config = compose_config(f"experiment={TABLE1}/gru", "callbacks=none")
     (callback,) = (make(config, f"callbacks.{name}") for name in config.callbacks)
     assert isinstance(callback, EarlyStopping)

@@ -9,12 +9,12 @@ from gyral.config.groups import choices, find_config, list_choices
 from tests.helpers.running import compose_config, invoke, spawn
 
 
-def test_an_unknown_cell_is_refused_with_those_there_are() -> None:
+def test_an_unknown_cell_lists_the_cells() -> None:
     error = invoke("model=fs_lstm", "cell@model.cell.slow=nope", "task=copy").error
     assert error == f"cell=nope: must be one of {', '.join(choices('cell'))}"
 
 
-def test_private_files_are_no_choices_and_folders_of_choices_are_one_line() -> None:
+def test_private_files_are_not_choices_and_each_folder_is_one_line() -> None:
     assert not [name for name in choices("model") if name.startswith("_")]
     lines = list_choices("experiment").splitlines()
     assert all(line.startswith("experiment: ") and line.endswith("}") for line in lines)

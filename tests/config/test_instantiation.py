@@ -99,7 +99,7 @@ def test_errors_are_objects_with_the_whole_key(key: str, value: Any, reason: str
         ({"net.size": 7}, "net: KeyError: 'seven'"),
     ],
 )
-def test_an_error_that_does_not_say_its_option_names_the_section(options: dict[str, Any], message: str) -> None:
+def test_an_error_without_an_option_names_the_section(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as raised:
         build(**options)
     assert str(raised.value) == message
@@ -136,7 +136,7 @@ def test_options_that_a_class_passes_to_its_base_are_known() -> None:
     assert parameters_of(Outer) == dict(signature(Outer).parameters)  # of another package: options may be anything
 
 
-def test_a_section_is_checked_without_building_anything() -> None:
+def test_checking_a_section_builds_nothing() -> None:
     config = OmegaConf.create({"callbacks": {"guard": {**INNER, "hidden_size": -5}}})
     check_section(config.callbacks, "callbacks")  # -5 is an integer; only the constructor refuses it
     config.callbacks.guard.hidden_size = "many"

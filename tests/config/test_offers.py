@@ -86,7 +86,7 @@ def test_evaluations_are_chosen_by_their_names() -> None:
 
 
 def test_the_help_has_options_with_defaults_and_descriptions() -> None:
-    text = offers.describe_generators({"summarize": summarize}, "the task")
+    text = offers.describe({"summarize": summarize}, "the task")
     assert text.splitlines() == [
         "the task offers:",
         "",
@@ -99,7 +99,7 @@ def test_the_help_has_options_with_defaults_and_descriptions() -> None:
         "      number of words.",
         "  share=null",
     ]
-    assert "  adapt.rule=…" in offers.describe_evaluations({"adapt": adapt}, "the task")
+    assert "  adapt.rule=…" in offers.describe({"adapt": adapt}, "the task", evaluations=True)
 
 
 def test_a_task_offers_its_own_functions() -> None:

@@ -18,7 +18,7 @@ from gyral.core.commands import program, typed
         ("resume=my runs/it's", "\"resume='my runs/it\\'s'\""),
     ],
 )
-def test_a_command_that_is_shown_is_what_one_types(override: str, shown: str) -> None:
+def test_shown_commands_can_be_typed(override: str, shown: str) -> None:
     if "\\" not in shown:
         assert typed([plain(override)]) == shown
     [word] = shlex.split(typed([plain(override)]))

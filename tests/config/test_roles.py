@@ -38,7 +38,7 @@ def test_the_role_of_an_option(override: str, role: str) -> None:
     assert role_of(override) == role
 
 
-def test_settings_are_what_distinguishes_rows() -> None:
+def test_settings_distinguish_rows() -> None:
     words = ("seed=1", "threads=2", "logger=none", "task.delay=5", "~callbacks.progress_bar", "weights=outputs/x")
     overrides = {word.lstrip("~").partition("=")[0]: word for word in words}
     assert settings_of(overrides) == {"task.delay": "task.delay=5", "weights": "weights=outputs/x"}
@@ -70,7 +70,7 @@ def test_a_run_is_the_same_in_another_process_but_not_with_other_threads(tmp_pat
         assert f"holds a run of another configuration ({expected}" in invoke(*words, changed).err
 
 
-def test_a_record_says_what_is_computed_and_with_how_many_threads_but_not_where(tmp_path: Path) -> None:
+def test_a_record_has_settings_and_threads_but_no_process_options(tmp_path: Path) -> None:
     words = ("threads=2", "launcher=slurm", "trust=mine", "task.symbols=4")
     run = records.read_run(write_run(tmp_path, f"{TABLE1}/gru", *words, accuracy=0.5))
     record = write_record(run, tmp_path / "records")

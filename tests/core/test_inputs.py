@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, find_fault, read_bytes, read_text, reading
+from gyral.core.inputs import excerpt, find_fault, open_input, read_bytes, read_text
 from tests.faults.damages import OTHERS
 
 
@@ -27,13 +27,13 @@ def test_a_file_and_a_link_to_it_have_no_fault(tmp_path: Path) -> None:
         ("a link to itself", "cannot be read (Too many levels of symbolic links)"),
     ],
 )
-def test_what_is_no_file_is_refused_by_its_kind(kind: str, reason: str, tmp_path: Path) -> None:
+def test_special_files_are_refused_by_their_kind(kind: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "given"
     OTHERS[kind](path)
-    with pytest.raises(OptionError) as caught, reading("data", path):
+    with pytest.raises(OptionError) as caught, open_input("data", path):
         pytest.fail("was opened")
     assert str(caught.value) == f"data={path}: {reason}"
-    with pytest.raises(OptionError) as caught, reading("train", "*.bin", path):
+    with pytest.raises(OptionError) as caught, open_input("train", "*.bin", path):
         pytest.fail("was opened")
     assert str(caught.value) == f"train=*.bin: {path}: {reason}"
 
@@ -46,7 +46,7 @@ def test_errors_while_reading_name_the_file(tmp_path: Path) -> None:
     OTHERS["unreadable"](tmp_path / "given")
     with (
         pytest.raises(OptionError, match=rf"^data={tmp_path / 'given'}: cannot be read \(.+\)$"),
-        reading("data", tmp_path / "given"),
+        open_input("data", tmp_path / "given"),
     ):
         (tmp_path / "given").read_bytes()
 

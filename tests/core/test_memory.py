@@ -9,7 +9,7 @@ import torch
 from gyral.core import memory
 
 
-def test_what_the_machine_does_not_have_cannot_be_allocated() -> None:
+def test_allocation_beyond_the_memory_of_the_machine_fails() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with memory.limited_memory():
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] <= memory.machine_memory()

@@ -28,21 +28,21 @@ def flat(batches: Iterable[list[int]]) -> list[int]:
     return list(itertools.chain.from_iterable(batches))
 
 
-def test_each_pass_serves_every_row_once() -> None:
+def test_each_pass_contains_every_row_once() -> None:
     batches = served(stream())
     for start in (0, 5, 10):
         one_pass = flat(batches[start : start + 5])
         assert sorted(one_pass) == list(range(20))
 
 
-def test_each_pass_has_an_order_of_its_own() -> None:
+def test_each_pass_has_another_order() -> None:
     batches = served(stream())
     passes = [flat(batches[start : start + 5]) for start in (0, 5, 10)]
     assert len({tuple(one_pass) for one_pass in passes}) == 3
     assert all(one_pass != sorted(one_pass) for one_pass in passes)
 
 
-def test_all_batches_are_full_and_what_is_left_of_a_pass_is_left_out() -> None:
+def test_all_batches_are_full_and_the_remainder_of_a_pass_is_dropped() -> None:
     batches = served(stream(rows=22, batch_size=4, length=10))
     assert all(len(batch) == 4 for batch in batches)
     for start in (0, 5):
@@ -52,7 +52,7 @@ def test_all_batches_are_full_and_what_is_left_of_a_pass_is_left_out() -> None:
     assert set(flat(batches[:5])) != set(flat(batches[5:]))
 
 
-def test_order_depends_on_the_seed_alone() -> None:
+def test_order_depends_only_on_the_seed() -> None:
     expected = served(stream(seed=3))
     torch.manual_seed(12345)
     torch.rand(7)
@@ -60,7 +60,7 @@ def test_order_depends_on_the_seed_alone() -> None:
     assert served(stream(seed=4)) != expected
 
 
-def test_serving_leaves_the_global_generator_alone() -> None:
+def test_reading_batches_does_not_change_the_global_generator() -> None:
     before = torch.get_rng_state()
     served(stream())
     assert torch.equal(torch.get_rng_state(), before)
@@ -76,13 +76,13 @@ def test_saved_position_resumes_at_the_next_batch(stopped_after: int) -> None:
     assert served(second) == whole[stopped_after:]
 
 
-def test_saved_position_is_a_plain_container() -> None:
+def test_saved_position_is_a_plain_dictionary() -> None:
     batches = stream()
     served(batches, 3)
     assert batches.state_dict() == {"position": 3}
 
 
-def test_batches_are_assembled_some_at_a_time_and_come_one_by_one() -> None:
+def test_several_batches_are_assembled_at_a_time() -> None:
     calls = []
 
     def counted(rows: Tensor) -> Batch:
@@ -113,7 +113,7 @@ def test_length_is_the_number_of_batches() -> None:
     assert len(served(stream(length=17))) == 17
 
 
-def test_more_rows_a_batch_than_there_are_is_refused() -> None:
+def test_a_batch_size_above_the_number_of_rows_is_refused() -> None:
     with pytest.raises(OptionError, match=r"^batch_size=21: must be at most .* 20$"):
         stream(rows=20, batch_size=21)
     assert len(served(stream(rows=20, batch_size=20))[0]) == 20
@@ -132,7 +132,7 @@ def test_mixed_seeds_differ_by_seed_and_purpose_and_are_stable() -> None:
     seeds = {mix_seed(seed, purpose) for seed in range(50) for purpose in ("train", "val", "test", "order")}
     assert len(seeds) == 200
     assert all(0 <= seed < 2**63 for seed in seeds)
-    # a seed of 1 must not draw with purpose "1 x" what seed 11 draws with another one
+    # seed 1 with purpose "1 x" must not equal seed 11 with another purpose
     assert mix_seed(1, "1 train") != mix_seed(11, "train")
     # fixed for ever: data of old runs can be drawn again
     assert mix_seed(1, "train") == 46003964728708180

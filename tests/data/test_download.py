@@ -44,7 +44,7 @@ def tarred(members: dict[str, bytes]) -> bytes:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves files from memory, in parts where these are asked for; may break off."""
+    """Serves files from memory, with range requests; may interrupt a response."""
 
     daemon_threads = True
 
@@ -113,7 +113,7 @@ WHOLE = {"words.txt": CONTENT, "characters.txt": CHARACTERS}
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_files_come_out_of_archives_and_others_are_derived(
+def test_files_are_extracted_from_archives_or_derived(
     tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus], pack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.files["words.zip"] = pack({"./deep/words.txt": CONTENT, "deep/others.txt": b"?"})
@@ -123,7 +123,7 @@ def test_files_come_out_of_archives_and_others_are_derived(
     assert capsys.readouterr().out == f"words: from {address} (free)\nwords: downloaded to {tmp_path / 'words'}\n"
 
 
-def test_what_is_there_is_not_fetched_again(
+def test_existing_files_are_not_downloaded_again(
     tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus], capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetch("words", tmp_path, catalogue)
@@ -136,16 +136,14 @@ def test_what_is_there_is_not_fetched_again(
     assert capsys.readouterr().out == f"words: already complete in {tmp_path / 'words'}\n"
 
 
-def test_addresses_of_files_work_too(tmp_path: Path, catalogue: dict[str, PublishedCorpus]) -> None:
+def test_file_urls_are_supported(tmp_path: Path, catalogue: dict[str, PublishedCorpus]) -> None:
     archive = tmp_path / "archive.zip"
     archive.write_bytes(zipped({"words.txt": CONTENT}))
     fetch("words", tmp_path, {"words": catalogue["words"]._replace(urls=(archive.as_uri(),))})
     assert folder_of(tmp_path / "words") == WHOLE
 
 
-def test_a_download_that_broke_off_resumes(
-    tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]
-) -> None:
+def test_an_interrupted_download_resumes(tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]) -> None:
     members = {"others": os.urandom(3 * BLOCK), "words.txt": CONTENT}
     archive = server.files["words.zip"] = zipped(members)
     server.break_after = 2 * BLOCK + 100
@@ -162,7 +160,7 @@ def test_a_download_that_broke_off_resumes(
 
 
 @pytest.mark.parametrize("status", [302, 503])
-def test_an_answer_without_the_file_keeps_the_part(
+def test_an_error_response_keeps_the_partial_download(
     status: int, tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]
 ) -> None:
     part = server.files["words.zip"][:200]
@@ -179,7 +177,7 @@ def test_an_answer_without_the_file_keeps_the_part(
         assert folder_of(tmp_path / "words") == {"words.zip.part": part}
 
 
-def test_a_server_that_knows_no_parts_gives_all_again(
+def test_a_server_without_range_requests_sends_the_whole_file_again(
     tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]
 ) -> None:
     (tmp_path / "words").mkdir()
@@ -189,7 +187,7 @@ def test_a_server_that_knows_no_parts_gives_all_again(
     assert folder_of(tmp_path / "words") == WHOLE
 
 
-def test_a_whole_or_longer_part_is_fetched_anew(
+def test_a_complete_or_too_long_partial_download_starts_from_the_beginning(
     tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus]
 ) -> None:
     (tmp_path / "words").mkdir()
@@ -226,7 +224,7 @@ def test_an_archive_may_be_kept_packed(tmp_path: Path, server: Server, capsys: p
     ],
     ids=["page", "without it", "shorter", "other content", "half a tgz", "half a zip"],
 )
-def test_what_is_not_the_published_file_is_not_kept(
+def test_a_file_with_another_checksum_is_not_kept(
     tmp_path: Path, server: Server, catalogue: dict[str, PublishedCorpus], content: bytes
 ) -> None:
     server.files["words.zip"] = content
@@ -251,7 +249,9 @@ def test_the_next_address_is_tried(tmp_path: Path, server: Server, catalogue: di
     )
 
 
-def test_another_file_of_the_name_is_left_alone(tmp_path: Path, catalogue: dict[str, PublishedCorpus]) -> None:
+def test_an_existing_file_of_the_same_name_is_not_overwritten(
+    tmp_path: Path, catalogue: dict[str, PublishedCorpus]
+) -> None:
     (tmp_path / "words").mkdir()
     own = tmp_path / "words" / "words.txt"
     own.write_bytes(b"mine")

@@ -48,7 +48,7 @@ def test_plurals(singular: str, expected: str) -> None:
     assert plural(singular) == expected
 
 
-def test_words_that_occur_again_are_chains() -> None:
+def test_repeated_words_form_chains() -> None:
     assert exact_matches(split_words("a b , c b , a b"), ignored={","}) == [
         (Mention(0, 0), Mention(6, 6)),
         (Mention(1, 1), Mention(4, 4), Mention(7, 7)),

@@ -1,4 +1,4 @@
-"""Drawn programs against their own evaluation and Python's, and the evaluation of what is written."""
+"""Drawn programs against their evaluation and Python's, and the evaluation of written programs."""
 
 import io
 from collections import Counter
@@ -13,7 +13,7 @@ from gyral.data.programs.evaluation import ProgramError, evaluate_program
 
 
 def run_python(program: str) -> int:
-    """Return what Python prints when it runs a program of the tests, with a line for each statement."""
+    """Return the output of Python for a program of the tests, with a line for each statement."""
     out = io.StringIO()
     with redirect_stdout(out):
         exec(program.replace(";", "\n"), {})
@@ -87,13 +87,13 @@ def test_values(program: str, value: int) -> None:
         (f"print({'1+' * 600}1)", "has 1208 symbols, and must have at most 1000"),
     ],
 )
-def test_what_is_no_program(program: str, said: str) -> None:
+def test_invalid_programs_are_refused(program: str, said: str) -> None:
     with pytest.raises(ProgramError, match=said) as raised:
         evaluate_program(program)
     assert "\n" not in str(raised.value)
 
 
-def test_the_combined_curriculum_is_naive_and_mixed_by_halves() -> None:
+def test_half_of_the_combined_curriculum_is_naive_and_half_is_mixed() -> None:
     curriculum, generator = Curriculum("combined", 2, 4, 1), np.random.default_rng(3)
     drawn = curriculum.draw(generator, 2000, OPERANDS)
     assert 900 < (drawn == 2).all(axis=1).sum() < 1100

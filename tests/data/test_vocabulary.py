@@ -26,7 +26,7 @@ def test_words_are_in_the_order_of_their_counts_and_then_of_their_letters() -> N
     assert vocabulary.encode("a b\nc\n").tolist() == [3, 2, 0, 1, 0]
 
 
-def test_bytes_are_those_of_utf_8() -> None:
+def test_bytes_are_the_utf_8_encoding() -> None:
     vocabulary = Vocabulary.of("aé€".encode(), "byte")
     assert [ord(symbol) for symbol in vocabulary.symbols] == [0x61, 0x82, 0xA9, 0xAC, 0xC3, 0xE2]
     assert vocabulary.encode("€a").tolist() == vocabulary.encode("€a".encode()).tolist() == [5, 1, 3, 0]
@@ -60,7 +60,7 @@ def test_the_end_of_a_line_is_a_word() -> None:
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(1, np.uint8), (256, np.uint8), (257, np.uint16), (2**16 + 1, np.uint32)])
-def test_numbers_have_the_smallest_type_that_holds_all(size: int, dtype: type) -> None:
+def test_indices_have_the_smallest_sufficient_type(size: int, dtype: type) -> None:
     words = [str(index) for index in range(size)]
     vocabulary = Vocabulary("word", words)
     encoded = vocabulary.encode([words[-1]])
@@ -68,7 +68,7 @@ def test_numbers_have_the_smallest_type_that_holds_all(size: int, dtype: type) -
     assert encoded.tolist() == [size - 1]
 
 
-def test_256_bytes_and_300_characters_are_told_from_what_is_none_of_them() -> None:
+def test_symbols_outside_the_vocabulary_are_found_among_256_bytes_and_300_characters() -> None:
     every_byte = bytes(range(256))
     assert Vocabulary.of(every_byte, "byte").encode(every_byte).tolist() == list(range(256))
     characters = "".join(map(chr, range(0x400, 0x400 + 256)))
@@ -80,7 +80,7 @@ def test_256_bytes_and_300_characters_are_told_from_what_is_none_of_them() -> No
 
 
 @pytest.mark.parametrize("block", [3, 4, 100])
-def test_blocks_leave_no_seam(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_block_boundaries_do_not_change_the_encoding(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     text = "abcdéfabc😀a"  # blocks in ASCII and others
     expected = Vocabulary.of(text, "char")
     monkeypatch.setattr(module, "BLOCK", block)
@@ -108,13 +108,13 @@ def test_an_unseen_symbol_is_named_with_its_place(
     assert "\n" not in str(caught.value)
 
 
-def test_unseen_symbols_are_unk_where_there_is_one() -> None:
+def test_unseen_symbols_become_unk_if_the_vocabulary_has_it() -> None:
     vocabulary = Vocabulary.of(["a", UNKNOWN, "a"], "word")
     assert vocabulary.symbols == ("a", UNKNOWN)
     assert vocabulary.encode("a new a").tolist() == [0, 1, 0]
 
 
-def test_rare_symbols_are_unk() -> None:
+def test_rare_symbols_become_unk() -> None:
     words = Vocabulary.of(split_words("a a a b b c d e"), "word", minimum_count=2)
     assert words.symbols == (UNKNOWN, "a", "b")  # three rare ones, as many as of a
     assert words.encode("a c new b").tolist() == [1, 0, 0, 2]
@@ -125,13 +125,13 @@ def test_rare_symbols_are_unk() -> None:
     assert Vocabulary.of(b"aab", "byte", minimum_count=2).decode([0, 1]) == "a<unk>"
 
 
-def test_unk_of_the_text_itself_is_kept_however_rare() -> None:
+def test_an_unk_in_the_text_is_kept_even_if_it_is_rare() -> None:
     assert Vocabulary.of(["a", "a", UNKNOWN], "word", minimum_count=2).symbols == ("a", UNKNOWN)
 
 
 @pytest.mark.parametrize("level", module.LEVELS)
 @pytest.mark.parametrize("minimum_count", [1, 2])
-def test_json_makes_the_same_vocabulary(level: str, minimum_count: int) -> None:
+def test_json_restores_the_same_vocabulary(level: str, minimum_count: int) -> None:
     text = "to be é or not to be é\n"
     symbols = {"char": text, "word": split_words(text), "byte": text.encode()}[level]
     vocabulary = Vocabulary.of(symbols, level, minimum_count)
@@ -159,13 +159,13 @@ def test_a_hundred_million_characters_take_seconds(alphabet: str) -> None:
 
 
 @given(st.binary(max_size=30))
-def test_bytes_one_after_another_make_the_text_of_all_at_once(content: bytes) -> None:
+def test_decoding_byte_by_byte_equals_decoding_at_once(content: bytes) -> None:
     decoder = Decoder("byte")
     pieces = [decoder.add(chr(byte)) for byte in content]
     assert "".join(pieces) + decoder.end() == content.decode(errors="replace")
 
 
-def test_a_character_is_there_with_the_last_of_its_bytes() -> None:
+def test_a_character_is_decoded_with_its_last_byte() -> None:
     decoder = Decoder("byte")
     assert [decoder.add(chr(byte)) for byte in "a€".encode()] == ["a", "", "", "€"]
     assert decoder.end() == ""

@@ -1,9 +1,9 @@
 """The code blocks of README.md, docs/ and the READMEs of applications work.
 
-Each page is followed from top to bottom in a directory of its own, as a reader would: files are written, Python is
-executed, commands are run. Training is shortened to two steps on little data, and a sweep to one job. A block after
+The test follows each page from top to bottom in an empty directory, as a reader would: it writes files, executes
+Python, and runs commands. Training is shortened to two steps on little data, and a sweep to one job. A block after
 `<!-- needs: … -->` requires a cluster, a key, the network or files: its commands are composed instead. A command in
-`<!-- setup: … -->` prepares what a page assumes.
+`<!-- setup: … -->` prepares the assumptions of a page.
 """
 
 import io
@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from gyral.data.catalogue import CATALOGUE
 from gyral.reports import catalogue
 from tests.helpers.running import CONF, ROOT, compose_config, invoke
+from tests.helpers.slices import offered_to
 
 # The pages of results have commands that start the missing runs, which tests/docs/test_results.py does not run either.
 DOCS = ROOT / "docs"
@@ -42,16 +43,10 @@ SHORT = {
     "task.batch_size": 8,
     "task.train_size": 16,
     "task.val_size": 8,
-    "task.train_scenes": 16,
-    "task.val_scenes": 8,
-    "task.test_scenes": 4,
     "task.test_size": 8,
     "task.window": 20,
     "task.warm_up": 5,
     "task.eval_batch_size": 8,
-    "task.article_length": 12,
-    "task.summary_length": 8,
-    "task.decoded": 2,
     "task.train_lengths": "[2,4]",
     "task.val_batches": 1,
     "task.test_batches": 1,
@@ -60,23 +55,13 @@ SHORT = {
     "model.decoder.hidden_size": 8,
     "model.embedding_size": 8,
 }
-PAIRS = ROOT / "tests" / "applications" / "summarization" / "pairs.jsonl"
-SMALL_DATA = {  # instead of the corpora
-    "task.generated": "true",
-    "task.size": "1k",
-    "task.corpus.part": "excerpt",
-    "task.corpus.train": f"'{PAIRS}[:40]'",
-    "task.corpus.val": f"'{PAIRS}[40:50]'",
-    "task.corpus.test": f"'{PAIRS}[50:]'",
-    "task.corpus.size": 60,
-}
 ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
 SLOW_FIGURES = ("loss_plane",)
 OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "git", "python -m benchmarks.")
 
 
 class Block(NamedTuple):
-    """A code block: its language, its text, what it needs that a test does not have, and the file that it is."""
+    """A code block: its language, its text, the requirements that a test lacks, and the file with this content."""
 
     language: str
     text: str
@@ -108,7 +93,7 @@ def first_values(word: str) -> str:
 
 
 def composable(words: list[str]) -> list[str]:
-    """Return the overrides of a command that stand for one job."""
+    """Return the overrides of one job of a command."""
     overrides = [first_values(word) for word in words if not word.startswith("-")]
     chosen = next((word.partition("=")[2] for word in overrides if word.startswith("sweep=")), None)
     if chosen in {sweep.name for sweep in catalogue.named()}:
@@ -122,13 +107,12 @@ def shortened(words: list[str], config: Any) -> list[str]:
     """Return the words of a training command with settings that make it short."""
     switches = [word for word in words if word.startswith("-")]
     overrides = [word for word in composable(words) if not word.startswith(("launcher=", "hydra.launcher."))]
-    own = SMALL_DATA if config.task._target_.endswith(("SummaryTask", "BabiTask", "LogicalInferenceTask")) else {}
     missing = object()
     settings = [
         f"{key}={value}"
-        for key, value in {**SHORT, **own}.items()
+        for key, value in {**SHORT, **offered_to(config.task._target_, "SHORT")}.items()
         if OmegaConf.select(config, key, default=missing) is not missing
-        # one-hot or real inputs, which are small as they are, stay without an embedding
+        # small one-hot or real inputs have no embedding
         and not (key == "model.embedding_size" and config.model.embedding_size is None)
     ]
     tune = ["hydra.sweeper.n_trials=1", "optimizer.lr=0.001,0.002"] if "sweep=tune" in overrides else []
@@ -168,7 +152,7 @@ def run_generate(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 
 
 def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a line of a shell, or check it as far as can be without what it needs."""
+    """Run a line of a shell, or check it as far as possible if its requirements are missing."""
     if command.startswith(OTHER_PROGRAMS):
         return
     if command.startswith("make"):
@@ -177,7 +161,7 @@ def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch
         return
     line = re.split(r" <(?:<<)? ", command)[0]
     program, name, *words = shlex.split(line)
-    assert program == "gyral", f"{command}: is of no kind that is tested here"
+    assert program == "gyral", f"{command}: is not a command that this test knows"
     if name == "train":
         run_train(words, needs)
     elif name == "report":

@@ -30,7 +30,7 @@ def test_pages_are_up_to_date(
     assert results.main() == 0, capsys.readouterr().out
 
 
-def test_records_are_small_and_know_no_machine() -> None:
+def test_records_are_small_and_contain_no_machine_names() -> None:
     files = [*(ROOT / "results" / "records").rglob(f"*{SUFFIX}")]
     assert files
     for file in files:

@@ -131,7 +131,7 @@ def test_every_text_at_every_place_is_refused(
         attack.record("refused")
 
 
-@pytest.mark.attacks(sampled=1, whole=600)
+@pytest.mark.attacks(sampled=1, whole=300)
 def test_no_command_evaluates_a_text_of_a_run(
     attack: Attack, configurations: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,9 +143,7 @@ def finish_and_compare(whole: Whole, directory: Path, arguments: list[str]) -> N
 
 
 @pytest.mark.attacks(sampled=2, whole=300)
-def test_a_killed_run_ends_as_if_nothing_had_happened(
-    attack: Attack, whole: Callable[[str], Whole], tmp_path: Path
-) -> None:
+def test_a_killed_run_ends_bit_equal(attack: Attack, whole: Callable[[str], Whole], tmp_path: Path) -> None:
     tasks = tuple(SMALL_RUNS)
     reference = whole(tasks[attack.number % len(tasks)])
     number = NUMBERS[attack.number % len(NUMBERS)]

@@ -42,7 +42,7 @@ from tests.helpers.running import SMALL_COPY, compose_config, invoke, spawn
         ({"surprisal": "{}/zoo.txt"}, "surprisal={}/zoo.txt: 'z' (U+007A) at position 0 does not occur *"),
     ],
 )
-def test_bad_values_are_told_in_one_line(
+def test_bad_values_are_errors_of_one_line(
     options: dict[str, Any], expected: str, trained: Trained, tmp_path: Path
 ) -> None:
     for name, content in (("empty", b""), ("short", b"t"), ("latin", b"t\xfc"), ("zoo", b"zoo")):
@@ -76,11 +76,11 @@ def test_the_command_ends_with_one_line(options: list[str], expected: str, train
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text is as the pattern says, in which * stands for anything in a line."""
+    """Return whether a text matches a pattern; * matches any part of a line."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
 
 
-def test_runs_that_cannot_write_are_told_in_one_line(tmp_path: Path) -> None:
+def test_runs_that_cannot_generate_are_refused_in_one_line(tmp_path: Path) -> None:
     assert invoke(entry="generate").error == "run=<nothing>: must be a run directory"
     missing = invoke(f"run={tmp_path}/none", entry="generate").error
     assert missing == f"run={tmp_path}/none: must be a run directory, one that holds config.yaml"
@@ -98,7 +98,7 @@ def test_help_needs_no_torch() -> None:
     assert not outcome.err
 
 
-def test_ctrl_c_leaves_whole_what_was_written(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_the_written_lines_complete(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: Any, **options: Any) -> Iterator[int]:
         yield from islice(sample(*arguments, **options), 20)
         signal.raise_signal(signal.SIGINT)
@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_whole_what_was_written(trained: Trained, monkeypatch: pyt
     assert "error" not in outcome.err
 
 
-def test_a_reader_that_has_seen_enough_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:

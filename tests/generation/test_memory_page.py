@@ -81,7 +81,7 @@ def test_a_memory_without_keys_shows_numbers_of_slots(tmp_path: Path) -> None:
     )
 
 
-def test_slots_of_a_memory_that_forgets_are_the_last_writes() -> None:
+def test_a_memory_that_forgets_contains_the_last_writes() -> None:
     keys = Keys(np.zeros((6, 2)), np.zeros((6, 2)), np.zeros(6), np.array([1, 2, 2, 3, 2, 3]))  # dropped 2 of 3
     writable = np.array([1, 1, 0, 1, 1, 1], dtype=bool)
     assert [steps.tolist() for steps in written_steps(keys, writable)] == [
@@ -94,6 +94,6 @@ def test_empty_slots_are_not_named(count: int, expected: list[str]) -> None:
     assert most_used(np.array([0.2, 0.3, 0.49, 0.01]), "abc"[:count]) == expected
 
 
-def test_the_most_used_slot_is_shown_however_little_it_is_used() -> None:
+def test_the_most_used_slot_is_always_shown() -> None:
     assert most_used(np.array([0.004, 0.008, 0.004])) == ["slot 1: 1 %"]
     assert most_used(np.zeros(3)) == []

@@ -33,7 +33,7 @@ def test_a_trace_holds_the_states_of_the_longest_example(weighting: str) -> None
             [read] = trace.weightings.values()
             assert np.allclose(read[step], cell.weightings(output, state)["read"][0, : read.shape[1]], atol=1e-6)
             # the reading is the mean of the vectors with these weights
-            assert np.allclose(read[step] @ state.vectors[0, : read.shape[1]].numpy(), state.reading[0], atol=1e-5)
+            assert np.allclose(read[step] @ state.vectors[0, : read.shape[1]].numpy(), state.read_vector[0], atol=1e-5)
             for name, value in cell.gates(output).items():
                 assert trace.gates[name][step] == pytest.approx(value.item(), abs=1e-6)
     assert np.array_equal(trace.writable, batch.write[row, :steps])

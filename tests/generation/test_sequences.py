@@ -36,7 +36,7 @@ def test_a_program_is_answered_in_one_line(run: Path) -> None:
     ("options", "said"),
     [
         ({"sequence": "print((14*"}, "sequence=print((14*: must end with print(…)"),
-        ({"sequence": "f=3184,print(f)"}, "sequence=f=3184,print(f): ',' is no symbol; the symbols of programs are "),
+        ({"sequence": "f=3184,print(f)"}, "sequence=f=3184,print(f): ',' is not a symbol; the symbols of programs"),
         ({"sequence": ""}, "sequence=: must end with print(…)"),
         (
             {"sequence": "print(1)", "html": "page.html"},
@@ -46,7 +46,7 @@ def test_a_program_is_answered_in_one_line(run: Path) -> None:
         ({"prompt": "print(1)"}, "prompt=print(1): run="),
     ],
 )
-def test_bad_values_are_told_in_one_line(run: Path, options: dict[str, str], said: str) -> None:
+def test_bad_values_are_errors_of_one_line(run: Path, options: dict[str, str], said: str) -> None:
     assert generate(run, **options).error.startswith(said)
 
 
@@ -67,7 +67,7 @@ def algorithm(answer: Any, **options: Any) -> AlgorithmTask:
     ("answer", "shown"),
     [
         ([7, 8, 127], "7 8"),
-        ([7, 8, 9, 10, 127], "7 8 9 10"),  # longer than the right answer
+        ([7, 8, 9, 10, 127], "7 8 9 10"),  # longer than the correct answer
         ([127], ""),
         ([7], "7 7 7 7 7 7 7 7 7 7 7 7 7 7 …"),
     ],

@@ -14,7 +14,7 @@ import torch
 
 from gyral.data.batching import IGNORED
 from gyral.data.text.windows import Windows
-from gyral.generation.surprisal import readings, show_surprisal
+from gyral.generation.surprisal import show_surprisal, surprisals
 from gyral.generation.surprisal_view import LIMITS, MeanSurprisal
 from tests.generation.conftest import SIZES, TEXT, Trained
 from tests.helpers.running import build_task
@@ -33,10 +33,10 @@ def one_row(task: Any, symbols: Any) -> float:
 def test_the_mean_is_the_loss_of_evaluation(level: str, request: pytest.FixtureRequest) -> None:
     task = request.getfixturevalue(level).task
     symbols = task.data.corpus.vocabulary.segment(TEXT[:1000])
-    found = list(readings(task, symbols))
+    found = list(surprisals(task, symbols))
     assert len(found) == len(symbols)
     assert found[0].bits is None
-    nats = [reading.bits * math.log(2) for reading in found[1:]]
+    nats = [surprisal.bits * math.log(2) for surprisal in found[1:]]
     assert sum(nats) / len(nats) == pytest.approx(one_row(task, symbols), abs=1e-6)
     mean = MeanSurprisal(task.data.corpus.level)
     assert list(mean.count(found)) == found
@@ -47,7 +47,7 @@ def test_a_text_is_read_in_windows_one_after_another(trained: Trained) -> None:
     task = trained.task
     lengths: list[int] = []
     hook = task.model.register_forward_pre_hook(lambda model, arguments: lengths.append(arguments[0].shape[1]))
-    found = readings(task, TEXT[:100])
+    found = surprisals(task, TEXT[:100])
     assert next(found).symbol == "t"
     assert next(found).symbol == "h"
     assert lengths == [16]
@@ -56,25 +56,25 @@ def test_a_text_is_read_in_windows_one_after_another(trained: Trained) -> None:
     hook.remove()
 
 
-def test_the_likeliest_are_those_of_the_model(trained: Trained) -> None:
+def test_the_likeliest_symbols_have_the_probabilities_of_the_model(trained: Trained) -> None:
     task = trained.task
     text = TEXT[:40]
     vocabulary = task.data.corpus.vocabulary
     with torch.no_grad():
         logits, _ = task.model(torch.from_numpy(vocabulary.encode(text).astype("int64"))[None])
     chances = logits[0].softmax(-1)
-    for place, reading in enumerate(readings(task, text)):
+    for place, surprisal in enumerate(surprisals(task, text)):
         if place:
             known = dict(zip(vocabulary.symbols, chances[place - 1].tolist(), strict=True))
-            assert reading.bits == pytest.approx(-math.log2(known[reading.symbol]), abs=1e-4)
-            assert [name for name, _ in reading.likeliest] == sorted(known, key=known.__getitem__, reverse=True)[:3]
-            assert [chance for _, chance in reading.likeliest] == pytest.approx(
+            assert surprisal.bits == pytest.approx(-math.log2(known[surprisal.symbol]), abs=1e-4)
+            assert [name for name, _ in surprisal.likeliest] == sorted(known, key=known.__getitem__, reverse=True)[:3]
+            assert [chance for _, chance in surprisal.likeliest] == pytest.approx(
                 sorted(known.values())[:-4:-1], abs=1e-5
             )
 
 
 class Page(HTMLParser):
-    """What a page shows in its text, and what else is in it."""
+    """The text of a page and its other content."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -107,8 +107,8 @@ def test_a_page_shows_the_text_and_needs_no_other_file(trained: Trained, tmp_pat
     assert len(page.titles) == len(text)
     assert page.titles[0] == "‘a’: the first symbol, which is not predicted"
     assert re.fullmatch(r"space: \d+\.\d\d bits(\n(< 0|\d+)\.\d %  (‘.’|space|line end)){3}", page.titles[1])
-    found = list(readings(trained.task, text))
-    steps = [sum(limit <= (reading.bits or 0) for limit in LIMITS) for reading in found]
+    found = list(surprisals(trained.task, text))
+    steps = [sum(limit <= (surprisal.bits or 0) for limit in LIMITS) for surprisal in found]
     assert page.classes == [f"s{step}" if step else None for step in steps]
     assert page.addresses == []
     assert "http" not in source

@@ -23,5 +23,5 @@ def test_colors_can_be_read_and_grow_stronger(colors: tuple[tuple[str, str], ...
 
 def test_control_characters_do_not_reach_a_terminal_or_a_page() -> None:
     text = "a\x1b[31m\x00\x7f\x9b\r\tb"
-    readings = [surprisal_view.Reading(symbol, symbol, 1.5, ()) for symbol in text]
-    assert "".join(piece.shown for piece in surprisal_view.mark_texts(readings, "char")) == "a␛[31m␀��␍\tb"
+    surprisals = [surprisal_view.Surprisal(symbol, symbol, 1.5, ()) for symbol in text]
+    assert "".join(piece.shown for piece in surprisal_view.mark_texts(surprisals, "char")) == "a␛[31m␀��␍\tb"

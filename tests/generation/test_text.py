@@ -17,7 +17,7 @@ from tests.generation.conftest import SIZES, Trained
 from tests.helpers.running import build_task
 
 
-def test_text_goes_on_from_the_prompt_and_the_log_is_apart(trained: Trained) -> None:
+def test_text_continues_the_prompt_and_logs_go_to_standard_error(trained: Trained) -> None:
     outcome = trained.generate("prompt=the ", "length=30", "temperature=0.8", "top_p=0.9")
     assert outcome.status == 0
     assert outcome.out.startswith("the ")
@@ -26,7 +26,7 @@ def test_text_goes_on_from_the_prompt_and_the_log_is_apart(trained: Trained) -> 
     assert "best checkpoint (step " in outcome.err
 
 
-def test_the_seed_decides_what_is_written(trained: Trained) -> None:
+def test_the_seed_determines_the_text(trained: Trained) -> None:
     first = trained.write("prompt=the ", "length=60", "seed=1")
     assert trained.write("prompt=the ", "length=60") == first
     assert trained.write("prompt=the ", "length=60", "seed=2") != first
@@ -34,7 +34,7 @@ def test_the_seed_decides_what_is_written(trained: Trained) -> None:
     assert greedy[0] == greedy[1]
 
 
-def test_a_prompt_is_taken_as_it_stands(trained: Trained) -> None:
+def test_a_prompt_is_used_unchanged(trained: Trained) -> None:
     prompt = ' the  "dog" & <mat> !\n '
     written = trained.write(f"prompt={prompt}", "length=1", "temperature=0")
     assert written.startswith(prompt)
@@ -42,7 +42,7 @@ def test_a_prompt_is_taken_as_it_stands(trained: Trained) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("a '\"\\${},=[]()\n\t~:é#?")))
-def test_every_text_survives_the_grammar_of_overrides(text: str) -> None:
+def test_every_text_can_be_passed_as_an_override(text: str) -> None:
     if re.fullmatch(r"'.*'|\".*\"", text, re.DOTALL):
         return  # quoted for Hydra already
     value = OverridesParser.create().parse_override(quote(f"prompt={text}")).value()
@@ -71,7 +71,7 @@ def test_words_are_written_with_spaces_between_them(of_words: Trained) -> None:
     assert set(words) <= set(of_words.task.data.corpus.vocabulary.symbols)
 
 
-def test_bytes_are_written_as_characters_as_soon_as_they_are_whole(of_bytes: Trained) -> None:
+def test_bytes_are_written_as_characters_when_complete(of_bytes: Trained) -> None:
     task = of_bytes.task
     pieces = list(continue_text(task, prompt="über –", length=300, temperature=2.0, seed=1))
     assert pieces[0] == "über –"

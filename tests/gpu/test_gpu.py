@@ -77,7 +77,7 @@ def test_agrees_with_the_float64_reference(model: str, backend: str, kind: str) 
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_float64_equals_that_of_the_cpu(model: str) -> None:
+def test_float64_equals_the_cpu(model: str) -> None:
     module = build(model, "auto").double()
     inputs = torch.randn(T, B, X, dtype=torch.float64)
     expected = gradients(copy.deepcopy(module).cpu(), inputs)

@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def attack(request: pytest.FixtureRequest) -> Iterator[Attack]:
-    """The attack that a test makes; what it records is shown in the table at the end."""
+    """The attack of a test, whose outcome is a row of the table at the end."""
     made = Attack(request.node.originalname, request.param, int(os.environ.get("SEED", "0")))
     yield made
     request.node.user_properties.append((OUTCOMES, dict(made.outcomes)))
@@ -79,7 +79,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         outcomes.setdefault(test, Counter())
         if report.when == "call" or not report.passed:
             states[test][report.outcome] += 1
-        elif report.when == "teardown":  # only then it has what the fixture appended
+        elif report.when == "teardown":  # the fixture has appended its outcome by then
             outcomes[test].update(dict(report.user_properties).get(OUTCOMES, {}))
     if states:
         terminalreporter.section(f"attacks (SEED={os.environ.get('SEED', '0')})")

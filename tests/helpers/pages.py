@@ -12,8 +12,8 @@ class Element:
     Attributes:
         tag: its name; "" for the page itself.
         attributes: its attributes.
-        text: the text in it, without that of the tooltips of pictures.
-        tooltip: the text of its own tooltip.
+        text: the text of the element, without tooltips of pictures.
+        tooltip: the text of its tooltip.
     """
 
     def __init__(self, tag: str, attributes: dict[str, str | None]) -> None:

@@ -1,4 +1,4 @@
-"""A stand-in for the trainer."""
+"""A replacement for the trainer."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ class Recorder(SimpleNamespace):
         self.saved.append((Path(path).name, self.global_step))
 
     def take_steps(self, callback: Checkpoints, last: int, scores: dict[int, float]) -> list[tuple[str, int]]:
-        """Take steps up to `last`, validating where there is a score; return what was saved."""
+        """Take steps up to `last`, with a validation for each score; return the saved checkpoints."""
         for self.global_step in range(1, last + 1):
             callback.on_train_batch_end(self, self.lightning_module)
             if self.global_step in scores:

@@ -56,7 +56,7 @@ SMALL = (
     "task.test_size=16",
 )
 SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
-# A digit is added after every second validation, because no answer is right.
+# A digit is added after every second validation, because no answer is correct.
 SMALL_PROGRAMS = (
     *(item for item in SMALL if not item.startswith(("task.train", "task.val", "task.test"))),
     "trainer.val_check_interval=4",
@@ -88,7 +88,7 @@ SMALL_TEXT = (
 
 
 def small_text(folder: Path, size: int = 3000) -> tuple[str, ...]:
-    """Return what makes a run of a second on a text in a file, our own's beginning, whose cache lies beside it.
+    """Return the options of a run of a second on the beginning of the synthetic text, in a file beside its cache.
 
     With 3000 characters a pass is 9 steps.
     """
@@ -122,9 +122,9 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 
 
 def read_choice(group: str, name: str) -> dict[str, Any]:
-    """Return what a file of a group and its defaults say, without composing; interpolations are as they are written.
+    """Return the content of a file of a group with its defaults, without composing; interpolations are not resolved.
 
-    Composing takes 50 ms, which is too much where tests are collected.
+    Composing takes 50 ms, which is too long for the collection of tests.
     """
     content = yaml.safe_load((CONF / group / f"{name}.yaml").read_text()) or {}
     defaults = [entry for entry in content.pop("defaults", []) if isinstance(entry, str) and entry != "_self_"]
@@ -135,7 +135,7 @@ def read_choice(group: str, name: str) -> dict[str, Any]:
 
 
 def _merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return a nested dictionary with the entries of two, those of the second where both have them."""
+    """Return the union of two nested dictionaries; the second has priority."""
     both = {key: _merge(one[key], other[key]) for key in one if isinstance(one[key], dict) and key in other}
     return {**one, **other, **both}
 
@@ -152,7 +152,7 @@ def model_for(task: str, cell: str, size: int) -> tuple[str, ...]:
 
 
 def classes_of(task: Task) -> int:
-    """Return how many classes a task's model predicts, of words those of its vocabulary."""
+    """Return the number of classes of a model; for words, the size of its vocabulary."""
     return slices.first("classes_of", task) or task.objective.output_size
 
 
@@ -165,7 +165,7 @@ def build_task(*overrides: str, **options: Any) -> Any:
 
 
 def build_or_skip(config: DictConfig) -> Any:
-    """Return the task of a configuration; skip the test, with the message, where its corpus or a package is absent."""
+    """Return the task of a configuration; skip the test, with the message, without its corpus or a package."""
     try:
         return build.build_task(config)
     except UserError as error:
@@ -180,7 +180,7 @@ def build_or_skip(config: DictConfig) -> Any:
 
 
 def excerpt(of: DictConfig, lengths: dict[str, int]) -> Any:
-    """Return the beginnings of a corpus's splits, with its whole vocabulary; stands in for it in configurations."""
+    """Return the beginnings of the splits of a corpus, with its whole vocabulary, for use in configurations."""
     corpus = _load_corpus(OmegaConf.to_yaml(of))
     shortened = slices.first("excerpt", corpus, lengths)
     if shortened is not None:
@@ -197,7 +197,7 @@ def _load_corpus(node: str) -> Any:
 
 
 def keep_small(config: DictConfig, **options: Any) -> None:
-    """Set those of the given options, by dotted names, that a configuration's task has."""
+    """Set the given options, by dotted names, that the task of a configuration has."""
     for name, value in options.items():
         if OmegaConf.select(config.task, name, default=config) is not config:
             OmegaConf.update(config.task, name, value)
@@ -212,7 +212,7 @@ def shorten(config: DictConfig, **lengths: int) -> None:
 
 
 class Outcome(NamedTuple):
-    """How a command ended: its exit status and what it printed."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -293,7 +293,7 @@ def train(directory: Path, *arguments: str) -> Path:
 
 
 def spawn(*arguments: str, cwd: Path = ROOT, **environment: str | None) -> Outcome:
-    """Run `python <arguments>` in a process of its own, without a terminal; None removes an environment variable."""
+    """Run `python <arguments>` in a new process without a terminal; None removes an environment variable."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     completed = subprocess.run(
         [sys.executable, *map(str, arguments)],

@@ -1,8 +1,8 @@
-"""Large families of cases, of which `make test` runs those that a list names.
+"""Large families of cases, from which `make test` runs a list.
 
-Of the cases of a test with the marker `named(*patterns)`, on the test or on some of its parameters, `make test` runs
-those whose id, the part of the test's name in brackets, matches one of the patterns, such as "rum*". `make test-all`
-runs all: the others are slow.
+A test, or some of its parameters, may have the marker `named(*patterns)`. Then `make test` runs the cases whose id, the
+part of the name in brackets, matches one of the patterns, such as "rum*". `make test-all` runs all cases; the others
+have the marker `slow`.
 """
 
 from fnmatch import fnmatchcase

@@ -1,7 +1,8 @@
-"""What the applications tell the suites that run on every task.
+"""Data of the applications for the suites that run on every task.
 
-A suite such as the contract of tasks takes its cases from conf/task. What it must know of the tasks of an application
-stands in tests/applications/<application>/small.py, which only this module finds, and goes with that folder.
+A suite such as the contract of tasks takes its cases from conf/task. The module
+tests/applications/<application>/small.py contains the data for the tasks of an application. Only this module imports
+it, so an application can be removed with its folder.
 """
 
 import functools
@@ -29,6 +30,16 @@ def has_module(folder: str, name: str) -> bool:
 def offered(name: str, module: str = "small") -> dict[str, Any]:
     """Return the entries of all dictionaries of this name."""
     return {key: value for found in modules(module) for key, value in getattr(found, name, {}).items()}
+
+
+def offered_to(target: str, name: str) -> dict[str, Any]:
+    """Return the entries of the dictionary of this name of the application that a `_target_` belongs to, or none."""
+    return {
+        key: value
+        for found in modules()
+        if target.startswith(f"gyral.applications.{found.__name__.split('.')[-2]}.")
+        for key, value in getattr(found, name, {}).items()
+    }
 
 
 def listed(name: str, module: str = "small") -> list[Any]:

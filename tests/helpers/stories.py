@@ -4,6 +4,6 @@ from gyral.data.babi.stories import Question
 
 
 def oracle(question: Question) -> str:
-    """Return the place that the supporting facts of tasks 1 and 2 name: that of the one in which somebody moves."""
+    """Return the place in the supporting fact of tasks 1 and 2 in which somebody moves."""
     (move,) = (question.story[index] for index in question.supports if question.story[index][-4] == "to")
     return move[-2]

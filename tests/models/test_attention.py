@@ -159,7 +159,7 @@ def test_a_step_of_several_tokens_pools_their_vectors(embedding_size: int | None
         assert reached.nonzero().flatten().tolist() == [3, 5, 7]
 
 
-def test_tokens_are_dropped_wherever_they_stand() -> None:
+def test_all_occurrences_of_a_token_are_dropped() -> None:
     model = SequenceModel(gru, 9, OUT, embedding_size=4, embedding_dropout=0.5)
     _, inputs, _ = model.run(torch.arange(1, 9).view(1, 8, 1).repeat(2, 1, 1))
     dropped = (inputs == 0).all(dim=-1)

@@ -58,7 +58,7 @@ def test_draws_are_as_frequent_as_the_model_says_after_the_prompt() -> None:
     "lstm",
 )
 @pytest.mark.parametrize("model", choices("cell"))
-def test_every_cell_goes_on_symbol_by_symbol_as_it_reads_a_text_whole(model: str, tmp_path: Path) -> None:
+def test_every_cell_gives_the_same_outputs_symbol_by_symbol_and_for_the_whole_text(model: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat .\n" * 60)
     place = ("task=text_file", "task.batch_size=4", f"task.corpus.path={tmp_path}/text.txt")
     task = build_task(f"model={model}", *place, f"paths.data_dir={tmp_path}").eval()

@@ -267,7 +267,7 @@ def test_weights_are_tied_only_where_the_sizes_allow(sizes: dict[str, int]) -> N
 
 
 @pytest.mark.parametrize("embedding_size", [None, 7])
-def test_embedding_dropout_drops_a_token_wherever_it_stands(embedding_size: int | None) -> None:
+def test_embedding_dropout_drops_all_occurrences_of_a_token(embedding_size: int | None) -> None:
     model = SequenceModel(gru, V, OUT, embedding_size=embedding_size, embedding_dropout=0.5)
     seen = []
     model.recurrent.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -325,7 +325,7 @@ def test_weight_drop_is_refused_where_there_is_nothing_to_drop() -> None:
         SequenceModel(gru, V, OUT, weight_drop=0.5, backend="graph")
 
 
-def test_layers_have_sizes_of_their_own() -> None:
+def test_layers_may_have_different_sizes() -> None:
     model = SequenceModel(gru, V, V, embedding_size=4, layer_sizes=[7, 5, 4], tied=True, initialization="uniform")
     assert [(cell.input_size, cell.hidden_size) for cell in model.recurrent.cells] == [(4, 7), (7, 5), (5, 4)]
     assert model.head is not None

@@ -151,7 +151,7 @@ def test_a_graph_for_each_of_the_first_shapes_and_the_loop_beyond(capture: Captu
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
-def test_a_copy_captures_graphs_of_its_own(capture: Capture, duplicate: Callable[[Any], Any]) -> None:
+def test_a_copy_captures_separate_graphs(capture: Capture, duplicate: Callable[[Any], Any]) -> None:
     cell = LSTMCell(X, N)
     graphs = GraphedLoops(scan)
     inputs = torch.randn(T, B, X)
@@ -171,7 +171,7 @@ def test_needs_a_gpu() -> None:
             Recurrent(lambda size: LSTMCell(size, N), X, backend="graph")
 
 
-def test_each_mode_of_torch_has_a_graph_of_its_own(capture: Capture) -> None:
+def test_each_mode_of_torch_has_a_separate_graph(capture: Capture) -> None:
     cell = LSTMCell(X, N)
     graphs = GraphedLoops(scan)
     inputs = torch.randn(T, B, X)

@@ -63,7 +63,7 @@ def test_one_seed_gives_the_same_noise_on_every_backend(name: str) -> None:
 
 @pytest.mark.parametrize("backend", ["reference", "fused"])
 @pytest.mark.parametrize("name", ["rum", "plain lstm"])
-def test_threads_drop_weights_of_their_own(name: str, backend: str) -> None:
+def test_threads_drop_weights_independently(name: str, backend: str) -> None:
     """Each thread computes many sequences with one set of dropped weights; others draw theirs meanwhile."""
     cell: RecurrentCell = CELLS[name](X)
     cell.zoneout = 0.0

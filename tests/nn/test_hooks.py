@@ -129,7 +129,7 @@ def test_hooks_of_cells_are_refused_and_those_of_the_network_called(register: st
     assert len(called) == 1
 
 
-def test_hooks_of_what_is_within_a_cell_are_refused() -> None:
+def test_hooks_of_modules_within_a_cell_are_refused() -> None:
     model = Recurrent(partial(FSRNNCell, hidden_size=N, fast=LSTMCell, slow=LSTMCell), X)
     handle = model.cells[0].slow.register_forward_hook(lambda *_: None)
     inputs = torch.randn(STEPS, BATCH, X)

@@ -274,7 +274,7 @@ def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
     assert (layer.dropout.probability, layer.cells[0].dropout) == (0.1, 0.2)
 
 
-def test_a_subclass_may_have_a_constructor_of_its_own() -> None:
+def test_a_subclass_may_define_its_constructor() -> None:
     class Small(layers.GRU):
         def __init__(self, size: int) -> None:
             super().__init__(size, size)
@@ -282,7 +282,7 @@ def test_a_subclass_may_have_a_constructor_of_its_own() -> None:
     assert repr(Small(3)) == "Small(3, 3)"
 
 
-def test_a_layer_of_your_own_needs_only_the_class_of_its_cell() -> None:
+def test_a_user_defined_layer_needs_only_the_class_of_its_cell() -> None:
     class Own(layers.Layer):
         """A layer without a constructor."""
 

@@ -279,7 +279,7 @@ def test_wrong_lengths_are_refused(backend: str, lengths: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda lengths: torch.tensor(lengths, dtype=torch.int32)])
-def test_lengths_may_be_integers_of_any_kind(kind: Callable[[list[int]], Any]) -> None:
+def test_lengths_may_have_any_integer_dtype(kind: Callable[[list[int]], Any]) -> None:
     model = make("gru")
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
     with torch.no_grad():
@@ -335,7 +335,7 @@ def test_starts_without_a_start_change_nothing_and_batch_first_transposes_them()
 
 
 @every_run
-def test_gradients_through_starts_equal_those_of_the_reference(name: str, backend: str) -> None:
+def test_gradients_through_starts_equal_the_reference(name: str, backend: str) -> None:
     reference, model = (
         make(name, num_layers=2, bidirectional=True),
         make(name, backend, num_layers=2, bidirectional=True),

@@ -18,7 +18,7 @@ def test_a_buffer_of_inference_mode_is_writable_in_training() -> None:
     assert again.eq(3).all()
 
 
-def test_a_buffer_given_back_is_taken_again() -> None:
+def test_a_released_buffer_is_reused() -> None:
     buffers._pool.clear()
     like = torch.empty(0)
     first = buffers.acquire(100, like)
@@ -32,7 +32,7 @@ def test_a_buffer_given_back_is_taken_again() -> None:
 @pytest.mark.parametrize(
     ("size", "dtype"), [(101, torch.float32), (49, torch.float32), (100, torch.float64)], ids=["small", "large", "type"]
 )
-def test_a_buffer_that_does_not_fit_is_let_go(size: int, dtype: torch.dtype) -> None:
+def test_a_buffer_that_does_not_fit_is_freed(size: int, dtype: torch.dtype) -> None:
     buffers._pool.clear()
     buffers.release(torch.empty(100))
     taken = buffers.acquire(size, torch.empty(0, dtype=dtype))

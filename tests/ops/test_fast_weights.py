@@ -72,7 +72,7 @@ def test_matrix_after_each_rows_own_count(decay: float, rate: float, empty: bool
     assert torch.equal(memory.matrix(), memory.matrix(torch.tensor([6, 6, 6])))
 
 
-def test_rows_do_not_meet() -> None:
+def test_rows_do_not_interact() -> None:
     vectors, initial, query = random_vectors(3), random_initial(empty=False), random_vectors(1)[0]
     whole = FastWeights(3, initial, 0.9, 0.5)
     alone = FastWeights(3, initial[1:2], 0.9, 0.5)
@@ -82,7 +82,7 @@ def test_rows_do_not_meet() -> None:
     torch.testing.assert_close(whole.read(query)[1:2], alone.read(query[1:2]), rtol=0, atol=1e-14)
 
 
-def test_what_is_stored_is_what_was_appended() -> None:
+def test_stored_vectors_equal_the_appended_vectors() -> None:
     vector, query = random_vectors(2)
     memory = FastWeights(1, random_initial(empty=True), 0.9, 0.5)
     memory.append(vector)
@@ -129,14 +129,14 @@ def test_gradients_through_a_sequence(empty: bool) -> None:
     assert gradcheck(recurrence, leaves(3, empty), eps=1e-6, atol=1e-8, rtol=1e-6)
 
 
-def test_gradients_without_those_of_the_initial_matrix() -> None:
+def test_gradients_without_the_gradient_of_the_initial_matrix() -> None:
     initial, hidden, drives = leaves(3)
     for given in (torch.zeros_like(initial), initial.detach()):
         assert gradcheck(lambda *others, a=given: recurrence(a, *others), (hidden, drives), atol=1e-8, rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 5, 11])
-def test_gradients_are_those_of_the_built_matrix(steps: int) -> None:
+def test_gradients_equal_the_built_matrix(steps: int) -> None:
     given = leaves(steps)
     actual, expected = recurrence(*given), built_recurrence(*given)
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)

@@ -181,7 +181,7 @@ def test_lengths_of_the_vectors_do_not_matter(dtype: torch.dtype) -> None:
         assert relative_error(scaled, expected.double()) <= 64 * torch.finfo(dtype).eps
 
 
-def test_vectors_whose_square_overflows_do_not_shrink_what_they_turn() -> None:
+def test_rotations_by_vectors_whose_square_overflows_keep_the_norm() -> None:
     small, large = torch.randn(4, 6), 1e20 * torch.randn(4, 6)
     x = torch.randn(4, 6)
     for a, b in ((small, large), (large, small), (large, large.flip(0))):

@@ -22,7 +22,7 @@ def add(inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     return 10 * state, state
 
 
-def test_steps_run_in_order_and_hand_on_the_state() -> None:
+def test_steps_run_in_order_and_pass_the_state() -> None:
     inputs, start = torch.randn(STEPS, BATCH, 2), torch.randn(BATCH, 2)
     outputs, final = scan(add, inputs, start)
     sums = start + inputs.cumsum(0)
@@ -57,7 +57,7 @@ def test_a_step_gets_the_structure_of_the_sequence() -> None:
         assert others[1] is None
 
 
-def test_a_fixed_tensor_is_not_taken_apart() -> None:
+def test_a_shared_tensor_is_not_split() -> None:
     """Not even one whose first dimension is another number than that of steps, or that stands first."""
     matrix = torch.randn(2, 2)
     inputs = torch.randn(STEPS, BATCH, 2)
@@ -74,7 +74,7 @@ def test_a_fixed_tensor_is_not_taken_apart() -> None:
     assert not is_shared((matrix,))
 
 
-def test_the_gradient_of_what_is_fixed_is_that_of_all_steps() -> None:
+def test_a_shared_tensor_gets_the_gradient_of_all_steps() -> None:
     matrix = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
     inputs = torch.randn(STEPS, BATCH, 2, dtype=torch.float64, requires_grad=True)
 
@@ -110,7 +110,7 @@ def test_a_row_stops_at_its_length(lengths: list[int]) -> None:
             assert torch.equal(one[own], two)
 
 
-def test_padding_that_is_no_number_reaches_neither_outputs_nor_state() -> None:
+def test_nan_in_the_padding_does_not_reach_outputs_or_state() -> None:
     inputs = torch.randn(STEPS, BATCH, 2)
     lengths = torch.tensor([2, 5, 3])
     inputs[torch.arange(STEPS)[:, None] >= lengths] = torch.nan
@@ -131,7 +131,7 @@ def test_leaves_of_the_state_keep_their_types() -> None:
     assert not seen.any()
 
 
-def test_a_row_begins_anew_at_its_starts_but_not_beyond_its_length() -> None:
+def test_a_row_is_reset_at_its_starts_but_not_beyond_its_length() -> None:
     inputs = torch.randn(STEPS, BATCH, 2)
     first, initial = (Pair(torch.randn(BATCH, 2), torch.randn(BATCH, 2, 2)) for _ in range(2))
     starts = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 1]]).bool().T

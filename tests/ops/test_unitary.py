@@ -148,7 +148,7 @@ def test_reflection_is_householders(size: int) -> None:
         assert_is(lambda vectors, axis=axis: unitary.reflect(vectors, axis), dense_reflection(axis.numpy()))
 
 
-def test_reflection_turns_its_axis_round_and_leaves_what_is_orthogonal() -> None:
+def test_reflection_negates_its_axis_and_keeps_orthogonal_vectors() -> None:
     axis, other = torch.randn(2, 7, dtype=torch.complex128)
     other = other - axis * (axis.conj() @ other) / (axis.conj() @ axis)
     torch.testing.assert_close(unitary.reflect(axis, axis), -axis, rtol=0, atol=1e-14)
@@ -204,7 +204,7 @@ def test_real_rotations_act_on_complex_vectors_part_by_part(size: int) -> None:
 
 
 @every_size
-def test_every_pair_has_one_angle_of_its_own(size: int) -> None:
+def test_every_pair_has_a_separate_angle(size: int) -> None:
     for pairing, pairs in all_pairings(size):
         assert pairing.pairs == sum(map(len, pairs))
         assert all(tensor.shape == (len(pairs), size) for tensor in pairing)

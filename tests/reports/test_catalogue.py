@@ -20,7 +20,7 @@ COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 @pytest.mark.parametrize("name", [sweep.name for sweep in catalogue.named()])
-def test_every_sweep_says_how_it_is_shown(name: str) -> None:
+def test_every_sweep_has_a_layout(name: str) -> None:
     sweep = catalogue.load(name)
     assert sweep.title
     assert {"experiment", "seed"} <= set(sweep.axes)

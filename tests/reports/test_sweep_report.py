@@ -32,7 +32,7 @@ def test_runs_are_listed_on_demand_and_a_commit_that_is_not_the_code_is_marked(t
     assert str(clean) not in invoke(f"sweep={tmp_path}", entry="report").out
 
 
-def test_only_the_runs_with_some_options_are_shown_if_asked_for(tmp_path: Path) -> None:
+def test_runs_can_be_selected_by_options(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", "trainer.max_steps=600", accuracy=0.25)
     write_run(tmp_path, f"{TABLE1}/lstm", length=30, accuracy=0.5)
     write_run(tmp_path, f"{TABLE1}/lstm", length=50, accuracy=0.75)
@@ -57,7 +57,7 @@ def test_only_the_runs_with_some_options_are_shown_if_asked_for(tmp_path: Path) 
         assert (outcome.status, outcome.err) == (1, f"error: only=[a=1]: {reason}\n")
 
 
-def test_rows_columns_and_seeds_without_a_run_are_left_out_if_asked_for(tmp_path: Path) -> None:
+def test_an_option_hides_rows_columns_and_seeds_without_runs(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", length=30, accuracy=0.25)
     whole = invoke(f"sweep={tmp_path}", entry="report").out
     assert all(text in whole for text in ("seed 2 missing", "LSTM", "length=50", "Runs missing:"))

@@ -41,7 +41,7 @@ def test_the_workspace_groups_curves_by_cell_and_task_and_shows_the_system() -> 
         for section in spec["spec"]["section"]["panelBankConfig"]["sections"]
     }
     own = panels["Learning curves by sweep, task and model"]
-    assert not any("groupBy" in panel for panel in own), "these follow the list of runs"
+    assert not any("groupBy" in panel for panel in own), "these panels follow the list of runs"
     assert {"train/learning_rate", "train/gradient_norm"} < {panel["metrics"][0] for panel in own}
     assert {panel["groupBy"] for panel in panels["Learning curves by cell"]} == {"cell_name.value"}
     assert {panel["groupBy"] for panel in panels["Learning curves by task"]} == {"task_name.value"}
@@ -66,7 +66,7 @@ def test_every_table_has_a_report_of_its_own_runs(name: str, tmp_path: Path, mon
     assert len(grids) == 3
     for grid in grids:
         places = [tuple(panel["layout"].values()) for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]]
-        assert len(set(places)) == len(places), "panels lie on one another"
+        assert len(set(places)) == len(places), "panels overlap"
 
 
 @pytest.mark.parametrize(
@@ -81,28 +81,25 @@ def test_bad_input_is_one_line(arguments: list[str], expected: str) -> None:
     assert invoke(*arguments, entry="dashboard").error.startswith(expected)
 
 
-def test_without_the_package_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
     error = invoke(entry="dashboard").error
     assert error == "gyral dashboard: needs the package wandb_workspaces: pip install 'gyral[dashboard]'"
 
 
-def test_what_was_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Saved:
-        def __init__(self, name: str) -> None:
-            self.url = f"saved {name}"
-
-        def save(self) -> None:
-            self.url += " once"
-
+def test_the_addresses_of_saved_pages_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    workspaces = pytest.importorskip("wandb_workspaces.workspaces")
+    saved = []
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    monkeypatch.setattr(wandb_dashboards, "make_workspace", lambda entity, project: Saved(f"{entity}/{project}"))
-    monkeypatch.setattr(wandb_dashboards, "make_report", lambda entity, project, sweep: Saved(sweep.name))
-    assert invoke("entity=me", entry="dashboard").out.splitlines() == [
-        "saved me/gyral once",
-        *(f"saved {sweep.name} once" for sweep in catalogue.named()),
-    ]
+    for kind in (workspaces.Workspace, interface.Report):
+        monkeypatch.setattr(kind, "save", lambda dashboard: saved.append(dashboard))
+        monkeypatch.setattr(kind, "url", property(lambda dashboard: f"https://wandb.ai/{dashboard.project}"))
+    sweep = catalogue.named()[0]
+    printed = invoke("entity=me", f"sweep={sweep.name}", entry="dashboard").out.splitlines()
+    assert printed == ["https://wandb.ai/gyral"] * 2
+    assert [dashboard.entity for dashboard in saved] == ["me", "me"]
+    assert saved[1].title == sweep.title
 
 
-def test_help_says_what_it_needs() -> None:
+def test_the_help_names_the_required_package() -> None:
     assert "wandb-workspaces" in invoke("--help", entry="dashboard").out

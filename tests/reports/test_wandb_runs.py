@@ -76,8 +76,8 @@ def test_runs_have_results_curves_and_provenance(project: list[Any]) -> None:
     assert "val/loss" not in done.curves or not done.curves["val/loss"].values
     assert (done.provenance.identity, done.provenance.code) == ("id1", "abcdef0123 + uncommitted changes")
     [section] = make_sections([done, crashed, running], None)
-    cell = section.tables[0].rows[0][1][0]
-    assert (cell.text, cell.missing) == ("25.0", ("seed 2 FAILED", "seed 3 running at step 40"))
+    entry = section.tables[0].rows[0][1][0]
+    assert (entry.text, entry.missing) == ("25.0", ("seed 2 FAILED", "seed 3 running at step 40"))
     # started here, they would be other runs
     assert not any("hydra.sweep.dir" in command or "resume" in command for command in section.commands)
 
@@ -93,7 +93,7 @@ def test_runs_of_earlier_versions_have_steps_and_curves(project: list[Any], resu
     assert [record.curves["train/loss"].steps for record in records] == 2 * [[5, 10, 40]]
 
 
-def test_runs_of_others_are_told(project: list[Any]) -> None:
+def test_runs_of_other_programs_are_listed(project: list[Any]) -> None:
     project += [run(), run(seed=2, run=None)]
     outcome = invoke("sweep=wandb:me/gyral", entry="report")
     assert outcome.status == 0, outcome.err
@@ -101,13 +101,13 @@ def test_runs_of_others_are_told(project: list[Any]) -> None:
     assert "Table 1" in outcome.out
 
 
-def test_projects_that_are_not_there_or_empty_are_told(project: list[Any]) -> None:
+def test_missing_and_empty_projects_are_refused(project: list[Any]) -> None:
     error = invoke("sweep=wandb:me/nothing", entry="report").error
     assert error == "sweep=wandb:me/nothing: cannot be read: Could not find project me/nothing"
     assert invoke("sweep=wandb:me/gyral", entry="report").error == "sweep=wandb:me/gyral: contains no run"
 
 
-def test_without_a_key_one_is_asked_for(
+def test_a_missing_key_is_refused(
     project: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY")

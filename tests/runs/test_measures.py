@@ -18,12 +18,12 @@ from tests.helpers.written import MEASURES, REMARKS, TABLE1, report_of, write_ru
 HITS = Measure("hits", "hits among 10", "%", 100, 1)
 
 
-def test_a_run_directory_keeps_what_its_task_measures(tmp_path: Path) -> None:
+def test_a_run_directory_has_the_measures_of_its_task(tmp_path: Path) -> None:
     write_measures(tmp_path, MEASURES, REMARKS)
     assert read_measures(tmp_path) == (MEASURES, REMARKS)
 
 
-def test_only_what_differs_from_the_default_is_written() -> None:
+def test_only_values_that_differ_from_the_default_are_written() -> None:
     plain = to_plain([Measure("rouge1", "ROUGE-1")], [])
     assert plain == {"measures": [{"name": "rouge1", "label": "ROUGE-1"}], "remarks": []}
 

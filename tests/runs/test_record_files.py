@@ -19,7 +19,7 @@ def recorded(directory: Path, folder: Path) -> list[Path]:
     return [write_record(run, folder) for run in records.read(directory)[0] if run.results]
 
 
-def test_a_report_of_record_files_is_that_of_the_runs(tmp_path: Path) -> None:
+def test_a_report_of_record_files_equals_that_of_the_runs(tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs", tmp_path / "records"
     write_run(runs, f"{TABLE1}/gru", accuracy=0.25)
     write_run(runs, f"{TABLE1}/gru", seed=2, accuracy=0.75)
@@ -95,7 +95,7 @@ def test_long_names_are_shortened_and_stay_distinct(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"config": {"seed": 1}, "overrides": [], "results": {}}'])
-def test_a_broken_record_is_named_and_hides_no_other(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_is_named_and_hides_no_other(tmp_path: Path, text: str) -> None:
     runs, folder = tmp_path / "runs", tmp_path / "records"
     write_run(runs, f"{TABLE1}/gru", accuracy=0.25)
     recorded(runs, folder)

@@ -27,7 +27,7 @@ from tests.helpers.written import TABLE1, report_of, write_run
         ("DONE", "[]"),
     ],
 )
-def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
+def test_a_damaged_run_directory_is_named_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
     broken = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.75)
     (broken / name).unlink()
@@ -40,7 +40,7 @@ def test_a_broken_run_directory_is_told_and_hides_no_other(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("text", ["[", "[]", None])
-def test_numbers_without_provenance_are_told(tmp_path: Path, text: str | None) -> None:
+def test_runs_without_provenance_are_named(tmp_path: Path, text: str | None) -> None:
     written = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
     (written / "provenance.json").unlink()
     if text is not None:
@@ -51,7 +51,7 @@ def test_numbers_without_provenance_are_told(tmp_path: Path, text: str | None) -
     assert f"{written}: provenance.json cannot be read: no commit or command is known\n" in printed
 
 
-def test_what_lies_in_a_run_directory_is_no_run(tmp_path: Path) -> None:
+def test_folders_inside_a_run_directory_are_not_runs(tmp_path: Path) -> None:
     run = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
     files = run / "wandb" / "offline-run-1" / "files"
     files.mkdir(parents=True)
@@ -68,7 +68,7 @@ def write_failure(directory: Path, row: str, *lines: str) -> Path:
     return failed
 
 
-def test_failures_are_told_with_their_reasons(tmp_path: Path) -> None:
+def test_failures_are_listed_with_their_reasons(tmp_path: Path) -> None:
     memory = "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: 720000000000 bytes."
     reasons = {
         "gru": ("gyral.config.instantiation.LocatedError: model.cell.zoneout=7: must be below 1",),
@@ -81,7 +81,7 @@ def test_failures_are_told_with_their_reasons(tmp_path: Path) -> None:
         assert f"FAILED: {failed[row]}: {' '.join(lines)}\n" in printed
 
 
-def test_a_run_that_a_process_is_at_is_running(tmp_path: Path) -> None:
+def test_a_locked_run_is_running(tmp_path: Path) -> None:
     written = write_run(tmp_path, f"{TABLE1}/gru")
     with (written / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -92,7 +92,7 @@ def test_a_run_that_a_process_is_at_is_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["step,train/loss\n4,0.5\n9,0.12", "step,train/loss\n4,0.5\n9"])
-def test_metrics_that_are_half_written_count_up_to_the_last_whole_line(tmp_path: Path, text: str) -> None:
+def test_half_written_metrics_are_read_up_to_the_last_complete_line(tmp_path: Path, text: str) -> None:
     written = write_run(tmp_path, f"{TABLE1}/gru", losses=text)
     [job], told = records.read(tmp_path)
     assert (job.curves["train/loss"].steps, job.curves["train/loss"].values) == ([5], [0.5])

@@ -18,7 +18,9 @@ def measures(tmp_path: Path) -> None:
     write_measures(tmp_path, MEASURES, REMARKS)
 
 
-def test_results_table_says_whether_the_baseline_was_beaten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_results_table_shows_whether_the_baseline_is_beaten(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     long = tmp_path / "seed=1,task.length=30,task.test_size=16,task.train_size=128,trainer.val_check_interval=2"
     long.mkdir()
     write_measures(long, MEASURES, REMARKS)
@@ -42,7 +44,7 @@ def test_the_loss_of_regression_has_its_own_unit(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("changes", [{"test/loss": 0.0}, {"test/loss": math.nan}, {"seconds_a_step": math.nan}])
-def test_results_table_copes_with_corner_values(
+def test_the_results_table_shows_extreme_values(
     changes: dict[str, float], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     print_results(tmp_path, {**RESULTS, **changes})

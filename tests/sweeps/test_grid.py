@@ -47,7 +47,7 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     outcome = invoke(*command)
     assert outcome.status == 1
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-    assert sum(line.startswith("error: model.cell.hidden_size=1: ") for line in errors) == 2, "one line a failing job"
+    assert sum(line.startswith("error: model.cell.hidden_size=1: ") for line in errors) == 2, "one line per failing job"
     assert "Traceback" not in outcome.err
     assert outcome.out.startswith(f"6 jobs in {tmp_path}, all with logger=none threads=1")
     assert "\nJob 2 of 6: model=gru task=recall\n" in outcome.out
@@ -72,7 +72,7 @@ def test_a_sweep_in_which_all_succeed_ends_with_zero_and_deterministic_directori
     command = ["-m", *SHORT, "model=rnn", "task=copy", "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
     outcome = invoke(*command)
     assert outcome.status == 0
-    assert outcome.out.count("seconds a step") == 0, "the jobs print no tables of their own"
+    assert outcome.out.count("seconds a step") == 0, "jobs print no tables"
     report, again, save = outcome.out.rpartition("\nTo show this again: ")
     shown = shlex.split(f"{again}{save}".splitlines()[1].partition(": ")[2])
     assert shown[:3] == ["python", "-m", "src.report"]
@@ -168,7 +168,7 @@ def test_a_sweep_by_name_is_narrowed_and_shortened_from_the_command_line(
     assert "seed 1, 4 steps, at the checkpoints" in printed
 
 
-def test_a_row_and_a_sweep_may_each_be_given_by_their_own(tmp_path: Path) -> None:
+def test_a_sweep_and_a_row_can_be_combined(tmp_path: Path) -> None:
     """What a paper says and how it is shown is not what a run is: the job's directory takes the row alone, too."""
     options = ["task.length=4", *SHORT]
     row = ("sweep=rum_paper_table1", "experiment=rum_paper/table1/gru", "seed=1")
@@ -197,7 +197,7 @@ def test_the_papers_sweeps_go_through_all_rows(name: str, rows: int, axes: dict[
     assert jobs == [[f"{key}={value}" for key, value in zip(keys, job, strict=True)] for job in expected]
 
 
-def test_an_unknown_sweep_is_refused_with_those_there_are() -> None:
+def test_an_unknown_sweep_lists_the_sweeps() -> None:
     assert invoke("sweep=nothing").error == f"sweep=nothing: must be one of {', '.join(choices('sweep'))}"
 
 

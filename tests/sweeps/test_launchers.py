@@ -73,7 +73,7 @@ def sweep(*arguments: str, directory: Path) -> Outcome:
     return invoke("-m", "launcher=joblib", "hydra.launcher.n_jobs=2", *arguments, f"hydra.sweep.dir={directory}")
 
 
-def test_what_fails_or_is_lost_is_listed_with_its_reason_and_the_others_are_done(
+def test_failed_and_lost_jobs_are_listed_with_their_reasons_and_the_others_finish(
     tmp_path: Path, here: list[Any]
 ) -> None:
     command = [*COPY, "task=copy", "model=rum", "seed=1,13", "model.cell.hidden_size=1,4"]
@@ -91,9 +91,9 @@ def test_what_fails_or_is_lost_is_listed_with_its_reason_and_the_others_are_done
     handed = len(here)
     outcome = sweep(*command, directory=tmp_path)
     assert "was DONE" in outcome.out
-    assert len(here) == handed + 3, "what is DONE goes nowhere"
+    assert len(here) == handed + 3, "finished jobs are not submitted"
     outcome = invoke("-m", "launcher=local", *command, "model.cell.hidden_size=4", f"hydra.sweep.dir={tmp_path}")
-    assert outcome.status == 0, "nor is it of another launcher's making"
+    assert outcome.status == 0, "the directory does not depend on the launcher"
     assert outcome.out.count("was DONE") == 1
     assert logging.root.manager.disable == 0
 
@@ -168,9 +168,7 @@ def test_an_engine_that_is_not_installed_is_named(
     assert error == f"launcher={launcher}: needs the package {package}: pip install 'gyral[{launcher}]'"
 
 
-def test_a_cluster_that_is_not_there_and_a_parameter_of_another_type_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_cluster_and_a_wrong_parameter_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     command = ["-m", "launcher=slurm", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
@@ -179,7 +177,9 @@ def test_a_cluster_that_is_not_there_and_a_parameter_of_another_type_are_one_lin
     assert error.startswith('launcher=slurm: Parameter "timeout_min" expected type ')
 
 
-def test_slurm_is_handed_one_array_that_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_gets_one_job_array_and_a_signal_before_the_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("submitit")
     for name in ("sbatch", "srun"):
         (tmp_path / name).write_text("#!/bin/sh\necho Submitted batch job 42\n")
@@ -281,9 +281,7 @@ def assert_each_once(directory: Path, jobs: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_leaves_no_writer_and_goes_on(
-    tmp_path: Path, started: list[subprocess.Popen[str]]
-) -> None:
+def test_a_killed_sweep_leaves_no_worker_and_resumes(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
     first = start(*LONGER, directory=tmp_path)
     started.append(first)
     wait_for(lambda: len(endings(tmp_path)["DONE"]) >= 2)
@@ -303,7 +301,7 @@ def test_a_sweep_that_is_killed_leaves_no_writer_and_goes_on(
 
 
 @pytest.mark.slow
-def test_signals_stop_the_jobs_after_their_step_and_the_sweep_goes_on_later(
+def test_signals_stop_the_jobs_after_their_step_and_the_sweep_resumes(
     tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     first = start(*LONGER, directory=tmp_path)
@@ -343,11 +341,11 @@ def test_failing_diverging_memory_hungry_and_killed_jobs_are_listed_and_the_othe
         *("-m", "src.train", "-m", *options, "launcher=joblib", "hydra.launcher.n_jobs=2"),
         f"hydra.sweep.dir={tmp_path}/sweep",
     )
-    assert again.error.startswith("5 jobs of 6 failed"), "the one that was killed has gone on"
+    assert again.error.startswith("5 jobs of 6 failed"), "the killed job is resumed"
 
 
 @pytest.mark.slow
-def test_a_job_that_submitit_requeues_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
+def test_a_job_requeued_by_submitit_ends_bit_equal(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     mark = tmp_path / "mark"
     options = [*COPY, "task=copy", "model=rum", accident(11, "SIGUSR2", mark)]
@@ -365,7 +363,7 @@ def test_a_job_that_submitit_requeues_ends_as_one_that_was_never_stopped(tmp_pat
 
 
 @pytest.mark.slow
-def test_ray_runs_two_jobs_at_once_and_tells_of_the_one_that_is_killed(tmp_path: Path) -> None:
+def test_ray_runs_two_jobs_at_once_and_reports_a_killed_job(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     options = [*COPY, "task=copy", "model=rnn", "seed=1,2,3", accident(11, "SIGKILL", tmp_path / "mark")]
     command = ["-m", "src.train", "-m", *options, "launcher=ray", "hydra.launcher.n_jobs=2"]

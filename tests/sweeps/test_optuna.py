@@ -37,7 +37,7 @@ def read(directory: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: Path) -> None:
+def test_a_search_resumes_with_new_trials_and_prints_importances(tmp_path: Path) -> None:
     outcome = search(tmp_path)
     assert outcome.status == 0, outcome.err
     assert "model.cell.eta is not an option of this configuration and is not searched" in outcome.out
@@ -50,7 +50,7 @@ def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: 
     trials = read(tmp_path)
     assert [(trial["trial"], trial["state"]) for trial in trials] == [(str(n), "COMPLETE") for n in range(5)]
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert len({trial["optimizer.lr"] for trial in trials}) == 5, "a search that goes on draws anew"
+    assert len({trial["optimizer.lr"] for trial in trials}) == 5, "a resumed search draws new values"
     for trial in trials:
         done = json.loads((tmp_path / f"trial_{trial['trial']}" / "DONE").read_text())
         assert done["monitor"] == float(trial["val/loss"])
@@ -77,7 +77,7 @@ def test_a_search_goes_on_with_new_trials_and_ends_with_what_mattered(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_trial_that_was_stopped_goes_on_under_its_own_number(tmp_path: Path) -> None:
+def test_a_stopped_trial_resumes_under_its_number(tmp_path: Path) -> None:
     stopped = accident(11, "SIGINT", tmp_path / "mark")
     assert search(tmp_path / "one", stopped, trials=2).status == 130
     assert not list((tmp_path / "one").rglob("DONE"))
@@ -91,7 +91,7 @@ def test_a_trial_that_was_stopped_goes_on_under_its_own_number(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_failing_and_diverging_trials_are_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_failing_and_diverging_trials_are_listed_and_the_others_finish(tmp_path: Path) -> None:
     axes = "model.cell.hidden_size=1,4", "optimizer.lr=0.01,1e30", "model.cell.eta=null"
     outcome = search(tmp_path, "model=rum", *axes, trials=8)
     assert outcome.status == 0, outcome.err
@@ -109,14 +109,14 @@ def test_failing_and_diverging_trials_are_told_and_the_others_go_on(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_search_in_which_all_fails_stops_early(tmp_path: Path) -> None:
+def test_a_search_whose_first_trials_all_fail_stops_early(tmp_path: Path) -> None:
     outcome = search(tmp_path, "model=rum", "model.cell.hidden_size=1", trials=20)
     assert outcome.status == 1
     assert outcome.err.splitlines()[-1].startswith("error: none of 5 trials succeeded")
     assert [trial["state"] for trial in read(tmp_path)] == ["FAIL"] * 5
 
 
-def test_a_value_that_is_no_number_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_not_finite_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
     monkeypatch.setattr(loop, "summarize", lambda _: {"monitor": None, "parameters": 1, "steps": 1})
     assert search(tmp_path, trials=1).status == 1
@@ -125,7 +125,7 @@ def test_a_value_that_is_no_number_counts_as_failed(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path) -> None:
+def test_worse_trials_are_pruned_by_the_tasks_monitor(tmp_path: Path) -> None:
     arguments = (
         *("optimizer.lr=0.03,1e-9", "model.cell.hidden_size=8", "hydra.sweeper.pruner.n_startup_trials=1"),
         *("hydra.sweeper.pruner._target_=optuna.pruners.PercentilePruner", "+hydra.sweeper.pruner.percentile=1.0"),
@@ -169,7 +169,7 @@ def test_what_is_worse_than_others_is_pruned_by_the_tasks_monitor(tmp_path: Path
         (["optimizer.lr=0.1", "model.cell.hidden_size=8"], "sweep=tune: nothing to search"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_unsupported_searches_are_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
     outcome = invoke(*SHORT, *arguments, f"hydra.sweep.dir={tmp_path}/search")
     assert said in outcome.error
     assert not list(tmp_path.rglob("trial_*"))
@@ -198,7 +198,7 @@ def test_a_directory_keeps_one_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_trials_side_by_side_that_are_killed_go_on(tmp_path: Path) -> None:
+def test_killed_parallel_trials_resume(tmp_path: Path) -> None:
     arguments = [*SHORT, "trainer.max_steps=240", "launcher=joblib", "hydra.launcher.n_jobs=2"]
     command = [sys.executable, "-m", "src.train", *arguments, "hydra.sweeper.n_trials=6", f"hydra.sweep.dir={tmp_path}"]
     streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

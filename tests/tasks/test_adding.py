@@ -1,4 +1,4 @@
-"""The adding problem: what is marked, what the sum is, and how an example looks."""
+"""The adding problem: marks, sum, and rendering."""
 
 import pytest
 import torch

@@ -71,7 +71,7 @@ def test_layout_and_answers(name: str) -> None:
         ("addition", {1: (2, 16), 2: (17, 32), 4: (33, 64)}),
     ],
 )
-def test_the_tests_have_the_published_lengths(name: str, lengths: dict[int, tuple[int, int]]) -> None:
+def test_each_test_has_its_published_lengths(name: str, lengths: dict[int, tuple[int, int]]) -> None:
     made = data(name, batch_size=400, test_batches=1)
     assert made.factors == list(lengths)
     width = 2 if name in ("bigram_flip", "addition") else 1
@@ -80,7 +80,7 @@ def test_the_tests_have_the_published_lengths(name: str, lengths: dict[int, tupl
         assert (found.min(), found.max()) == pytest.approx((shortest, longest), abs=8)
         assert shortest <= found.min() <= found.max() <= longest
         assert made.lengths(test) == (shortest, longest)
-        assert batch.groups.nonzero()[:, 1].unique().tolist() == [*([0] if test == 0 else []), 1 + test]
+        assert batch.categories.nonzero()[:, 1].unique().tolist() == [*([0] if test == 0 else []), 1 + test]
 
 
 def test_numbers_have_all_their_digits_and_symbols_are_uniform() -> None:
@@ -107,7 +107,7 @@ def test_a_test_reports_each_length_and_a_validation_the_lengths_of_training() -
     task = built("copy", train_lengths=[2, 4], test_factors=[1, 2], test_batches=1, batch_size=4)
 
     def logits(batch: Batch, right: list[bool]) -> torch.Tensor:
-        """Return the right answers, without their ends in rows that are not right."""
+        """Return the correct answers, without their ends in wrong rows."""
         found = 50.0 * torch.nn.functional.one_hot(batch.targets.clamp(min=0), 128)
         for row, (is_right, length) in enumerate(zip(right, batch.lengths.tolist(), strict=True)):
             if not is_right:
@@ -128,7 +128,7 @@ def test_a_test_reports_each_length_and_a_validation_the_lengths_of_training() -
     assert "fine_2x" not in task.metrics.names
 
 
-def test_draws_depend_on_seed_split_and_index_alone() -> None:
+def test_draws_depend_only_on_seed_split_and_index() -> None:
     whole = list(data("copy").loader("test"))
     loader = data("copy", val_batches=9).loader("test")
     assert torch.equal(loader[3].inputs, whole[3].inputs)
@@ -151,7 +151,7 @@ def test_draws_depend_on_seed_split_and_index_alone() -> None:
         ({"name": "double", "vocabulary_size": 12}, "vocabulary_size=12: must be an integer from 13 to 1000000"),
     ],
 )
-def test_refused_options(options: dict[str, Any], said: str) -> None:
+def test_options_out_of_bounds_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError) as raised:
         data(**{"name": "copy", **options})
     assert str(raised.value) == said
@@ -170,7 +170,7 @@ def test_refused_options(options: dict[str, Any], said: str) -> None:
         ("addition", "7 + 95", [7, 5, 0, 9], "102"),
     ],
 )
-def test_a_sequence_of_the_user(name: str, text: str, read: list[int], right: str) -> None:
+def test_a_written_sequence_becomes_a_batch(name: str, text: str, read: list[int], right: str) -> None:
     task = built(name)
     batch = task.encode(text)
     assert batch.inputs[0][batch.write[0]].tolist()[1:] == read
@@ -182,8 +182,8 @@ def test_a_sequence_of_the_user(name: str, text: str, read: list[int], right: st
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("copy", "3 b", "'b' is no symbol; the symbols are the numbers from 0 to 124"),
-        ("copy", "3 125", "'125' is no symbol; the symbols are the numbers from 0 to 124"),
+        ("copy", "3 b", "'b' is not a symbol; the symbols are the numbers from 0 to 124"),
+        ("copy", "3 125", "'125' is not a symbol; the symbols are the numbers from 0 to 124"),
         ("copy", " ", "must be symbols with spaces between them, such as 17 4 99 12"),
         ("bigram_flip", "1 2 3", "must be pairs of symbols with spaces between them, such as 17 4 99 12"),
         ("double", "-3", "must be a number, such as 713"),
@@ -192,7 +192,7 @@ def test_a_sequence_of_the_user(name: str, text: str, read: list[int], right: st
         ("addition", "13+", "must be two numbers, such as 13+95"),
     ],
 )
-def test_what_is_no_sequence(name: str, text: str, said: str) -> None:
+def test_invalid_sequences_are_refused(name: str, text: str, said: str) -> None:
     with pytest.raises(OptionError) as raised:
         built(name).encode(text)
     assert str(raised.value) == f"sequence={text}: {said}"

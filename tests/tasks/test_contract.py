@@ -1,12 +1,12 @@
 """The contract of `gyral.tasks.base`, for every task that has a YAML in conf/task: a new file there is tested at once.
 
-Some checks are of tasks on sequences alone: what is about steps, tokens, or targets that may be absent. All others are
-also of tasks without sequences, which have checks of their own for their batches and renderings.
+Some checks only concern tasks on sequences: checks of steps, tokens, or targets that may be absent. All other checks
+also concern tasks without sequences, which have separate checks for their batches and renderings.
 
-A new task needs no edit here unless it has an option whose other values cannot be derived, or a metric whose best
-value is not known; the failure then says what to add. What is to be known of the tasks of an application stands in
-tests/applications/<application>/small.py. What only data drawn from a seed can promise is asked
-of tasks with a `data_seed`. Of a corpus the beginnings of its splits are read; where it is absent, its task is skipped.
+A new task needs no edit here unless it has an option whose other values cannot be derived, or a metric whose best value
+is unknown; the failure then contains the missing entry. The entries for the tasks of an application are in
+tests/applications/<application>/small.py. Checks of generated data run for tasks with a `train_size`. The tests read
+the beginnings of the splits of a corpus, and skip a task whose corpus is absent.
 """
 
 import functools
@@ -60,14 +60,14 @@ GENERATED = [task for task in TASKS if "train_size" in read_choice("task", task)
 OF_CLASSES = [task for task in GENERATED if task != "adding"]  # its targets are real
 TEXTS = [task for task in TASKS if issubclass(CLASSES[task], TextTask)]
 REAL = (Regression, Bits)  # objectives whose targets are real
-# their batches are `Batch`es, which a model of sequences reads
+# tasks whose batches are `Batch`es for a model of sequences
 PLAIN = [
     task
     for task in SEQUENCES
     if CLASSES[task].model_type is SequenceModel and CLASSES[task].targets is SequenceTask.targets
 ]
 
-# Values that keep a task small, where it has these options; its corpus, if it has one, begins so.
+# Values that keep a task small, if it has these options.
 SIZES = {
     "batch_size": 7,
     "train_size": 64,
@@ -124,14 +124,14 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "test_fraction": [0.1],
     **offered("ALTERNATIVES"),
 }
-# Options that change nothing: where files lie, and what is of a corpus where the data is generated.
+# Options without an effect: locations of files, and options of a corpus if the data is generated.
 NO_EFFECT = {
     *("corpus.data_dir", "data_dir", "corpus.part"),
     *listed("NO_EFFECT"),
 }
 
-# What a metric is when every prediction is right, and when all of n classes are equally likely.
-# those that depend on no prediction
+# Metrics that do not depend on predictions; the values of metrics when every prediction is correct, and when n classes
+# are equally likely.
 GIVEN = set(listed("WITHOUT_PREDICTION"))
 RIGHT = {
     "loss": 0.0,
@@ -178,14 +178,14 @@ def option_names(task: str) -> list[str]:
 
 
 def stream(task: Task, steps: int = 9) -> Any:
-    """Return the training stream of a run with so many steps."""
+    """Return the training stream of a run with `steps` steps."""
     task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return task.data.train_dataloader()
 
 
-def own_group(batches: Iterable[Any]) -> list[Any]:
-    """Return the batches that count in the metrics of a split, without those of further tests."""
-    return [batch for batch in batches if getattr(batch, "groups", None) is None or batch.groups[:, 0].all()]
+def own_category(batches: Iterable[Any]) -> list[Any]:
+    """Return the batches that count in the metrics of a split, without the batches of further tests."""
+    return [batch for batch in batches if getattr(batch, "categories", None) is None or batch.categories[:, 0].all()]
 
 
 def joined(batches: Any) -> Batch:
@@ -214,7 +214,7 @@ def without(batch: Batch, left_out: Tensor) -> Batch:
 
 
 def right(task: SequenceTask, batch: Batch) -> Tensor:
-    """Return the right predictions; where there is no target, zero."""
+    """Return the correct predictions, and zero without a target."""
     return batch.targets.where(_widened(there(task, batch), batch.targets), 0)
 
 
@@ -229,7 +229,7 @@ def assert_equal_batches(first: Any, second: Any) -> None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two batches are equal, tensors and what else they have."""
+    """Return whether two batches are equal, including values that are not tensors."""
     return plain(one) == plain(other)
 
 
@@ -266,7 +266,7 @@ def score(task: Task, batches: Iterable[Any], predict: Callable[[Any, Any], Tens
 
 
 def of_an_oracle(task: Task, batches: list[Any]) -> dict[str, float]:
-    """Return what the metrics are when every prediction is right."""
+    """Return the values of the metrics when every prediction is correct."""
     wanted = {name: RIGHT[name] for name in task.metrics.names if name not in GIVEN}
     own = first("right_scores", task, batches) or {}
     return wanted | {name: value for name, value in own.items() if name in wanted}
@@ -276,14 +276,14 @@ def of_an_oracle(task: Task, batches: list[Any]) -> dict[str, float]:
 def test_oracle_is_right_everywhere(task: str) -> None:
     built = small(task)
     unknown = set(built.metrics.names) - set(RIGHT) - GIVEN
-    assert not unknown, f"{unknown}: add to RIGHT what they are when every answer is right"
+    assert not unknown, f"{unknown}: add their values for correct predictions to RIGHT"
     for split in SPLITS:
         batches = list(built.data.loader(split))
         assert score(built, batches, oracle) == pytest.approx(of_an_oracle(built, batches), abs=1e-6)
 
 
 def expected(task: SequenceTask, batches: list[Batch], outputs: list[Tensor]) -> dict[str, float]:
-    """Return the loss and what else follows from all outputs at once, without regard to batches."""
+    """Return the loss and other metrics from all outputs at once, independent of batches."""
     targets = torch.cat([batch.targets[there(task, batch)] for batch in batches])
     given = torch.cat([output[there(task, batch)] for output, batch in zip(outputs, batches, strict=True)])
     if isinstance(task.objective, Regression):
@@ -304,7 +304,7 @@ def test_uniform_guess_scores_its_closed_form(task: str) -> None:
     built = small(task)
     batches = list(built.data.loader("test"))
     scores = score(built, batches, uniform)
-    own = own_group(batches)
+    own = own_category(batches)
     wanted = expected(built, own, [uniform(built, batch) for batch in own])
     if not isinstance(built.objective, Regression):
         classes = 2 if isinstance(built.objective, Bits) else classes_of(built)
@@ -315,7 +315,7 @@ def test_uniform_guess_scores_its_closed_form(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", PLAIN)
-def test_what_is_no_answer_does_not_count_for_the_accuracies(task: str) -> None:
+def test_targets_that_are_not_answers_do_not_count_in_the_accuracies(task: str) -> None:
     built = small(task)
 
     def right_where_asked(_: SequenceTask, batch: Batch) -> Tensor:
@@ -361,9 +361,9 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
             if batch.answers is not None:
                 assert (batch.answers.dtype, batch.answers.shape) == (torch.bool, has_target.shape)
                 assert not (batch.answers & ~has_target).any(), "an answer without a target"
-            write, groups = getattr(batch, "write", None), getattr(batch, "groups", None)
+            write, categories = getattr(batch, "write", None), getattr(batch, "categories", None)
             assert write is None or (write.dtype, write.shape) == (torch.bool, (rows, steps))
-            assert groups is None or (groups.dtype, len(groups)) == (torch.bool, rows)
+            assert categories is None or (categories.dtype, len(categories)) == (torch.bool, rows)
             lengths = getattr(batch, "lengths", None)  # windows of a text have none
             if lengths is not None:
                 assert lengths.shape == (rows,)
@@ -412,7 +412,7 @@ def test_training_stream_resumes_at_the_next_batch(task: str, stopped_after: int
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_overfitting_serves_the_first_batch_again_and_again(task: str) -> None:
+def test_overfitting_repeats_the_first_batch(task: str) -> None:
     options = OmegaConf.load(CONF / "debug" / "overfit.yaml").task
     first = next(iter(stream(small(task, batch_size=options.batch_size))))
     assert_equal_batches(stream(small(task, **options)), [first] * 9)
@@ -434,7 +434,7 @@ def test_no_loss_where_there_is_no_target(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", PLAIN)
-def test_metrics_over_unequal_batches_are_those_of_all_targets(task: str) -> None:
+def test_metrics_of_unequal_batches_equal_the_metrics_of_all_targets(task: str) -> None:
     built = small(task)
     batches, outputs = [], []
     for index, batch in enumerate(built.data.loader("val")):
@@ -453,7 +453,7 @@ def test_metrics_over_unequal_batches_are_those_of_all_targets(task: str) -> Non
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_metrics_start_again_when_they_were_read(task: str) -> None:
+def test_reading_the_metrics_resets_them(task: str) -> None:
     built = small(task)
     batches = list(built.data.loader("val"))
     guessed = score(built, batches, uniform)
@@ -573,7 +573,7 @@ def choices_of(task: str, name: str) -> list[str]:
 
 
 def effects(task: Any) -> list[Any]:
-    """Return what an option may change: data, sizes, baseline, and which of several validations is the best."""
+    """Return what an option may change: data, sizes, baseline, and the best of several validations."""
     loaders = [stream(task), *(task.data.loader(split) for split in SPLITS)]
     read = [[len(loader), *map(plain, itertools.islice(loader, 12))] for loader in loaders]
     shapes = [(name, value.shape) for name, value in task.model.state_dict().items()]
@@ -588,7 +588,7 @@ def effects(task: Any) -> list[Any]:
 
 
 def plain(batch: Any) -> list[Any]:
-    # bytes: NaN, which marks where a real target is absent, does not equal itself, and lists of pixels take seconds
+    # bytes, because NaN, which marks an absent real target, does not equal itself, and lists of pixels take seconds
     return [
         (part.dtype, part.shape, part.numpy().tobytes()) if isinstance(part, Tensor) else part
         for part in tree_leaves(batch)
@@ -596,7 +596,7 @@ def plain(batch: Any) -> list[Any]:
 
 
 def best_steps(task: Task) -> list[int]:
-    """Return the steps kept as best where each metric has its highest and its lowest value at a step of its own."""
+    """Return the steps of best checkpoints when each metric has its highest and lowest values at separate steps."""
     names = [f"val/{name}" for name in task.metrics.names]
     kept = []
     checkpoints = Checkpoints(every=1000)
@@ -692,13 +692,13 @@ def test_every_option_has_an_effect(task: str, name: str) -> None:
 @functools.cache
 def effects_of_defaults(task: str) -> list[Any]:
     found = effects(small(task))
-    assert effects(small(task)) == found, "not even the same options have the same effects"
+    assert effects(small(task)) == found, "the same options have different effects"
     return found
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_values_that_are_not_allowed_are_refused_by_their_whole_key(task: str) -> None:
-    small(task)  # skips where there is no corpus
+def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
+    small(task)  # skips without the corpus
     for name, value in options_of(task):
         if name in NO_EFFECT:
             continue
@@ -716,12 +716,12 @@ def test_values_that_are_not_allowed_are_refused_by_their_whole_key(task: str) -
 
 
 @pytest.mark.parametrize("task", GENERATED)
-def test_generated_data_is_what_has_a_size(task: str) -> None:
+def test_tasks_with_a_size_have_generated_data(task: str) -> None:
     assert isinstance(small(task).data, GeneratedData)
 
 
 @pytest.mark.parametrize("task", sorted({*TASKS} - {*GENERATED}))
-def test_what_has_no_size_is_not_generated(task: str) -> None:
+def test_tasks_without_a_size_have_no_generated_data(task: str) -> None:
     assert not isinstance(small(task).data, GeneratedData)
 
 
@@ -738,7 +738,7 @@ def test_one_wrong_answer_makes_its_sequence_wrong(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", OF_CLASSES)
-def test_sequences_count_alike_in_batches_of_any_size(task: str) -> None:
+def test_metrics_do_not_depend_on_the_batch_size(task: str) -> None:
     built = small(task)
     whole = joined(built.data.loader("val"))
     logits = oracle(built, whole)
@@ -754,7 +754,7 @@ def test_sequences_count_alike_in_batches_of_any_size(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", GENERATED)
-def test_loaders_give_every_row_once_and_the_stream_whole_batches(task: str) -> None:
+def test_loaders_contain_every_row_once_and_the_stream_full_batches(task: str) -> None:
     built = small(task)
     for loader, size in (
         (built.data.loader("val"), 23),
@@ -797,9 +797,9 @@ def test_every_token_and_class_occurs(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", GENERATED)
-def test_splits_depend_on_seed_and_name_alone(task: str) -> None:
+def test_splits_depend_only_on_seed_and_name(task: str) -> None:
     first, second, other = small(task), small(task, train_size=65, batch_size=5), small(task, data_seed=7)
-    second.data.rows("test")  # drawn in another order: each split has a random stream of its own
+    second.data.rows("test")  # drawn in another order: each split has a separate random stream
     torch.manual_seed(99)
     for split in ("val", "test"):
         assert torch.equal(first.data.rows(split), second.data.rows(split))
@@ -841,7 +841,7 @@ def test_baseline_is_the_loss_of_the_best_predictor_without_memory(task: str) ->
 
 
 @pytest.mark.parametrize("task", TEXTS)
-def test_baseline_of_a_text_is_the_loss_of_who_knows_the_frequencies_of_training(task: str) -> None:
+def test_baseline_of_a_text_is_the_loss_of_the_training_frequencies(task: str) -> None:
     built = small(task)
     counts = torch.bincount(
         torch.from_numpy(built.data.corpus.splits["train"].astype(int)), minlength=classes_of(built)
@@ -851,7 +851,7 @@ def test_baseline_of_a_text_is_the_loss_of_who_knows_the_frequencies_of_training
     assert scores["loss"] == pytest.approx(built.baseline, rel=1e-5)
 
 
-def test_baselines_at_the_papers_sizes() -> None:
+def test_baselines_at_the_sizes_of_the_papers() -> None:
     copy = build_task("task=copy", "model=gru", delay=500, recalled=10, train_size=128, test_size=3)
     assert copy.baseline == pytest.approx(10 * math.log(8) / 520)
     assert round(copy.baseline, 4) == 0.0400

@@ -18,7 +18,7 @@ def _scikit_learn() -> None:
     pytest.importorskip("sklearn")
 
 
-def test_splits_together_are_the_data_set_once() -> None:
+def test_each_image_is_in_exactly_one_split() -> None:
     from sklearn.datasets import load_digits
 
     task = build_task("task=digits", "model=gru")
@@ -36,7 +36,7 @@ def test_splits_together_are_the_data_set_once() -> None:
     assert task.baseline == pytest.approx(math.log(10), rel=1e-2)  # digits are nearly equally frequent
 
 
-def test_permutation_is_the_same_for_all_images_and_depends_on_its_seed_alone() -> None:
+def test_permutation_is_the_same_for_all_images_and_depends_only_on_its_seed() -> None:
     plain = build_task("task=digits", "model=gru")
     permuted = build_task("task=digits", "model=gru", "seed=5", permuted=True)
     other = build_task("task=digits", "model=gru", permuted=True, permutation_seed=1)
@@ -57,7 +57,7 @@ def test_pixels_are_drawn_as_shades() -> None:
     assert lines[0][12:].count(" ") == (batch.inputs[0] < 0.5 / 9).sum()
 
 
-def test_absent_scikit_learn_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scikit_learn_is_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     digits.load_images.cache_clear()
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(UserError, match=r"^task=digits: needs the package sklearn: pip install 'gyral\[digits\]'$"):

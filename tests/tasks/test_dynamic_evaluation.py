@@ -82,7 +82,7 @@ def expected_loss(
 
 
 @pytest.mark.parametrize(("rule", "lr", "decay"), [("sgd", 0.7, 0.05), ("rms", 0.01, 0.3)])
-def test_dynamic_evaluation_is_the_recursion_of_the_paper(
+def test_dynamic_evaluation_equals_the_equations_of_the_paper(
     model: SequenceModel, tokens: np.ndarray, rule: str, lr: float, decay: float
 ) -> None:
     train = np.random.default_rng(3).integers(model.vocabulary_size, size=100 * 21 + 1).astype(np.uint8)
@@ -97,7 +97,9 @@ def test_dynamic_evaluation_is_the_recursion_of_the_paper(
     assert model.training
 
 
-def test_without_steps_it_is_the_usual_loss_and_repetition_is_learnt(model: SequenceModel, tokens: np.ndarray) -> None:
+def test_without_steps_it_equals_the_usual_loss_and_with_steps_it_learns_repetition(
+    model: SequenceModel, tokens: np.ndarray
+) -> None:
     still = DynamicEvaluation("sgd", lr=1e-12, decay=0.0).evaluate(model, tokens, tokens)["loss"]
     with torch.no_grad():
         logits, _ = model.eval()(torch.from_numpy(tokens[None, :-1].astype(int)))
@@ -129,7 +131,7 @@ def test_the_command_names_the_whole_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_test_and_the_command_report_it_beside_the_usual_results(tmp_path: Path) -> None:
+def test_test_and_command_report_dynamic_evaluation(tmp_path: Path) -> None:
     arguments = (*small_text(tmp_path), "model=gru", "task.dynamic=rms", "trainer.max_steps=2")
     outcome = invoke(*arguments, f"hydra.run.dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err

@@ -49,7 +49,7 @@ def test_memory_holds_the_input() -> None:
         ({"bits": 2.5}, "bits=2.5: must be an integer from 1 to 10000"),
     ],
 )
-def test_refused_options(options: dict[str, Any], said: str) -> None:
+def test_options_out_of_bounds_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError) as raised:
         data(**options)
     assert str(raised.value) == said

@@ -1,4 +1,4 @@
-"""Programs as batches: layout, groups, the curriculum, and what a user writes."""
+"""Programs as batches: layout, categories, the curriculum, and written programs."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def built(**options: Any) -> ProgramsTask:
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_layout_and_groups(split: str) -> None:
+def test_layout_and_categories(split: str) -> None:
     made = data()
     batch = next(iter(made.loader(split)))
     found = set()
@@ -37,11 +37,11 @@ def test_layout_and_groups(split: str) -> None:
         assert answer == answer_text(value)
         assert batch.targets[row, :written].unique().tolist() == [IGNORED]
         assert batch.targets[row, length:].eq(IGNORED).all()
-        names = {name for name, is_in in zip(made.groups, batch.groups[row, 1:].tolist(), strict=True) if is_in}
+        names = {name for name, is_in in zip(made.categories, batch.categories[row, 1:].tolist(), strict=True) if is_in}
         assert len(names) == 2
         found |= names
     assert found == {*KINDS, "2_digits", "3_digits", "4_digits"}
-    assert batch.groups[:, 0].all()
+    assert batch.categories[:, 0].all()
 
 
 def test_answers_are_reversed_with_the_sign_last() -> None:
@@ -69,14 +69,14 @@ def test_a_digit_is_added_when_validations_do_not_improve(mode: str, sign: int) 
     for value in (0.5, 0.4, 0.5, 0.4, 0.6, 0.5, 0.5, 0.1, 0.1, 0.1):
         task.step_validation(torch.tensor(sign * value))
         levels.append(task.data.curriculum.level)
-    # two in a row are not above the best: one digit more, and the scores count anew
+    # two in a row do not exceed the best: one digit more, and the count of scores resets
     assert levels == [2, 2, 3, 3, 3, 3, 4, 4, 4, 4]
     checkpoint: dict[str, Any] = {}
     task.on_save_checkpoint(checkpoint)
     resumed = built(curriculum="naive", patience=2)
     resumed.on_load_checkpoint(checkpoint)
     assert vars(resumed.data.curriculum) == vars(task.data.curriculum)
-    assert resumed.constants()["curriculum_digits"] == 4
+    assert resumed.data_metrics()["curriculum_digits"] == 4
 
 
 def test_memory_holds_the_longest_program() -> None:
@@ -88,7 +88,7 @@ def test_memory_holds_the_longest_program() -> None:
     assert reserved == [len("a=9999;for x in range(16):a+=9999;print(a)"), len("print(9999)")]
 
 
-def test_a_program_of_the_user() -> None:
+def test_a_written_program_becomes_a_batch() -> None:
     task = built()
     program = "b=1398;for x in range(10):b-=6843;print(b)"
     batch = task.encode(program)
@@ -105,10 +105,10 @@ def test_a_program_of_the_user() -> None:
         ("print((14*", "must end with print(…)"),
         ("print((14*))", "'(14*)' is not an expression"),
         ("print(a)", "'a' has no value"),
-        ("q=1;print(q)", f"'q' is no symbol; the symbols of programs are {SYMBOLS.strip()} and the space"),
+        ("q=1;print(q)", f"'q' is not a symbol; the symbols of programs are {SYMBOLS.strip()} and the space"),
     ],
 )
-def test_what_is_no_program(program: str, said: str) -> None:
+def test_invalid_programs_are_refused(program: str, said: str) -> None:
     with pytest.raises(OptionError) as raised:
         built().encode(program)
     assert str(raised.value) == f"sequence={program}: {said}"
@@ -126,7 +126,7 @@ def test_what_is_no_program(program: str, said: str) -> None:
         ({"patience": 0}, "patience=0: must be an integer ≥ 1"),
     ],
 )
-def test_refused_options(options: dict[str, Any], said: str) -> None:
+def test_options_out_of_bounds_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError) as raised:
         data(**options)
     assert str(raised.value).startswith(said)

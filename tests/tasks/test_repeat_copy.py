@@ -53,22 +53,22 @@ def test_layout(options: dict[str, Any]) -> None:
 
 def test_further_tests_have_their_lengths_and_repeats() -> None:
     made = data(test_lengths=[5, 9], test_repeats=[7])
-    assert made.groups == ["5", "9", "7_repeats"]
+    assert made.categories == ["5", "9", "7_repeats"]
     own, *further = made.loader("test")
-    assert own.groups.any(dim=0).tolist() == [True, False, False, False]
+    assert own.categories.any(dim=0).tolist() == [True, False, False, False]
     for index, (batch, length) in enumerate(zip(further, (5, 9, None), strict=True)):
         found = batch.write.sum(dim=1) - 2
         assert found.unique().tolist() == ([length] if length else [1, 2, 3])
         counts = (batch.inputs[..., -1].sum(dim=1) * 10).round()
         assert counts.unique().tolist() == ([1, 2, 3, 4] if length else [7])
-        assert batch.groups.all(dim=0).tolist() == [place == 1 + index for place in range(4)]
+        assert batch.categories.all(dim=0).tolist() == [place == 1 + index for place in range(4)]
 
 
 def test_a_test_reports_the_share_of_wrong_bits_at_each_length() -> None:
     task = build_task("task=repeat_copy", "model=gru", test_lengths=[4], test_repeats=[3], test_batches=1, batch_size=6)
     for batch in task.data.loader("test"):
         outputs = 100 * batch.targets.nan_to_num() - 50
-        if batch.groups[:, 1].all():  # one wrong bit in one sequence
+        if batch.categories[:, 1].all():  # one wrong bit in one sequence
             outputs[2, 6, 0] *= -1
         task.metrics.update(outputs, batch, task.loss(outputs, batch))
     results = task.test_results()
@@ -95,7 +95,7 @@ def test_the_published_sizes() -> None:
     assert task.baseline == math.log(2)
 
 
-def test_baseline_is_the_loss_of_the_best_guess() -> None:
+def test_baseline_is_the_entropy_of_the_answers() -> None:
     options = {"batch_size": 20_000, "val_batches": 1, "lengths": [2, 2], "repeats": [1, 3]}
     task = build_task("task=repeat_copy", "model=gru", **options)
     [batch] = task.data.loader("val")
@@ -116,7 +116,7 @@ def test_baseline_is_the_loss_of_the_best_guess() -> None:
         ({"repeats_scale": 0}, "repeats_scale=0: must be a finite number > 0"),
     ],
 )
-def test_refused_options(options: dict[str, Any], said: str) -> None:
+def test_options_out_of_bounds_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError) as raised:
         data(**options)
     assert str(raised.value) == said

@@ -44,7 +44,7 @@ def test_the_file_decides_what_is_predicted(
     assert [line.split()[0] for line in lines] == ["input", "target", "prediction"]
 
 
-def test_baseline_is_the_loss_of_who_knows_the_targets_of_training(tmp_path: Path) -> None:
+def test_baseline_is_the_loss_of_the_best_predictor_without_inputs(tmp_path: Path) -> None:
     split = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
     arrays = {"inputs": np.ones((8, 3)), "y": np.arange(8.0), "c": np.array([0, 0, 0, 1, 0, 1, 1, 1])}
     np.savez(tmp_path / "mine.npz", split=split, **arrays)
@@ -81,7 +81,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
         build.build_task(config)
 
 
-def test_an_unusable_file_is_one_line_and_no_run_directory(tmp_path: Path) -> None:
+def test_an_unusable_file_is_an_error_of_one_line_without_a_run_directory(tmp_path: Path) -> None:
     targets = np.zeros((5, 3))
     targets[3, 1] = math.nan
     np.savez(tmp_path / "mine.npz", inputs=np.ones((5, 3)), targets=targets)
@@ -107,7 +107,7 @@ def test_lines_are_aligned_and_the_middle_of_long_ones_is_left_out() -> None:
     assert describe_value([0.123456, -2.0, 3]) == "0.123,-2,3"
 
 
-def test_metrics_do_not_depend_on_batches_or_scale() -> None:
+def test_metrics_are_independent_of_batches_and_scale() -> None:
     objective = Regression(2)
     targets = torch.randn(40, 5, 2) * torch.tensor([1e-4, 1e3]) + torch.tensor([0.0, 1e4])
     outputs = targets + 0.3 * targets.std(dim=(0, 1)) * torch.randn_like(targets)

@@ -1,4 +1,4 @@
-"""Language modelling: every symbol once, a state that goes on, a loss that no size changes, pictures, bad texts."""
+"""Language modelling: every symbol once, a state that continues, a loss independent of sizes, renderings, bad texts."""
 
 import io
 import json
@@ -58,7 +58,7 @@ def places(*sizes: int) -> Corpus:
 
 
 def streamed(task: Any, steps: int) -> list[Any]:
-    """Return the windows of a training stream of so many steps."""
+    """Return the windows of a training stream of some steps."""
     task.data.trainer = SimpleNamespace(max_steps=steps, accumulate_grad_batches=1)
     return list(task.data.train_dataloader())
 
@@ -137,7 +137,7 @@ def test_the_loss_does_not_depend_on_the_sizes_of_evaluation(model: str, weights
     assert whole < 0.8 * trained(model, weights).baseline / math.log(2), "has learnt nothing, so that nothing matters"
     for rows, window in ((1, 700), (8, 100), (32, 37), (128, 150)):
         assert bits(rows, window) == pytest.approx(whole, abs=1e-4)
-    # rows that know nothing of what came before do worse
+    # rows without context do worse
     assert bits(128, 150, warm_up=0) > whole + 1e-3
 
 
@@ -176,7 +176,7 @@ def tiny(model: str = "gru", *overrides: str, **sizes: int) -> Any:
 
 @pytest.mark.parametrize("model", list(MODELS))
 @pytest.mark.parametrize("training", [True, False])
-def test_windows_score_what_one_long_run_scores(model: str, training: bool) -> None:
+def test_windows_score_the_same_as_one_long_sequence(model: str, training: bool) -> None:
     task = tiny(model)
     task.train(training)
     windows = Windows(task.data.corpus.splits["train"][:120], 3, 9, warm_up=4)
@@ -229,7 +229,7 @@ def test_the_state_is_fresh_for_every_evaluation() -> None:
 
 
 @torch.no_grad()
-def test_an_evaluation_in_between_leaves_the_state_of_training_alone() -> None:
+def test_an_evaluation_does_not_change_the_training_state() -> None:
     task = tiny()
     windows = streamed(task, 4)
     expected = [task(batch) for batch in windows]
@@ -255,7 +255,7 @@ def test_validations_of_a_run_do_not_change_what_it_learns(tmp_path: Path) -> No
     "dynamic_conv", "eurnn", "external", "fast_weights", "fs_eurnn", "fs_goru", "fs_rum", "goru", "light_conv", "urnn"
 )
 @pytest.mark.parametrize("model", choices("cell"))
-def test_the_state_of_every_model_goes_through_a_checkpoint(model: str) -> None:
+def test_a_checkpoint_restores_the_state_of_every_model(model: str) -> None:
     options = (*OWN, f"model={model}", "model.cell.hidden_size=12")
     stopped, resumed = build_task(*options, **TINY), build_task(*options, **TINY)
     resumed.load_state_dict(stopped.state_dict())
@@ -296,12 +296,12 @@ def test_an_untrained_network_guesses_among_all_symbols(model: str, level: str, 
     assert evaluate(task)["bits"] == pytest.approx(math.log2(symbols), abs=0.1)
 
 
-def test_figures_follow_from_the_loss() -> None:
+def test_bits_and_perplexity_follow_from_the_loss() -> None:
     scores = evaluate(tiny())
     assert list(scores) == ["loss", "accuracy", "bits", "perplexity"]
     assert scores["bits"] == pytest.approx(scores["loss"] / math.log(2), rel=1e-6)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-6)
-    # half of the symbols surely right, the others surely one of two: half a bit a symbol
+    # half of the symbols are certain, the others one of two: half a bit per symbol
     metrics = TextMetrics(4, 8)
     task = SimpleNamespace(logits=torch.full((1, 8, 4), -100.0), targets=torch.arange(8).view(1, 8) % 2)
     task.logits[..., 0] = 0
@@ -312,7 +312,7 @@ def test_figures_follow_from_the_loss() -> None:
     assert values == pytest.approx({"loss": math.log(2) / 2, "accuracy": 0.5, "bits": 0.5, "perplexity": 2**0.5})
 
 
-def test_the_losses_at_the_positions_make_up_the_loss() -> None:
+def test_the_mean_of_the_losses_by_position_is_the_loss() -> None:
     task = tiny(window=7, warm_up=3)
     task.eval()
     count = torch.zeros(7, dtype=torch.float64)
@@ -330,7 +330,7 @@ def test_the_losses_at_the_positions_make_up_the_loss() -> None:
 
 
 @torch.no_grad()
-def test_the_loss_at_a_position_is_the_mean_over_what_is_predicted_there() -> None:
+def test_the_loss_at_a_position_is_the_mean_over_its_predictions() -> None:
     metrics = TextMetrics(5, 4)
     logits, targets = torch.randn(3, 4, 5), torch.randint(5, (3, 4))
     targets[0, 1] = targets[:, 3] = IGNORED
@@ -392,7 +392,7 @@ def test_words_are_drawn_in_columns() -> None:
 
 
 @pytest.mark.parametrize("level", ["char", "byte"])
-def test_no_character_breaks_the_lines_or_the_terminal(level: str) -> None:
+def test_control_characters_do_not_break_lines_or_the_terminal(level: str) -> None:
     text = "".join(map(chr, range(256))) + ("\u2028\u200b\ufeff" if level == "char" else "")
     corpus = corpus_of(text, text, text, level)
     for start in range(0, len(text) - 1, 15):
@@ -405,14 +405,14 @@ def test_no_character_breaks_the_lines_or_the_terminal(level: str) -> None:
     assert drawn(corpus)[1] == r"target      \r   ⏎  \x1b _    a"
 
 
-def test_unicode_is_drawn_as_it_is() -> None:
+def test_unicode_is_rendered_unchanged() -> None:
     text = "größe λ×η 日本\n"
     lines = drawn(corpus_of(text, text, text))
     assert lines[0] == "input       größe_λ×η_日本"
     assert lines[1] == "target      röße_λ×η_日本⏎"
 
 
-def test_a_long_window_is_cut_to_what_fits_a_line() -> None:
+def test_a_long_window_is_cut_to_the_line_width() -> None:
     text = "abcdefghij" * 30
     for lines in (
         drawn(corpus_of(text, text, text), window=200),
@@ -425,7 +425,7 @@ def test_a_long_window_is_cut_to_what_fits_a_line() -> None:
         assert lines[1][12:] == lines[2][12:]
 
 
-def test_where_there_is_no_target_the_picture_has_a_dot() -> None:
+def test_a_missing_target_is_rendered_as_a_dot() -> None:
     task = tiny()
     batch = next(iter(task.data.loader("test")))
     target = task.render(batch, batch.targets.clamp(min=0), row=1).splitlines()[1]
@@ -507,7 +507,7 @@ def test_a_folder_is_refused_as_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["ptb_char", "ptb_word", "text8", "enwik8"])
-def test_an_absent_corpus_is_named_with_the_command_that_fetches_it(task: str, tmp_path: Path) -> None:
+def test_a_missing_corpus_is_an_error_with_the_fetch_command(task: str, tmp_path: Path) -> None:
     overrides = (f"task={task}", "model=gru", "logger=none", f"paths.data_dir={tmp_path}")
     error = invoke(*overrides, f"hydra.run.dir={tmp_path / 'run'}").error
     assert error.startswith(f"task.corpus.name={task}: {tmp_path}/")
@@ -561,7 +561,7 @@ def test_training_on_the_sum_scales_the_gradient_by_the_window_and_no_metric(tmp
 REGULARIZED = ("model=lstm", "model.num_layers=2", "model.output_dropout=0.5", "model.locked_dropout=true")
 
 
-def test_training_adds_the_regularization_of_activations_and_logs_the_loss_without() -> None:
+def test_training_adds_activation_regularization_but_logs_the_loss_without_it() -> None:
     task = tiny("gru", *REGULARIZED, "task.activation_regularization=2", "task.temporal_regularization=0.5")
     task.trainer = SimpleNamespace(accumulate_grad_batches=1, log_every_n_steps=100, global_step=0, loggers=[])
     [batch] = streamed(task, 1)
@@ -605,7 +605,7 @@ def test_a_corpus_without_the_sentences_of_the_treebank_has_the_same_vocabulary(
 
 
 @pytest.mark.slow
-def test_the_held_out_text_lacks_the_sentences_of_the_treebank_and_nothing_else() -> None:
+def test_only_the_sentences_of_the_treebank_are_removed_from_the_text() -> None:
     whole, held_out = (
         build_or_skip(compose_config("task=ptb_word", "model=gru", *options)).data.corpus
         for options in ((), ("task.corpus.exclude=treebank",))

@@ -148,7 +148,7 @@ def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> 
     failed, done = sorted((lock.parent for lock in locks), key=lambda directory: (directory / "DONE").exists())
     assert outcome.status == 1
     assert "process 1: LookupError: a test wants it so" in outcome.err
-    assert "on_train_batch_start" in (failed / "FAILED").read_text(), "where it happened is not told"
+    assert "on_train_batch_start" in (failed / "FAILED").read_text(), "the traceback is missing"
     assert not (failed / "DONE").exists()
     assert not (done / "FAILED").exists()
     assert load_last(failed)["global_step"] == 3
@@ -168,11 +168,11 @@ def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_recall_in_two_processes_is_recall_in_one(tmp_path: Path) -> None:
+def test_recall_in_two_processes_equals_recall_in_one(tmp_path: Path) -> None:
     assert_close(run(tmp_path / "two", *RECALL, *TWO), run(tmp_path / "one", *RECALL))
 
 
-def test_text_in_two_processes_is_text_in_one_also_when_stopped_and_continued(
+def test_text_in_two_processes_equals_text_in_one_after_resuming(
     tmp_path: Path, text: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped by a signal to the second process, in the midst of a pass whose last window has no targets for it."""
@@ -193,7 +193,7 @@ def test_text_in_two_processes_is_text_in_one_also_when_stopped_and_continued(
         outcome = invoke(*text, *TWO, f"hydra.run.dir={stopped}")
     assert outcome.status == 130, outcome.err
     assert f"resume={stopped}" in outcome.err
-    assert load_last(stopped)["global_step"] == 11, "the second process has not heard the signal"
+    assert load_last(stopped)["global_step"] == 11, "the second process has not received the signal"
     assert not (stopped / "FAILED").exists()
     outcome = invoke(f"resume={stopped}")
     assert outcome.status == 0, outcome.err
@@ -203,7 +203,7 @@ def test_text_in_two_processes_is_text_in_one_also_when_stopped_and_continued(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
-def test_a_process_that_is_stopped_ends_the_job_in_time(tmp_path: Path, number: int) -> None:
+def test_a_suspended_process_ends_the_job(tmp_path: Path, number: int) -> None:
     arguments = [*COPY, *TWO, f"hydra.run.dir={tmp_path}", "trainer.max_steps=100000"]
     command = f"import sys; from gyral import train; sys.argv[1:] = {arguments}"
     sooner = "from gyral.training.ddp import peers; peers.STOPPED = 3.0"
@@ -227,7 +227,7 @@ def test_a_process_that_is_stopped_ends_the_job_in_time(tmp_path: Path, number: 
 
 
 @pytest.mark.slow
-def test_three_processes_continue_bit_equal_and_one_goes_on_where_three_stopped(
+def test_three_processes_resume_bit_equal_and_one_process_can_resume_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     three = ("trainer=ddp", "trainer.devices=3", "task.batch_size=9")
@@ -255,7 +255,7 @@ def test_three_processes_continue_bit_equal_and_one_goes_on_where_three_stopped(
 
 
 @pytest.mark.slow
-def test_carried_state_goes_on_in_one_process_where_two_stopped(tmp_path: Path, text: tuple[str, ...]) -> None:
+def test_one_process_resumes_the_carried_state_of_two(tmp_path: Path, text: tuple[str, ...]) -> None:
     """As if it had been one from the start."""
     directory = tmp_path / "run"
     outcome = invoke(*text, *TWO, *fails(1, 13, "raises"), f"hydra.run.dir={directory}")
@@ -268,7 +268,7 @@ def test_carried_state_goes_on_in_one_process_where_two_stopped(tmp_path: Path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["vanishes", "leaves the other waiting"])
-def test_a_process_that_vanishes_ends_the_job_within_seconds(tmp_path: Path, how: str) -> None:
+def test_a_lost_process_ends_the_job(tmp_path: Path, how: str) -> None:
     arguments = [*COPY, *TWO, *fails(1, 4, how), f"hydra.run.dir={tmp_path}"]
     command = f"import sys; from gyral import train; sys.argv[1:] = {arguments}"
     shorter = "from gyral.training.ddp import peers; peers.GRACE = 3"
@@ -301,7 +301,7 @@ def test_two_nodes_keep_one_run(tmp_path: Path) -> None:
         ([*TWO, "trainer.num_nodes=2"], "trainer.num_nodes=2: start the same command on each node"),
     ],
 )
-def test_what_cannot_be_shared_is_refused_in_one_line(tmp_path: Path, overrides: list[str], said: str) -> None:
+def test_unsupported_options_of_ddp_are_one_line(tmp_path: Path, overrides: list[str], said: str) -> None:
     assert said in invoke(*COPY, *overrides, f"hydra.run.dir={tmp_path}").error
 
 

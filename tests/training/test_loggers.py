@@ -64,7 +64,7 @@ def logged(path: Path) -> None:
         file.log_metrics({"accuracy": step / 100}, step=step)
 
 
-def test_resuming_drops_what_is_from_after_the_checkpoint(path: Path) -> None:
+def test_resuming_drops_rows_after_the_checkpoint(path: Path) -> None:
     logged(path)
     whole = path.read_text()
     # after four optimizer steps, of indices 0 to 3

@@ -64,7 +64,7 @@ def train(directory: Path, task: str, model: str, *overrides: str) -> tuple[Any,
 @pytest.mark.parametrize(
     "model", [pytest.param(name, marks=[] if name in SAMPLED else pytest.mark.slow) for name in choices("cell")]
 )
-def test_bfloat16_trains_as_float32_does(tmp_path: Path, model: str, task: str, backend: str) -> None:
+def test_bfloat16_trains_like_float32(tmp_path: Path, model: str, task: str, backend: str) -> None:
     _, expected = train(tmp_path, task, model, f"model.backend={backend}")
     mixed, losses = train(tmp_path, task, model, f"model.backend={backend}", "trainer.precision=bf16-mixed")
     assert len(losses) == STEPS

@@ -125,7 +125,7 @@ def test_a_run_killed_at_several_points_ends_bit_equal(
 @pytest.mark.parametrize(
     "model", [pytest.param(model, marks=() if model == "rum" else pytest.mark.slow) for model in TEXT]
 )
-def test_a_run_killed_in_the_middle_of_a_text_goes_on_with_the_state_that_it_had(tmp_path: Path, model: str) -> None:
+def test_a_run_killed_inside_a_text_resumes_with_its_carried_state(tmp_path: Path, model: str) -> None:
     points = TEXT_POINTS[model]
     whole, killed, printed = kill_and_continue(tmp_path, (*small_text(tmp_path), *TEXT[model]), points)
     assert "one pass over the training text takes 9 steps" in printed
@@ -195,9 +195,7 @@ def test_a_kill_right_after_a_checkpoint_loses_nothing(
     assert_same_run(whole, killed)
 
 
-def test_a_run_killed_in_the_middle_of_a_curriculum_goes_on_at_its_level(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_inside_a_curriculum_resumes_at_its_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     with monkeypatch.context() as context:
         killing.arm("before_step", 11, act=lambda: shutil.copytree(whole, killed), patch=context.setattr)
@@ -299,7 +297,7 @@ def snapshot(directory: Path) -> dict[str, bytes]:
         pytest.param("before_replace", 24, signal.SIGTERM, 24, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
+def test_a_signal_writes_a_checkpoint_and_prints_the_resume_command(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int, number: int, saved: int
 ) -> None:
     directory = tmp_path / "run"
@@ -325,7 +323,9 @@ def test_a_program_that_exits_in_a_run_is_a_failure(tmp_path: Path, monkeypatch:
     assert "SystemExit" in (tmp_path / "FAILED").read_text()
 
 
-def test_ctrl_c_during_the_test_says_how_to_go_on(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_during_the_test_prints_the_resume_command(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = tmp_path / "run"
     interrupt_at(monkeypatch, 24, "test_step")
     outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
@@ -365,7 +365,7 @@ def test_done_is_not_trained_again(whole: Path, tmp_path: Path, same_command: bo
     assert {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").iterdir()} == times
 
 
-def test_same_command_goes_on_and_says_so(stopped: Path, whole: Path) -> None:
+def test_the_same_command_resumes_at_the_saved_step(stopped: Path, whole: Path) -> None:
     outcome = invoke(*CHEAP, f"hydra.run.dir={stopped}")
     assert outcome.status == 0, outcome.err
     assert f"Resuming from {stopped / 'checkpoints' / 'last.ckpt'}" in outcome.err
@@ -577,9 +577,7 @@ def test_numbers_that_explode_fail_the_run_and_keep_the_last_good_checkpoint(tmp
     assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_a_failed_run_is_retried_and_ends_as_if_nothing_had_happened(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retried_run_ends_bit_equal(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = SequenceTask.loss
 
     def poisoned(task: SequenceTask, *arguments: Any) -> Any:

@@ -22,7 +22,7 @@ def test_each_milestone_brings_its_rate() -> None:
     assert rates == pytest.approx([0.02, 0.02, 0.001, 0.001, 0.001, 0.03, 0.03])
 
 
-def test_a_saved_schedule_goes_on() -> None:
+def test_a_saved_schedule_resumes() -> None:
     first, second = optimizer(), optimizer()
     schedule = piecewise(first, [2], [0.001])
     for _ in range(2):

@@ -118,7 +118,7 @@ def test_configuration_code_packages_and_outcome_are_recorded(starts: list[list[
     assert [of_type(records, "exit")[0].get("exit_code", 0) for records in starts] == [1, 0]
 
 
-def test_what_the_server_has_not_received_is_logged_again() -> None:
+def test_metrics_that_the_server_lacks_are_logged_again() -> None:
     logged: list[dict[str, Any]] = []
 
     server: Any = SimpleNamespace(summary={"steps": 20}, log=logged.append)  # the row of step 22 was lost

@@ -1,9 +1,9 @@
 """Subjects that a memory is applied to, one folder each.
 
 Nothing outside imports an application, and applications do not import each other, so that each folder can be deleted.
-Most of what they offer belongs to their own tasks. An application that studies the models of other tasks, as the probes
-of language models do, offers it in its `__init__.py`, by a function that takes the class of the task and returns what
-the method of `Task` returns: `further_evaluations(task)`, `further_figures(task)` or `further_generators(task)`.
+The tasks of an application offer most of its figures and commands. An application for the models of other tasks, such
+as the probes of language models, has functions in its `__init__.py` that take the class of a task and return the same
+as the method of `Task`: `further_evaluations(task)`, `further_figures(task)` or `further_generators(task)`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offers(kind: str, task: "type[Task]") -> dict[str, Callable[..., Any]]:
-    """Return what a task and all applications offer for its runs, by name.
+    """Return the functions of a kind that a task and all applications offer for its runs, by name.
 
     Args:
         kind: "generators", "evaluations" or "figures".

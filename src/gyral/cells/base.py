@@ -1,7 +1,7 @@
 """The contract of a recurrent cell.
 
-A cell is one recurrence: an initial state, `project` for whatever depends only on the inputs, for all steps at once,
-and `step` for one step. It knows no task and no time loop: `gyral.nn.recurrent.Recurrent` runs it over a sequence.
+A cell is one recurrence: an initial state, `project` for the values that depend only on the inputs, for all steps at
+once, and `step` for one step. `gyral.nn.recurrent.Recurrent` runs it over a sequence.
 """
 
 from abc import ABC, abstractmethod
@@ -66,8 +66,9 @@ class RecurrentCell(MaskedModule, ABC):
     def sequence_constants(self, *shape: int) -> Any:
         """Return the values that a sequence of shape (T, B), or a step of shape (B,), needs besides inputs and state.
 
-        They are random masks, with the leading dimensions of the shape, and what is computed from parameters alone,
-        wrapped in `gyral.ops.scan.Shared`, since all steps share it. This class returns the masks of its own options.
+        These constants are computed once per sequence: random masks, with the leading dimensions of the shape, and
+        functions of the parameters, wrapped in `gyral.ops.scan.Shared` because all steps share them. A cell with
+        several of them returns its class `Constants`. This base class returns the masks of its options.
         """
         return self.draw_masks(*shape)
 

@@ -27,7 +27,7 @@ class ConvolutionCell(RecurrentCell):
         v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)                        gated linear unit
         y_{t,c} = Σ_{j=1}^{K} w_{h(c),j} v_{t−K+j, c}                   values before the first step are zero
 
-    A head h(c) is a group of consecutive channels, which share the K weights of the window; they are positive and sum
+    A head h(c) is a range of consecutive channels, which share the K weights of the window; they are positive and sum
     to 1. The output y_t depends on the last K inputs alone. The state has the last K − 1 values. A subclass defines the
     weights. The linear layer after the convolution belongs to the block around it; see `gyral.nn.block.PreNormBlock`.
 
@@ -65,7 +65,7 @@ class ConvolutionCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
 
@@ -98,8 +98,10 @@ class ConvolutionCell(RecurrentCell):
         return output, self.State(values, window[:, 1:-1])
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        """Return None: where there is no kernel, `gyral.ops.convolution.run` is a loop over the window in torch."""
-        return None
+        """Return the reason why the kernels of this device do not run; other devices have a loop over the window."""
+        if torch.compiler.is_compiling() or self.bias.device.type not in convolution.MODULES:
+            return None
+        return convolution.unsupported_reason(self.bias)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

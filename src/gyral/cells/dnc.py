@@ -14,7 +14,7 @@ from gyral.ops.addressing import allocation_weighting, content_weighting, erase_
 
 
 class Interface(NamedTuple):
-    """What the controller emits at a step, before any activation; R read heads.
+    """The outputs of the controller at a step, before any activation; R read heads.
 
     Attributes:
         read_key: (…, R, W).
@@ -60,12 +60,12 @@ class DNCCell(MemoryCell):
     C(M, k, β)[i] = softmax_i(β cos(k, M[i])). All that the controller emits is linear in h_t; then come 1 + softplus
     for the strengths β, a sigmoid for the gates f, g^a and g^w and the erase vector e, and softmax for the read modes
     π. The output layer of the paper, W_y h_t + W_r r_t, is any linear layer on the output. Everything begins at zero.
-    Where a write mask is False, w^w_t is zero. Norms and usages have small constants; see `gyral.ops.addressing`.
+    Where a write mask is False, w^w_t is zero. Norms and usages have small epsilons; see `gyral.ops.addressing`.
 
     A step costs O(C²) per row for the links, and training keeps them for each step.
 
-    Parameters: those of `controller`; `interface`, the linear map, uniform in ±1/√N as `torch.nn.Linear`, with rows
-    [k^r of all read heads; β^r; k^w; β^w; e; v; f; g^a; g^w; π of all read heads], as in the paper, and a bias.
+    Parameters: the parameters of `controller`; `interface`, the linear map, uniform in ±1/√N as `torch.nn.Linear`, with
+    rows [k^r of all read heads; β^r; k^w; β^w; e; v; f; g^a; g^w; π of all read heads], as in the paper, and a bias.
 
     Args:
         input_size: X ≥ 1.
@@ -84,7 +84,7 @@ class DNCCell(MemoryCell):
 
         Attributes:
             controller: State of the controller.
-            reading: r (B, R · W).
+            read_vector: r (B, R · W).
             read_weights: w^r (B, R, C).
             write_weights: w^w (B, C).
             usage: u (B, C).
@@ -94,7 +94,7 @@ class DNCCell(MemoryCell):
         """
 
         controller: Any
-        reading: Tensor
+        read_vector: Tensor
         read_weights: Tensor
         write_weights: Tensor
         usage: Tensor
@@ -120,7 +120,7 @@ class DNCCell(MemoryCell):
         self.output_size = self.controller.output_size + read_heads * width
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         self.controller.reset_parameters()  # type: ignore[operator]
         self.interface.reset_parameters()
 
@@ -145,8 +145,8 @@ class DNCCell(MemoryCell):
         links = update_links(state.links, state.precedence, write_weights)
         precedence = torch.addcmul(write_weights, 1 - write_weights.sum(-1, keepdim=True), state.precedence)
         read_weights = self.address_reads(interface, links, state.read_weights, memory)
-        reading = torch.bmm(read_weights, memory).flatten(1)
-        return self.State(controller, reading, read_weights, write_weights, usage, precedence, links, memory)
+        read_vector = torch.bmm(read_weights, memory).flatten(1)
+        return self.State(controller, read_vector, read_weights, write_weights, usage, precedence, links, memory)
 
     def split(self, outputs: Tensor) -> Interface:
         """Return the parts of the outputs (…, rows) of the linear map, before any activation."""

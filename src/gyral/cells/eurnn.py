@@ -63,7 +63,7 @@ class EURNNCell(UnitaryCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         super().reset_parameters()
         self.eunn.reset_parameters()
         if self.initialization == "authors":

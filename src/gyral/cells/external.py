@@ -18,7 +18,7 @@ class ExternalCell(RecurrentCell):
     tensor (B, H) or a tuple of tensors (B, …) that starts with the hidden vector, and returns the new state with the
     same shapes. The package torchrecurrent has about thirty such cells.
 
-    Parameters: those of the cell, in `cell`, with its own initialization.
+    Parameters: the parameters of the cell, in `cell`, with its own initialization.
 
     Args:
         input_size: X ≥ 1.
@@ -81,7 +81,7 @@ class ExternalCell(RecurrentCell):
         return isinstance(states[0], Tensor), [shape[1:] for shape in shapes[0]]
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of the cell anew, with its own `reset_parameters`.
+        """Reset the parameters of the cell with its own `reset_parameters`.
 
         Raises:
             RuntimeError: The cell does not have this method.

@@ -36,7 +36,7 @@ class Feedforward(RecurrentCell):
         self.linear = nn.Linear(input_size, hidden_size)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         self.linear.reset_parameters()
 
     def init_state(self, batch_size: int) -> State:

@@ -49,7 +49,7 @@ class FSRNNCell(RecurrentCell):
     including zoneout and layer normalization. There is a fused path if both cells implement
     `gyral.cells.subcell.SubCellMixin`: LSTMs, RUM with λ = 0 and the cells with a unitary recurrent matrix.
 
-    Parameters: those of the cells, in `fast` and `slow`, with their own initialization.
+    Parameters: the parameters of the cells, in `fast` and `slow`, with their own initialization.
 
     Args:
         input_size: X ≥ 1.
@@ -60,7 +60,7 @@ class FSRNNCell(RecurrentCell):
         dropout: Probability, in [0, 1), of each of the dropouts, in training.
 
     Raises:
-        OptionError: An option is out of bounds or has another type, or `fast` or `slow` has a hidden size of its own.
+        OptionError: An option is out of bounds or has another type, or `fast` or `slow` also sets a hidden size.
     """
 
     class State(NamedTuple):
@@ -98,7 +98,7 @@ class FSRNNCell(RecurrentCell):
         self.output_size = first.output_size
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of all cells anew."""
+        """Reset the parameters of all cells."""
         first, *others = self.fast
         for cell in (first, self.slow, *others):
             cell.reset_parameters()  # type: ignore[operator]
@@ -159,7 +159,7 @@ class FSRNNCell(RecurrentCell):
             states=(0, 1, 0, *[0] * rest),
             masks=(None, constants.up, constants.down, *[None] * rest),
         )
-        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell vector or None
+        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell state or None
         subcells = [first, _as_subcell(self.slow, constants.slow), *others]
         outputs, final = fast_slow.run(inputs, subcells, connections, leaves, lengths, starts)
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))

@@ -57,7 +57,7 @@ class FullURNNCell(UnitaryCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         super().reset_parameters()
         size, device = self.hidden_size, self.generator.device
         dtype = torch.promote_types(self.generator.dtype, torch.float32)  # no complex arithmetic in half precision

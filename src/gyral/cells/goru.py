@@ -79,7 +79,7 @@ class GORUCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         self.eunn.reset_parameters()
         self.weight_ih.uniform_(-0.01, 0.01)
         self.weight_hh.uniform_(-0.01, 0.01)

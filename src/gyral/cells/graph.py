@@ -14,6 +14,7 @@ from gyral.core.errors import OptionError
 from gyral.ops import graph_gru
 from gyral.ops.compiler import is_traced
 from gyral.ops.scan import scan
+from gyral.ops.sequences import reachable_since
 
 DEFAULT_CAPACITY = 100  # states, unless the task says how many it needs
 
@@ -52,7 +53,7 @@ class GraphCell(RecurrentCell):
         self.capacity = DEFAULT_CAPACITY if capacity is None else check_integer("capacity", capacity)
 
     def reserve(self, writes: int) -> None:
-        """Let edges reach back over so many steps, unless the option `capacity` is set."""
+        """Let edges reach back over `steps` steps, unless the option `capacity` is set."""
         if not self.has_own_capacity:
             self.capacity = writes
 
@@ -164,7 +165,7 @@ class GraphCell(RecurrentCell):
         initial = None if starts is None else without_memory(self.init_state(rows))
         sequence = projected.values, index, self.sequence_constants(steps, rows)
         outputs, final = scan(step, sequence, without_memory(state), lengths, starts, initial)
-        since = graph_gru.reachable_since(starts, past.shape[1])
+        since = reachable_since(starts, past.shape[1])
         memory = graph_gru.latest(past, torch.stack(history), state.memory.shape[1] + 1, lengths, since)[:, :-1]
         return outputs, final._replace(memory=memory)
 
@@ -214,21 +215,21 @@ def gather_along(past: Tensor, distances: Tensor, out_of_reach: Tensor) -> Tenso
     """
     rows, count, _ = past.shape
     first = count * torch.arange(rows, device=past.device).view(-1, 1, 1)
-    # not `gather`, whose backward would keep all of `past`, for every step
+    # `gather` would save all of `past` for backward at every step
     vectors = past.flatten(0, 1)[first + (count - distances).clamp(0, count - 1)]
     vectors = vectors.masked_fill((distances == 0).unsqueeze(-1), 0.0)
     return vectors.masked_fill(out_of_reach.unsqueeze(-1), torch.nan).sum(dim=2)
 
 
 def sources_of(distances: Tensor) -> tuple[list[list[int]], Tensor]:
-    """Return for each step the distinct steps from which edges come, and where each edge finds its vector.
+    """Return, for each step, the distinct source steps of its edges and the index of each edge among them.
 
     Args:
         distances: (T, B, E, D), 0: no edge.
 
     Returns:
         For each step the steps, negative for those before the first one; and (T, B, E, D) the index of a vector among
-        the B zeros, which are that of no edge, and the B vectors of each of these steps.
+        the B zeros, for absent edges, and the B vectors of each of these steps.
     """
     steps, rows = distances.shape[:2]
     edges = distances.nonzero(as_tuple=True)

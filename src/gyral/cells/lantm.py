@@ -16,7 +16,7 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.core.errors import OptionError
 from gyral.ops import lie_access
 from gyral.ops.compiler import is_traced
-from gyral.ops.lie_access import reading
+from gyral.ops.lie_access import read
 from gyral.ops.lie_access.groups import GROUPS
 
 WEIGHTINGS = ("inv_norm", "softmax")
@@ -25,7 +25,7 @@ FORGOTTEN = 0.6  # of a full memory, in the paper
 
 
 class Head(NamedTuple):
-    """What the controller emits for the key of a head: numbers (…, 2) and the values (…, 1) of gates, in [0, 1]."""
+    """The outputs of the controller for the key of a head: numbers (…, 2) and the values (…, 1) of gates, in [0, 1]."""
 
     key: Tensor
     key_gate: Tensor
@@ -34,7 +34,7 @@ class Head(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What the controller emits at a step: strength (…, 1), vector (…, W), and the temperature (…, 1) of SoftMax."""
+    """The outputs of the controller at a step: strength (…, 1), vector (…, W), and temperature (…, 1) of SoftMax."""
 
     write: Head
     strength: Tensor
@@ -59,18 +59,18 @@ class LANTMCell(MemoryCell):
     the gates after a sigmoid. The read includes the vector of the same step. An empty memory reads zero. Where a write
     mask is False, nothing is appended and the write head does not move.
 
-    Weights of the reading, d_i the distance of a_i from the key of the read head (see `gyral.ops.lie_access.reading`):
+    Weights of the read vector, d_i the distance of a_i from the key of the read head (see `gyral.ops.lie_access.read`):
 
         inv_norm    w_i = s_i / (d_i² + 1e-9)
         softmax     w_i = s_i exp(−d_i² / T)          T = softplus(T̃) + 1e-4, T̃ linear in h_t
 
     The paper does not list the exact outputs of its heads; its counts of parameters differ from those of this cell.
 
-    Parameters: those of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs, or 14 + W with
-    "softmax", both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads `initial_keys`
-    and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial vectors of the
-    state of the controller, zero. The fused path supports an `LSTMCell` without layer normalization, zoneout and
-    dropout as controller, and all groups except "hyperbolic".
+    Parameters: the parameters of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs,
+    or 14 + W with "softmax", both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads
+    `initial_keys` and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial
+    vectors of the state of the controller, zero. The fused path supports an `LSTMCell` without layer
+    normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
 
     Args:
         input_size: X ≥ 1.
@@ -95,7 +95,7 @@ class LANTMCell(MemoryCell):
 
         Attributes:
             controller: State of the controller.
-            reading: ρ (B, W).
+            read_vector: ρ (B, W).
             read_key, read_step, write_key, write_step: (B, 2).
             keys: (B, C, 2), of the vectors.
             vectors: (B, C, W), zero beyond `count`.
@@ -104,7 +104,7 @@ class LANTMCell(MemoryCell):
         """
 
         controller: Any
-        reading: Tensor
+        read_vector: Tensor
         read_key: Tensor
         read_step: Tensor
         write_key: Tensor
@@ -150,7 +150,7 @@ class LANTMCell(MemoryCell):
         self._initialize()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         self.controller.reset_parameters()  # type: ignore[operator]
         self._initialize()
 
@@ -168,7 +168,7 @@ class LANTMCell(MemoryCell):
             nn.init.zeros_(parameter)
 
     def reserve(self, writes: int) -> None:
-        """Size the memory for sequences with at most so many writes, unless the option `capacity` is set.
+        """Set the capacity to the largest number of writes of a sequence, unless the option `capacity` is set.
 
         Raises:
             OptionError: The memory has a fixed capacity, which is smaller.
@@ -268,7 +268,7 @@ class LANTMCell(MemoryCell):
         )
 
     def weigh(self, key: Tensor, keys: Tensor, strengths: Tensor, count: Tensor, temperature: Tensor | None) -> Tensor:
-        """Return the weights (B, C) of the vectors in a reading; their sum is 1, or 0 for an empty memory.
+        """Return the weights (B, C) of the vectors in a read vector; their sum is 1, or 0 for an empty memory.
 
         Args:
             key: (B, 2), of the read head.
@@ -277,10 +277,10 @@ class LANTMCell(MemoryCell):
         """
         distances = self.group.squared_distance(key.unsqueeze(1), keys)
         if temperature is None:
-            return reading.normalize_weights(reading.inverse_norm_weights(distances, strengths))
+            return read.normalize_weights(read.inverse_norm_weights(distances, strengths))
         filled = torch.arange(keys.shape[1], device=keys.device) < count.unsqueeze(-1)
-        temperature = F.softplus(temperature) + reading.MIN_TEMPERATURE
-        return reading.normalize_weights(reading.softmax_weights(distances, strengths, temperature, filled))
+        temperature = F.softplus(temperature) + read.MIN_TEMPERATURE
+        return read.normalize_weights(read.softmax_weights(distances, strengths, temperature, filled))
 
     # ---------------------------------------------------------------- the fused path
 

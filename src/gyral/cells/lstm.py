@@ -22,7 +22,7 @@ INITIALIZATIONS = ("torch", "orthogonal", "joint_orthogonal", "glorot", "uniform
 
 
 class Constants(NamedTuple):
-    """Masks of the hidden vector, and the zoneout mask (…, B, N) of the cell vector or None."""
+    """Masks of the hidden vector, and the zoneout mask (…, B, N) of the cell state or None."""
 
     masks: DropoutMasks
     zoneout_cell: Tensor | None
@@ -68,7 +68,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     layer_is_faster = True
 
     class State(NamedTuple):
-        """Hidden and cell vectors, both (B, N)."""
+        """Hidden vector and cell state, both (B, N)."""
 
         hidden: Tensor
         cell: Tensor
@@ -164,7 +164,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         return self.kernel_unsupported_reason()
 
     def as_subcell(self, constants: Constants) -> SubCell:
-        return SubCell(partial(gated.Problem, **self.kernel_options(constants)), *self.kernel_weights())
+        return SubCell(partial(gated.Arguments, **self.kernel_options(constants)), *self.kernel_weights())
 
     def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """Return weight_ih, the sum of both biases, weight_hh, and the normalizations' gains and biases in one row."""
@@ -174,7 +174,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     def kernel_options(self, constants: Constants) -> dict[str, Any]:
         return {
             "kind": "normalized_lstm" if self.layer_norm else "lstm",
-            "keep_cell": kernel_zoneout(constants.zoneout_cell, self.zoneout_cell),
+            "keep_cell_state": kernel_zoneout(constants.zoneout_cell, self.zoneout_cell),
             "epsilon": self.layer_norm_eps,
             **self.common_kernel_options(constants.masks),
         }

@@ -23,7 +23,7 @@ class MAGECell(GraphCell):
     whole hidden vectors over all edges, that from the previous step included; around an `RNNCell` this is the DAG-RNN
     of Shuai et al. (CVPR 2016), which has no types.
 
-    Parameters: those of the cell, in `cell`, with its own initialization.
+    Parameters: the parameters of the cell, in `cell`, with its own initialization.
 
     Args:
         input_size: X ≥ 1.
@@ -67,7 +67,7 @@ class MAGECell(GraphCell):
         self.output_size = self.cell.output_size
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         self.cell.reset_parameters()  # type: ignore[operator]
 
     def init_state(self, batch_size: int) -> State:

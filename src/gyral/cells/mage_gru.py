@@ -79,7 +79,7 @@ class MAGEGRUCell(GraphCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         for weight in (self.weight_ih, self.weight_hh):
             bound = (6 / (self.hidden_size + weight.shape[1])) ** 0.5
             nn.init.uniform_(weight, -bound, bound)

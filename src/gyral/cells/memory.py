@@ -35,7 +35,7 @@ class MemoryCell(RecurrentCell):
     """Base class of cells in which a controller, any other cell, reads from and writes to an external memory.
 
     The controller reads [x_t; r_{t−1}], the input and what the read heads read at the previous step. The memory is part
-    of the state, whose field `reading` (B, heads · W) is r. A subclass defines `init_state` and `use_memory`. The
+    of the state, whose field `read_vector` (B, heads · W) is r. A subclass defines `init_state` and `use_memory`. The
     output is [h_t; r_t] with the output h_t of the controller, unless the subclass overrides `output`.
 
     Args:
@@ -47,7 +47,7 @@ class MemoryCell(RecurrentCell):
             None: `LSTMCell`.
 
     Raises:
-        OptionError: A size is below 1, or `controller` has a hidden size of its own.
+        OptionError: A size is below 1, or `controller` also sets a hidden size.
     """
 
     understands = MaskedInputs
@@ -80,10 +80,10 @@ class MemoryCell(RecurrentCell):
         return self.controller.sequence_constants(*shape)
 
     def step(self, projected: MaskedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
-        inputs = self.controller.project(torch.cat((projected.values, state.reading), dim=-1))
+        inputs = self.controller.project(torch.cat((projected.values, state.read_vector), dim=-1))
         hidden, controller = self.controller.step(inputs, state.controller, constants)
         with outside_autocast(hidden.device):  # products in bfloat16 would round the memory at each step
-            state = self.use_memory(hidden.to(state.reading.dtype), controller, state, projected.write)
+            state = self.use_memory(hidden.to(state.read_vector.dtype), controller, state, projected.write)
         return self.output(hidden, state), state
 
     @abstractmethod
@@ -99,7 +99,7 @@ class MemoryCell(RecurrentCell):
 
     def output(self, hidden: Tensor, state: State) -> Tensor:
         """Return the output of a step from h_t and the state after the step."""
-        return torch.cat([hidden, state.reading], dim=-1)
+        return torch.cat([hidden, state.read_vector], dim=-1)
 
 
 def head_names(reads: int, writes: int) -> list[str]:

@@ -17,7 +17,7 @@ CONSTANT_MEMORY = 1e-6
 
 
 class Heads(NamedTuple):
-    """What the controller emits at a step, before any activation; H heads, read heads before write heads.
+    """The outputs of the controller at a step, before any activation; H heads, read heads before write heads.
 
     Attributes:
         key: k (…, H, W).
@@ -53,9 +53,9 @@ class NTMCell(MemoryCell):
     sigmoid for g and e, softmax for s, and 1 + softplus for γ. The paper prints M_t in equation 5 too, but the
     weightings of the write heads determine M_t: here all heads address M_{t−1}, all write heads erase and then all
     add, and the read heads read M_t. Where a write mask is False, the memory and the weightings of the write heads keep
-    their values. Norms and logarithms have small constants; see `gyral.ops.addressing`.
+    their values. Norms and logarithms have small epsilons; see `gyral.ops.addressing`.
 
-    Parameters: those of `controller`; `interface`, the linear map, uniform in ±1/√N as `torch.nn.Linear`, with
+    Parameters: the parameters of `controller`; `interface`, the linear map, uniform in ±1/√N as `torch.nn.Linear`, with
     rows [k; β; g; s; γ] of each head, read heads before write heads, and then [e; a] of each write head;
     `initial_reading`, whose tanh is r_0, and `initial_weights`, whose softmax is w_0 of each head, both from N(0, 1),
     learned as in the code of Collier and Beel (2018); and `initial_values` (C, W) if the initial memory is learned, a
@@ -83,14 +83,14 @@ class NTMCell(MemoryCell):
 
         Attributes:
             controller: State of the controller.
-            reading: (B, read heads · W).
+            read_vector: (B, read heads · W).
             read_weights: (B, read heads, C).
             write_weights: (B, write heads, C).
             memory: (B, C, W).
         """
 
         controller: Any
-        reading: Tensor
+        read_vector: Tensor
         read_weights: Tensor
         write_weights: Tensor
         memory: Tensor
@@ -128,7 +128,7 @@ class NTMCell(MemoryCell):
         self._initialize()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         self.controller.reset_parameters()  # type: ignore[operator]
         self.interface.reset_parameters()
         self._initialize()
@@ -163,8 +163,8 @@ class NTMCell(MemoryCell):
             allowed = write.view(-1, 1, 1)
             memory = torch.where(allowed, memory, state.memory)
             write_weights = torch.where(allowed, write_weights, state.write_weights)
-        reading = torch.bmm(read_weights, memory).flatten(1)
-        return self.State(controller, reading, read_weights, write_weights, memory)
+        read_vector = torch.bmm(read_weights, memory).flatten(1)
+        return self.State(controller, read_vector, read_weights, write_weights, memory)
 
     def split(self, interface: Tensor) -> Heads:
         """Return the parts of the outputs of `interface` (…, rows), before any activation."""

@@ -47,7 +47,7 @@ class ONLSTMCell(RecurrentCell):
     """
 
     class State(NamedTuple):
-        """Hidden and cell vectors, both (B, N)."""
+        """Hidden vector and cell state, both (B, N)."""
 
         hidden: Tensor
         cell: Tensor
@@ -80,7 +80,7 @@ class ONLSTMCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         is_authors = self.initialization == "authors"
         recurrent = self.hidden_size**-0.5
         inputs = self.input_size**-0.5 if is_authors else recurrent

@@ -124,7 +124,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         size = self.hidden_size
         widths = [size] if self.initialization == "one_block" else [size // 2, size - size // 2]
         for recurrent, inputs in zip(self.weight_hh.split(size), self.weight_ih.split(size), strict=False):
@@ -246,7 +246,9 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
         keep = kernel_zoneout(constants.zoneout, self.zoneout)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
-        return SubCell(partial(rum.subcell_problem, keep=keep, options=self._kernel_options()), *weights, self._cosines)
+        return SubCell(
+            partial(rum.subcell_arguments, keep=keep, options=self._kernel_options()), *weights, self._cosines
+        )
 
     def phases(self) -> list[Tensor]:
         """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""

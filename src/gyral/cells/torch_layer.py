@@ -29,7 +29,7 @@ def _supports_autocast(dtype: torch.dtype) -> bool:
 class TorchLayer(nn.RNNBase):
     """A layer of `torch.nn`: its parameters and the functions of torch that compute it.
 
-    It is not a subclass of `torch.nn.LSTM`, `GRU` or `RNN`, of which `torch.compile` refuses even the parameters.
+    It is no subclass of `torch.nn.LSTM`, `GRU` or `RNN`: `torch.compile` does not support even their parameters.
 
     Args:
         mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
@@ -75,7 +75,7 @@ class TorchLayerCell(RecurrentCell):
     the layer is faster. The layer has fewer options, no resets, and no support by compilers.
 
     Parameters have the names of `torch.nn`: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
-    `layer.bias_hh_l0`. The initialization is that of `torch.nn`: every weight and bias uniform in ±1/√N.
+    `layer.bias_hh_l0`. The initialization is the one of `torch.nn`: every weight and bias uniform in ±1/√N.
 
     Args:
         layer: The layer, with one layer and one direction.
@@ -104,7 +104,7 @@ class TorchLayerCell(RecurrentCell):
         self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, those of the layer included."""
+        """Reset all parameters, including the parameters of the layer."""
         self.layer.reset_parameters()
         for module in self.children():
             if isinstance(module, LayerNorms):
@@ -139,7 +139,7 @@ class TorchLayerCell(RecurrentCell):
 
     @abstractmethod
     def kernel_options(self, constants: Any) -> dict[str, Any]:
-        """Return the fields of `gyral.ops.gated.Problem` other than weights, states, lengths and starts.
+        """Return the fields of `gyral.ops.gated.Arguments` other than weights, states, lengths and starts.
 
         Args:
             constants: The return value of `sequence_constants` for the whole sequence.
@@ -189,7 +189,7 @@ class TorchLayerCell(RecurrentCell):
         prefers_layer = (self.layer_is_faster and lengths is None) or self.kernel_unsupported_reason() is not None
         if prefers_layer and self.layer_unsupported_reason(starts=starts is not None) is None:
             outputs, final = self.layer(inputs, state, lengths)
-            # under autocast the layer returns its dtype, the kernels and the reference return that of the state
+            # under autocast the layer returns its own dtype; kernels and reference return the dtype of the state
             return outputs.to(state[0].dtype), type(state)(*final)
         options = self.kernel_options(self.sequence_constants(*inputs.shape[:2]))
         kind = options.pop("kind")

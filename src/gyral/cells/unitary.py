@@ -63,7 +63,7 @@ class EUNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all angles anew."""
+        """Reset all angles."""
         for angles in self.parameters():
             angles.uniform_(-math.pi, math.pi)
 
@@ -145,7 +145,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew according to `initialization`."""
+        """Reset all parameters according to `initialization`."""
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
         if self.initial_state is not None:
@@ -218,9 +218,9 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     def as_subcell(self, constants: Constants) -> SubCell:
         keep = kernel_zoneout(constants.masks.zoneout, self.zoneout)
-        options: dict[str, Any] = {"kind": self._kind(), "keep": keep, "keep_cell": None, "drop": None}
-        problem = partial(gated.Problem, units=self.hidden_size, chunk=1, **options)
-        return SubCell(problem, self.weight_ih, None, self._real_matrix(), self.bias)
+        options: dict[str, Any] = {"kind": self._kind(), "keep": keep, "keep_cell_state": None, "drop": None}
+        make_arguments = partial(gated.Arguments, units=self.hidden_size, chunk=1, **options)
+        return SubCell(make_arguments, self.weight_ih, None, self._real_matrix(), self.bias)
 
     def recurrent_weight(self) -> tuple[Tensor, Tensor | None]:
         """Return the arguments `weight_hh` and `partner` of `gyral.ops.gated.run`: here the matrix and None."""

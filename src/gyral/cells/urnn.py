@@ -70,7 +70,7 @@ class URNNCell(UnitaryCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters and Π anew according to `initialization`."""
+        """Reset all parameters, and draw Π again, according to `initialization`."""
         super().reset_parameters()
         self.angles.uniform_(-math.pi, math.pi)
         self.axes.uniform_(-1, 1)

@@ -4,7 +4,9 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Any, NoReturn
@@ -20,8 +22,9 @@ from gyral.config.groups import CONFIG_PATH, add_user_modules, groups, list_choi
 from gyral.config.mistakes import MULTIRUN, arrange_words, check_words
 from gyral.config.overrides import defer_options
 from gyral.core.commands import program
-from gyral.core.errors import JobError
+from gyral.core.errors import JobError, UserError
 from gyral.core.signals import Interrupted
+from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = ("train", "evaluate", "generate", "report", "fetch", "dashboard")
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -44,12 +47,11 @@ def main(
     Args:
         task_function: the function to call.
         config_name: name of the primary file in conf/, with its folder if its groups are not in conf/ itself.
-        literal: options, besides those of all commands, whose values are literal text, not in Hydra's grammar.
+        literal: options whose values are literal text instead of Hydra's grammar, besides `mistakes.PATHS`.
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
     """
     file = Path(CONFIG_PATH, config_name)
-    wants_traceback = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
+    wants_traceback = shows_traceback()
 
     @functools.wraps(task_function)
     def job(config: DictConfig) -> Any:
@@ -59,12 +61,13 @@ def main(
             if wants_traceback:
                 raise
             if HydraConfig.get().mode == RunMode.RUN:
-                fail(describe(error))
+                fail_with(error)
             print(f"error: {describe(error)}", file=sys.stderr)
             raise JobError(f"{HydraConfig.get().runtime.output_dir}: {describe(error)}") from None
 
-    vars(job)["after_sweep"] = after_sweep  # Hydra passes the sweeper nothing else than the function
-    try:
+    vars(job)["after_sweep"] = after_sweep  # the function is all that Hydra passes to the sweeper
+    with one_line_errors():
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
         add_user_modules()
         words = arrange_words(sys.argv[1:], literal)
         if {"--help", "-h"} & set(words):
@@ -76,20 +79,53 @@ def main(
         check_words(words, file)
         sys.argv[1:] = defer_options(words) if MULTIRUN & set(words) else words
         hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Let a process end with status 1 and one line on standard error if anything fails within this context.
+
+    HYDRA_FULL_ERROR=1 shows the traceback. Ctrl-C, and a reader of standard output that has gone, end it silently.
+    """
+    wants_traceback = shows_traceback()
+    try:
+        open_streams()
+        check_directory()
+        yield
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain when it exits
+    except SystemExit as end:
+        if end.code:
+            raise
     except Exception as error:
         if wants_traceback:
             raise
-        fail(describe(error))
+        fail_with(error)
+    finish_output()
 
 
-def fail(message: str) -> NoReturn:
-    """End the process with one line on standard error."""
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(1)
+def shows_traceback() -> bool:
+    """Return whether the user asks for tracebacks."""
+    return os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
+
+
+def fail_with(error: Exception) -> NoReturn:
+    """End the process with one line for an error, or silently if the reader of standard output has gone."""
+    if isinstance(error, BrokenPipeError):
+        end_without_reader()
+    if isinstance(error, OSError) and error.filename is None:
+        finish_output("\n")  # which fails again if this has been the reason
+    fail(describe(error))
+
+
+def parse_words(parser: ArgumentParser) -> Any:
+    """Return the arguments of the command line; a wrong one raises `UserError`, and --help ends the process."""
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}; see {parser.prog} --help")
+
+    parser.error = refuse  # type: ignore[method-assign]  # it prints several lines
+    return parser.parse_args()
 
 
 def help_text(file: Path, overrides: list[str]) -> str:

@@ -26,8 +26,8 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
 
     Options can be changed afterwards: `config.trainer.max_steps = 100`. Options that refer to others, as
     `task.data_seed: ${seed}` does, follow such changes. As on the command line, a folder conf/ in the current directory
-    adds choices to the groups, and modules in the current directory can be imported. Another use of Hydra in the same
-    process is not affected.
+    adds choices to the groups, and modules in the current directory can be imported. It does not affect
+    other uses of Hydra in the same process.
 
     Args:
         overrides: the words of the command line: `["model=rum", "task=recall", "model.cell.lambd=1"]`.
@@ -73,7 +73,7 @@ def _own_hydra() -> Iterator[None]:
 
 
 def overrides_of(config: DictConfig) -> list[str]:
-    """Return the overrides of a configuration that `compose` returned; those of a copy of it are not known."""
+    """Return the overrides of a configuration that `compose` returned, or an empty list for a copy of it."""
     return list(config.__dict__.get(_OVERRIDES, []))
 
 

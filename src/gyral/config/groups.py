@@ -10,7 +10,7 @@ CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT 
 
 
 def user_config_path() -> Path | None:
-    """Return the folder conf/ of the current directory, or None if there is none or it is Gyral's own."""
+    """Return the folder conf/ of the current directory, or None if it does not exist or is Gyral's own."""
     folder = Path.cwd() / "conf"
     return folder if folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve() else None
 

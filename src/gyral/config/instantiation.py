@@ -27,8 +27,8 @@ from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.memory import is_out_of_memory
 from gyral.core.signatures import is_open, parameters_of
 
-ONE = ("task", "model", "optimizer", "trainer")  # sections that a configuration must have
-OTHERS = ("scheduler", "callbacks", "logger")  # a section that it may have, and those that hold sections
+ONE = ("task", "model", "optimizer", "trainer")  # required sections
+OTHERS = ("scheduler", "callbacks", "logger")  # an optional section, and two sections of sections
 SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_")  # keys of Hydra beside `_args_`
 DOTTED = "must be the dotted name of a class or function"
 
@@ -75,10 +75,10 @@ def build(value: Any) -> Any:
 
 @contextmanager
 def located(config: DictConfig, key: str) -> Iterator[None]:
-    """Within this context, what the target of a section raises becomes an error of one line with the whole key.
+    """Turn errors of the target of a section into errors of one line with the full key of the option.
 
-    An `OptionError` says which option it is about. Constructors of other packages do not, so that the line has the key
-    of the section and their message.
+    An `OptionError` names its option. Errors of other packages do not, so their line has the key of the section and the
+    message.
     """
     try:
         yield
@@ -165,7 +165,7 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
 
 
 def _find_target(target: Any, option: str) -> Any:
-    """Return the class or function with a dotted name; raise `OptionError` if there is none."""
+    """Return the class or function with a dotted name; raise `OptionError` if it cannot be imported."""
     if not isinstance(target, str) or not target:
         raise OptionError(option, target, DOTTED)
     try:

@@ -116,9 +116,9 @@ def _check_choice(group: str, word: str) -> None:
 
 
 def _check_addition(word: str, file: Path) -> None:
-    """Raise `OptionError` for a word that adds a section which nothing would read, such as +lr=0.1."""
+    """Raise `OptionError` for a word that adds an option that nothing reads, such as +lr=0.1."""
     key, primary = _key(word), OmegaConf.load(file.with_suffix(".yaml"))
-    read = {*groups(), "hydra", "report", "paper"}  # sections of which only the program knows what they may hold
+    read = {*groups(), "hydra", "report", "paper"}  # sections that may have keys that the file does not list
     if key.partition(".")[0] not in read and OmegaConf.select(primary, key, default=word) is word:
         with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
             hint = suggest(key, hydra.compose(file.name))
@@ -126,7 +126,7 @@ def _check_addition(word: str, file: Path) -> None:
 
 
 def suggest(key: str, config: DictConfig) -> str:
-    """Return "; did you mean …?" with the options of a configuration that a key may stand for, or an empty text."""
+    """Return "; did you mean …?" with the options of a configuration that resemble a key, or an empty text."""
     of_hydra = key.startswith("hydra.")
     found = similar_keys(key, [known for known in _keys(config) if known.startswith("hydra.") == of_hydra])
     return f"; did you mean {' or '.join(found)}?" if found else ""

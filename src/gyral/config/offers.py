@@ -1,6 +1,6 @@
 """Options of what a task offers: the keyword arguments of its generators and evaluations. Imports no torch.
 
-Such an option is plain text: `prompt="the "` keeps its space, and an option that is no text is read as YAML, so that
+An option whose annotation is `str` is literal text: `prompt="the "` keeps its space. Other options are parsed as YAML:
 `length=500` is a number.
 """
 
@@ -26,7 +26,7 @@ def main(
     own: Sequence[str],
     literal: tuple[str, ...] = (),
 ) -> None:
-    """Call a command whose options are its own and those that the task of its run offers.
+    """Call a command that has its own options and the options that the task of its run offers.
 
     Args:
         function: the command. Its arguments are the configuration of its own options, and the other options by name;
@@ -43,7 +43,7 @@ def main(
 
 
 def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the words of a command line that are for Hydra, and the options of a task by name.
+    """Split the words of a command line into those for Hydra and the task's options by name.
 
     Args:
         words: the words, without the name of the program.
@@ -69,7 +69,7 @@ def options_of(function: Function) -> dict[str, Parameter]:
 def choose(
     functions: Sequence[Function], given: Mapping[str, str], task: str, own: Sequence[str] = ()
 ) -> tuple[Function, dict[str, Any]]:
-    """Return the first function that takes all given options and lacks none, with the values of the options.
+    """Return the first function whose options match the given ones, with their values.
 
     Args:
         functions: the functions that a task offers.
@@ -78,7 +78,7 @@ def choose(
         own: names of the command's own options, for errors.
 
     Raises:
-        UserError: there is none, or a value is not YAML.
+        UserError: no function takes the options, or a value is not YAML.
     """
     if not functions:
         raise UserError(f"{task} generates nothing")
@@ -134,7 +134,7 @@ def located(error: OptionError, given: Mapping[str, str]) -> OptionError:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean …?" with the option that a name may stand for, or an empty text."""
+    """Return "; did you mean …?" with the option that resembles a name, or an empty text."""
     hint = suggest_name(name, tuple(known)).strip("; ")
     return f"; {hint}" if hint else ""
 
@@ -169,18 +169,18 @@ def values(function: Function, given: Mapping[str, str], prefix: str = "") -> di
             value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise OptionError(prefix + name, text, "must be a number, true, false or null") from None
-        if value is not None:  # null stands for the default
+        if value is not None:  # null selects the default
             found[name] = value
     return found
 
 
-def describe(functions: Mapping[str, Function], task: str, keys: Callable[[str, Function], Sequence[str]]) -> str:
+def describe(functions: Mapping[str, Function], task: str, evaluations: bool = False) -> str:
     """Return the help for functions that a task offers: the first line of their docstrings, and their options.
 
     Args:
         functions: the functions, by name.
         task: description of the task.
-        keys: returns the options of a function as they are on the command line, from its name and the function.
+        evaluations: whether the functions are evaluations, whose options have the name of the evaluation in their keys.
     """
     if not functions:
         return f"{task} offers nothing here"
@@ -188,20 +188,11 @@ def describe(functions: Mapping[str, Function], task: str, keys: Callable[[str, 
     for name, function in functions.items():
         document = (getdoc(function) or "").split("\n")
         lines += ["", document[0]]
-        for key, (option, parameter) in zip(keys(name, function), options_of(function).items(), strict=True):
+        keys = _keys(name, function) if evaluations else options_of(function)
+        for key, (option, parameter) in zip(keys, options_of(function).items(), strict=True):
             default = "…" if parameter.default is Parameter.empty else _shown(parameter.default)
             lines += [f"  {key}={default}", *(f"      {line}" for line in _argument(document, option))]
     return "\n".join(lines)
-
-
-def describe_generators(functions: Mapping[str, Function], task: str) -> str:
-    """Return the help for the generators that a task offers."""
-    return describe(functions, task, lambda _, function: [*options_of(function)])
-
-
-def describe_evaluations(functions: Mapping[str, Function], task: str) -> str:
-    """Return the help for the evaluations that a task offers."""
-    return describe(functions, task, _keys)
 
 
 def _shown(default: Any) -> str:

@@ -20,7 +20,7 @@ def quote(override: str) -> str:
 
 
 def defer_options(arguments: list[str]) -> list[str]:
-    """Return the arguments of a sweep in which options of the groups that it varies are themselves axes, of one value.
+    """Return the arguments of a sweep with each option of a varied group written as an axis of one value.
 
     Hydra composes the configuration of a sweep without its axes, so with the default of each group that is varied, and
     refuses `-m model=gru,lstm model.cell.bias=false` because the default model has no such option. Axes are checked

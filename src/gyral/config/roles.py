@@ -7,7 +7,7 @@ SETTING = "setting"  # determines what is computed; the role of every option tha
 MACHINE = "machine"  # how it is computed, which changes results by rounding at most; names directories, but no row
 PROCESS = "process"  # where it is computed, and what is shown and logged; names nothing and is not recorded
 
-# An option has the role of its own key here, or else that of the longest beginning of its key.
+# The longest prefix of an option's key in this table determines the role of the option.
 ROLES: Mapping[str, str] = {
     "experiment": SELECTION,
     "sweep": SELECTION,
@@ -32,7 +32,7 @@ ROLES: Mapping[str, str] = {
     "paper": PROCESS,
     "report": PROCESS,
 }
-DATA_DIR = "data_dir"  # the location of corpora is of the process, in any section
+DATA_DIR = "data_dir"  # a process option in every section: the location of corpora
 IN_FOLDERS = ("task", "model")  # settings that folders or the names of models show
 # Hydra leaves out exact keys. The progress bar names directories nevertheless, so that earlier sweeps find theirs.
 NOT_IN_DIRECTORIES = tuple(key for key, role in ROLES.items() if role == PROCESS and key != "callbacks.progress_bar")
@@ -57,5 +57,5 @@ def key_of(override: str) -> str:
 
 
 def settings_of(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return those of some overrides, given by key, that are settings."""
+    """Return the overrides, given by key, whose role is "setting"."""
     return {key: override for key, override in overrides.items() if role_of(key) == SETTING}

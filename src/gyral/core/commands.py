@@ -19,7 +19,7 @@ def program(command: str, script: str | None = None) -> list[str]:
 
     Args:
         command: name of the command.
-        script: the process's script, `sys.argv[0]`; by default that of this process.
+        script: the process's script, `sys.argv[0]`; by default the script of this process.
     """
     is_stub = Path(script or sys.argv[0]).parent.name == "src"
     return ["python", "-m", f"src.{command}"] if is_stub else ["gyral", command]

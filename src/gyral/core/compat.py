@@ -32,6 +32,13 @@ def transform_is_active() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def is_compiler_failure(error: Exception) -> bool:
+    """Return whether `torch.compile` has raised an error because its own compiler, such as that of C++, has failed."""
+    from torch._dynamo.exc import BackendCompilerFailed  # imported already if there is such an error
+
+    return isinstance(error, BackendCompilerFailed)
+
+
 def current_backward_pass() -> int:
     """Return a number that differs between backward passes. `torch.utils.checkpoint` asks the same."""
     return torch._C._current_graph_task_id()
@@ -59,7 +66,7 @@ def scan_operator(
         combine: the step.
         states: tensors that are carried from step to step.
         inputs: tensors with the time first.
-        dynamic_shapes: whether a size that differs from that of an earlier call becomes a symbol.
+        dynamic_shapes: whether a size that differs from an earlier call becomes a symbol.
     """
     from torch._higher_order_ops.scan import scan
 

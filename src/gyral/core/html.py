@@ -36,7 +36,7 @@ def write_html(path: Path, module_file: str, **values: Any) -> None:
     Args:
         path: path of the page, which is written completely or not at all.
         module_file: see `page_template`.
-        **values: values of the template; `title` is that of the page.
+        **values: values of the template; `title` is the title of the page.
 
     Raises:
         OSError: the page cannot be written.

@@ -18,7 +18,7 @@ KINDS = {
 
 
 @contextmanager
-def reading(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
+def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
     """Open a file for reading bytes; within this context, errors of the operating system name the option and the file.
 
     Args:
@@ -27,7 +27,7 @@ def reading(option: str, value: Any, file: Path | None = None) -> Iterator[io.Bu
         file: path of the file. None: the value is the path.
 
     Raises:
-        OptionError: the file cannot be read. Named pipes and devices are refused, because reading one may never end.
+        OptionError: the file cannot be read. Named pipes and devices are refused, because reads may block forever.
     """
     path = Path(value) if file is None else file
     check_file(option, value, path)
@@ -40,8 +40,8 @@ def reading(option: str, value: Any, file: Path | None = None) -> Iterator[io.Bu
 
 
 def read_bytes(option: str, value: Any, file: Path | None = None) -> bytes:
-    """Return the content of a file. The arguments and errors are those of `reading`."""
-    with reading(option, value, file) as content:
+    """Return the content of a file. The arguments and errors are those of `open_input`."""
+    with open_input(option, value, file) as content:
         return content.read()
 
 
@@ -49,7 +49,7 @@ def read_text(option: str, value: Any, file: Path | None = None, encoding: str =
     """Return the content of a text file, without a byte order mark, with `\\n` at the end of each line.
 
     Args:
-        option, value, file: see `reading`.
+        option, value, file: see `open_input`.
         encoding: "utf-8" or "ascii".
 
     Raises:
@@ -77,14 +77,14 @@ def decode(content: bytes, encoding: str = "utf-8") -> str:
 
 
 def check_file(option: str, value: Any, file: Path | None = None) -> None:
-    """Raise the error of `reading` if a file cannot be opened. The arguments are the same."""
+    """Raise the error of `open_input` if a file cannot be opened. The arguments are the same."""
     path = Path(value) if file is None else file
     if fault := find_fault(path):
         raise OptionError(option, value, _at(path, value) + fault)
 
 
 def find_fault(path: Path) -> str | None:
-    """Return the reason why a path is not that of a file, as the end of a sentence, or None if it is one."""
+    """Return the reason why a path is not a regular file, as the end of a sentence, or None."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

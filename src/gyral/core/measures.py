@@ -79,7 +79,7 @@ COARSE = percentage("coarse", "right answers")
 FINE = percentage("fine", "right symbols")
 WRONG_BITS = percentage("wrong_bits", "wrong bits", 2, higher_is_better=False)
 SEQUENCE_ACCURACY = percentage("sequence_accuracy", "sequences all correct", at_end=True)
-# Those of the objectives in `gyral.tasks.objective`, in the order of preference.
+# Metrics of the objectives in `gyral.tasks.objective`, in the order of preference.
 OF_OBJECTIVES = (ACCURACY, MSE, MAE, R2, COARSE, FINE, WRONG_BITS, SEQUENCE_ACCURACY)
 
 SUBSTITUTE = Remark(

@@ -29,7 +29,7 @@ def retain_freed_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory cannot be allocated. That of torch for a CPU is a RuntimeError."""
+    """Return whether an error reports a failed allocation; torch raises a RuntimeError for the CPU."""
     message = str(error)
     too_large = "Storage size calculation overflowed" in message
     return isinstance(error, MemoryError) or too_large or ("memory" in message and "allocate" in message)

@@ -37,7 +37,7 @@ def parallel_map(
     from joblib import Parallel, delayed  # the library of layers does without it
     from joblib.externals.loky import get_reusable_executor
 
-    # One call at a time, whose arrays are copied: joblib would collect short calls and write large arrays to files.
+    # Submit calls one by one and copy arrays: joblib would collect short calls and write large arrays to files.
     options = {"batch_size": 1, "pre_dispatch": "2*n_jobs", "max_nbytes": None, "initializer": _ignore_interrupt}
     try:
         yield from Parallel(processes, "loky", "generator", **options)(delayed(function)(*call) for call in calls)

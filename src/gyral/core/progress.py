@@ -75,7 +75,7 @@ class ProgressLine:
 
     @contextmanager
     def describe(self, description: str) -> Iterator[None]:
-        """Show another description in this context, such as that of an interruption of training."""
+        """Show another description in this context, such as an interruption of training."""
         if not self.is_shown:
             yield
             return

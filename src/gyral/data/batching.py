@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -29,8 +29,8 @@ class Batch(NamedTuple):
         answers: True for targets that count in the accuracy, in the shape of the targets; None: all targets.
         lengths: (B,) integers in [1, T], number of steps of each sequence before its padding; None: T for all.
         write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
-        groups: (B, G) bool, the groups of rows that each row belongs to. The first group counts in the metrics of the
-            split; a test reports metrics of each of the others, too. None: all rows are in one group.
+        categories: (B, C) bool, the categories that each row belongs to. The rows of the first category count in the
+            metrics of the split; a test also reports the metrics of each other category. None: one category.
     """
 
     inputs: Tensor
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     answers: Tensor | None = None
     lengths: Tensor | None = None
     write: Tensor | None = None
-    groups: Tensor | None = None
+    categories: Tensor | None = None
 
 
 BatchType = TypeVar("BatchType", covariant=True)
@@ -203,7 +203,7 @@ class BucketedBatches(Stream[BatchType]):
     """Batches of examples of similar length, in a new random order in each pass.
 
     A pass contains every example once. The examples are shuffled, sorted by length in pools of `POOL` batches, and
-    split into batches, of which one may be smaller. Then the batches are shuffled. The order depends only on the seed
+    split into batches; one batch may be smaller. Then the batches are shuffled. The order depends only on the seed
     and the number of the pass.
 
     Args:
@@ -245,6 +245,14 @@ class BucketedBatches(Stream[BatchType]):
             )
         )
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
+
+
+def pad_rows(rows: Sequence[Sequence[int] | np.ndarray], padding: int = 0, dtype: type = np.int64) -> np.ndarray:
+    """Return rows of different lengths as one array (n, longest), padded at the end."""
+    lengths = np.array([len(row) for row in rows])
+    padded = np.full((len(rows), lengths.max()), padding, dtype=dtype)
+    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.asarray(row, dtype=dtype) for row in rows])
+    return padded
 
 
 def mix_seed(seed: int, purpose: str) -> int:

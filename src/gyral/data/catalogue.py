@@ -1,4 +1,4 @@
-"""Catalogue of published corpora: where they come from, their license, and the checksums of their files."""
+"""Catalogue of published corpora: their origin, license, and the checksums of their files."""
 
 import hashlib
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from gyral.core.errors import UserError
 
 
 class PublishedFile(NamedTuple):
-    """A file as it was published; `size` is in bytes."""
+    """A published file; `size` is in bytes."""
 
     name: str
     size: int
@@ -21,7 +21,7 @@ class PublishedCorpus(NamedTuple):
 
     Attributes:
         files: files of the archive, or the archive itself, which has the file name at the end of its URL.
-        urls: URLs of archives with these files, in the order in which they are tried.
+        urls: URLs of archives with these files, in the order of attempts.
         license: terms of use of the text.
         derived: files that are computed from `files`, in the same order.
         derive: computes the content of a derived file from the content of the published file.
@@ -83,7 +83,7 @@ def sha256(path: Path) -> str:
 WIKIPEDIA = "Wikipedia's text: CC BY-SA and GFDL"
 
 # This archive is not unpacked, because it contains files of the same name in several folders. Size and checksum are
-# those that Hugging Face's data set babi_qa records for the URL below.
+# the values of Hugging Face's data set babi_qa for the URL below.
 BABI = PublishedFile(
     "tasks_1-20_v1-2.tar.gz", 15_719_851, "0364ebde659f14d11bc21744516c5ec49d3d06cb692733f66680771244998898"
 )

@@ -1,7 +1,7 @@
 """Download of published corpora into the data folder.
 
 An archive is downloaded to a file named `.part`, so that an interrupted download resumes. Then it is unpacked, or kept
-as it is. A file gets its final name after its checksum was verified, so that a file of that name is complete.
+unchanged. A file gets its final name after its checksum is verified, so that a file of that name is complete.
 """
 
 import errno
@@ -49,8 +49,8 @@ def fetch(name: str, data_dir: Path, catalogue: Mapping[str, PublishedCorpus] = 
     """Download the missing files of a corpus into its folder, and print a summary to standard output.
 
     Raises:
-        UserError: no URL provides the files, another process is downloading them, or there are other files of these
-            names.
+        UserError: no URL provides the files, another process is downloading them, or other files have
+            these names.
         OSError: the folder cannot be written.
     """
     corpus, folder = catalogue[name], data_dir / name

@@ -1,4 +1,4 @@
-"""Batches that are drawn when they are read, and the layout of sequences that are read and then answered."""
+"""Batches that are drawn when they are read, and the layout of questions with answers."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic
@@ -10,7 +10,7 @@ from gyral.data.batching import IGNORED, Batch, BatchType, mix_seed
 
 
 class DrawnBatches(Generic[BatchType]):
-    """A sequence of batches, each drawn when it is read. Batch i depends on the seed, the name and i alone.
+    """A sequence of batches, each drawn when it is read. Batch i depends only on the seed, the name and i.
 
     Args:
         draw: draws a batch from a random generator and the index of the batch.
@@ -43,20 +43,20 @@ def answer_batch(
     answers: np.ndarray,
     answer_lengths: np.ndarray,
     end_of_input: float,
-    groups: np.ndarray | None = None,
+    categories: np.ndarray | None = None,
 ) -> Batch:
-    """Return a batch of rows that are read and then answered, while the input stays the same.
+    """Return a batch of questions with their answers, during which the input is constant.
 
-    The first step of the answer follows the last step of the question. The question may be written to an external
-    memory, the answer may not.
+    The first step of the answer follows the last step of the question. A model may write the question, but
+    not the answer, to an external memory.
 
     Args:
-        questions: (B, Q) tokens, or (B, Q, X) vectors. Those beyond a row's length are ignored.
+        questions: (B, Q) tokens, or (B, Q, X) vectors; values beyond the length of a row are ignored.
         question_lengths: (B,), each ≥ 1.
-        answers: (B, A) classes, or (B, A, Y) real values. Those beyond a row's length are ignored.
+        answers: (B, A) classes, or (B, A, Y) real values; values beyond the length of a row are ignored.
         answer_lengths: (B,), each ≥ 1.
-        end_of_input: the token that is read during the answer, or the value of all X elements.
-        groups: see `Batch`.
+        end_of_input: the input token during the answer, or the value of all X elements.
+        categories: see `Batch`.
     """
     lengths = question_lengths + answer_lengths
     step = np.arange(lengths.max())
@@ -65,7 +65,7 @@ def answer_batch(
     inputs = np.full((*is_read.shape, *questions.shape[2:]), end_of_input, dtype=questions.dtype)
     absent = np.nan if np.issubdtype(answers.dtype, np.floating) else IGNORED
     targets = np.full((*is_read.shape, *answers.shape[2:]), absent, dtype=answers.dtype)
-    # In both pairs of masks, the selected places of a row are as many as its length, in order.
+    # In both pairs of masks, the number of selected positions of a row is its length, in order.
     inputs[is_read] = questions[np.arange(questions.shape[1]) < question_lengths[:, None]]
     targets[is_answered] = answers[np.arange(answers.shape[1]) < answer_lengths[:, None]]
     return Batch(
@@ -73,5 +73,5 @@ def answer_batch(
         torch.from_numpy(targets),
         lengths=torch.from_numpy(lengths),
         write=torch.from_numpy(is_read),
-        groups=None if groups is None else torch.from_numpy(groups),
+        categories=None if categories is None else torch.from_numpy(categories),
     )

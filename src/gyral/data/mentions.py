@@ -1,7 +1,7 @@
 """Chains of mentions in a text, and the edges between them.
 
-A chain holds the mentions of one entity, each of one or several words. Its edges join consecutive mentions: an edge
-leaves at the last word of a mention and enters at the first word of the next one (Dhingra et al. 2017,
+A chain is the list of mentions of one entity, each of one or several words. Its edges join consecutive mentions: an
+edge leaves at the last word of a mention and enters at the first word of the next one (Dhingra et al. 2017,
 arXiv:1703.02620). Chains of the entities "mary" and "box of chocolates":
 
     words   mary got the box of chocolates . mary ate the box of chocolates .
@@ -31,18 +31,18 @@ class Mention(NamedTuple):
     last: int
 
 
-Chain: TypeAlias = tuple[Mention, ...]  # of one entity, in the order of the text
+Chain: TypeAlias = tuple[Mention, ...]  # the mentions of one entity, in the order of the text
 
 
 def entity_chains(words: Sequence[str], entities: Iterable[str]) -> dict[str, Chain]:
     """Return the mentions of each entity that occurs in a text, in the order of their first mentions.
 
-    Upper and lower case are the same, and so are the singular and the regular plural of an entity, or one of
-    `IRREGULAR`. Where several entities match, the one of the most words is mentioned, and no word is in two mentions.
+    Case is ignored. An entity matches its singular and its plural, which is regular or in `IRREGULAR`. If several
+    entities match, the entity with the most words is mentioned, and no word is in two mentions.
 
     Args:
         words: the words of the text.
-        entities: in the singular; the words of an entity of several words are separated by spaces.
+        entities: the entities in the singular; the words of an entity are separated by spaces.
     """
     entity_of = _forms(tuple(entities))
     lengths = sorted({len(form) for form in entity_of}, reverse=True)
@@ -62,7 +62,7 @@ def entity_chains(words: Sequence[str], entities: Iterable[str]) -> dict[str, Ch
     return {entity: tuple(mentions) for entity, mentions in found.items()}
 
 
-@functools.lru_cache(maxsize=8)  # texts with the same entities follow each other
+@functools.lru_cache(maxsize=8)  # consecutive texts have the same entities
 def _forms(entities: tuple[str, ...]) -> dict[tuple[str, ...], str]:
     """Return the entities by the words of their singulars and plurals, in lower case."""
     return {tuple(form.split()): each for each in entities for form in (each.lower(), plural(each.lower()))}
@@ -88,8 +88,8 @@ def exact_matches(words: Sequence[str], ignored: Collection[str] = ()) -> list[C
     """Return the words that occur twice or more as chains, in the order of their first mentions.
 
     Args:
-        words: the words of the text, of which equal ones are mentions of the same entity.
-        ignored: words that are no mentions, such as punctuation marks.
+        words: the words of the text; equal words are mentions of the same entity.
+        ignored: words that are not mentions, such as punctuation marks.
     """
     found: dict[str, list[Mention]] = {}
     for number, word in enumerate(words):

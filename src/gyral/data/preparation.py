@@ -1,11 +1,13 @@
 """Preparation of large corpora: encoded part by part in parallel, joined, and cached.
 
-Each kind of corpus says how a part is encoded and how parts are joined. This module has what they share: parts that an
-interrupted preparation keeps, a folder that is written completely or not at all and whose files have checksums, and a
-lock, so that one process prepares the corpus and others wait. It does not import torch, because many worker processes
-import it.
+Each kind of corpus has its own functions to encode a part and to join parts. An interrupted preparation keeps the parts
+that are complete. The folder of a corpus is written completely or not at all, and its files have checksums. A lock lets
+one process prepare the corpus while others wait.
+
+This module does not import torch, because many worker processes import it.
 """
 
+import hashlib
 import itertools
 import json
 import logging
@@ -19,7 +21,7 @@ from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -27,13 +29,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from gyral.core.cache import cache_candidates
 from gyral.core.errors import OptionError, UserError
+from gyral.core.files import replace_when_written
 from gyral.core.locks import lock_file
 from gyral.core.parallel import parallel_map
 from gyral.core.progress import line
-from gyral.data.records import DamagedPartError, Record, Report
+from gyral.data.raw_examples import DamagedPartError, RawExample, Report, restore_report
 from gyral.data.splits import SPLITS
 
 log = logging.getLogger(__name__)
+
+BLOCK = 1000  # examples per part; an interrupted preparation resumes after the last complete part
 
 Corpus = TypeVar("Corpus")
 
@@ -47,62 +52,127 @@ class Source(Protocol):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the function that encodes records gets after them."""
+        """Further arguments of the function that encodes examples."""
 
-    def records(self) -> Iterator[Record]:
-        """Yield the records."""
+    def raw_examples(self) -> Iterator[RawExample]:
+        """Yield the examples."""
 
-
-class EncodedPart(Protocol):
-    """An encoded block of records, with a word list of its own and the count of each word."""
-
-    @property
-    def words(self) -> list[str]: ...
-
-    @property
-    def counts(self) -> np.ndarray: ...
-
-    @property
-    def report(self) -> Report: ...
+    def fingerprint(self) -> Any:
+        """Return values that identify the content, which JSON can represent."""
 
 
-def write_parts(
+class Part(NamedTuple):
+    """A block of encoded examples.
+
+    Attributes:
+        words: the words of the block, all different.
+        counts: (w,) number of occurrences of each word.
+        arrays: the encoded examples; words are indices into `words`.
+        report: counts of kept and skipped examples.
+    """
+
+    words: list[str]
+    counts: np.ndarray
+    arrays: dict[str, np.ndarray]
+    report: Report
+
+
+def save_part(path: Path, part: Part) -> None:
+    """Write a file of a part completely or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    content: dict[str, Any] = {
+        "list": np.frombuffer("\n".join(part.words).encode(), dtype=np.uint8),
+        "counts": part.counts,
+        "report": np.frombuffer(json.dumps(asdict(part.report)).encode(), dtype=np.uint8),
+        **part.arrays,
+    }
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, **content)
+
+    replace_when_written(path, write)
+
+
+def read_part(path: Path) -> Part:
+    """Read a file that `save_part` wrote; it contains a checksum of each array, as every ZIP archive does.
+
+    Raises:
+        DamagedPartError: the content differs from what was written.
+    """
+    try:
+        with path.open("rb") as file, np.load(file) as saved:  # NumPy leaves a file open that it cannot read
+            arrays = dict(saved)
+        words = arrays.pop("list").tobytes().decode().split("\n")
+        report = restore_report(json.loads(arrays.pop("report").tobytes()))
+        return Part(words, arrays.pop("counts"), arrays, report)
+    except Exception as error:  # NumPy, zipfile and JSON raise many kinds
+        raise DamagedPartError(f"{path}: is damaged ({error}): remove it and run the same command again") from error
+
+
+def prepare(
     name: str,
     sources: Mapping[str, Source],
-    working: Path,
+    target: Path,
+    processes: int | None,
     *,
-    block: int,
     write: Callable[..., None],
-    read: Callable[[Path], EncodedPart],
+    join: Callable[[Path, dict[str, list[Path]], dict[str, int]], dict[str, Report]],
+    special: Sequence[str],
     example: str,
     unit: str,
-    processes: int | None,
-) -> dict[str, list[Path]]:
-    """Encode the records of each split in parts, in parallel, and return the files of the parts.
+) -> None:
+    """Encode the sources part by part in parallel, and join the parts to a corpus.
 
     Args:
-        name: name of the corpus, for the progress bar.
+        name: name of the corpus, for the log and the progress bar.
         sources: source of each split.
-        working: folder of the parts; parts that it has are not encoded again.
-        block: records per part.
-        write: encodes records into a file: its path, the records, and the arguments of their source.
-        read: reads such a file.
-        example, unit: what a record contains, and what several of them are called, for errors.
+        target: folder to write.
         processes: number of worker processes; None: one for each available core.
+        write: encodes examples into a file: its path, the examples, and the arguments of their source.
+        join: writes the files of a corpus, given the folder, the parts of each split, and the number of each word in
+            the corpus. It returns the report on each split.
+        special: special symbols, which come first in the word list.
+        example, unit: singular and plural of the word for an example, for errors.
 
     Raises:
         OptionError: a split contains no example, or cannot be read.
         UserError: a worker process was killed.
-        OSError: a part cannot be written.
+        OSError: the folder cannot be written.
     """
+    log.info("preparing %s, once", name)
+    working = target.with_name(f"{target.name}.parts")
+    parts = _write_parts(name, sources, working, write, processes, example, unit)
+    words, training_size, size = word_list(parts, special)
+    with writing_corpus(target) as (folder, description):
+        (folder / "words.txt").write_bytes("\n".join(words).encode())
+        reports = join(folder, parts, {word: number for number, word in enumerate(words)})
+        saved = {split: asdict(report) for split, report in reports.items()}
+        description |= {"trained": training_size, "size": size, "reports": saved}
+    shutil.rmtree(working)
+
+
+def _write_parts(
+    name: str,
+    sources: Mapping[str, Source],
+    working: Path,
+    write: Callable[..., None],
+    processes: int | None,
+    example: str,
+    unit: str,
+) -> dict[str, list[Path]]:
+    """Encode the examples of each split in parts, unless a whole part exists, and return the files of the parts."""
     parts: dict[str, list[Path]] = {split: [] for split in SPLITS}
 
     def blocks(split: str, source: Source) -> Iterator[tuple[Any, ...]]:
-        records = source.records()
-        while found := list(itertools.islice(records, block)):
+        examples = source.raw_examples()
+        while found := list(itertools.islice(examples, BLOCK)):
             parts[split].append(working / f"{split}-{len(parts[split]):06}.npz")
             advance(found[-1].progress)
-            if not _is_whole(parts[split][-1], read):  # else an interrupted preparation has written it
+            if not _is_whole(parts[split][-1]):  # an interrupted preparation keeps its parts
                 yield parts[split][-1], found, *source.arguments
 
     for split, source in sources.items():
@@ -113,8 +183,8 @@ def write_parts(
             except BrokenExecutor:
                 reason = "the system killed a process that prepares it; memory may have run out"
                 raise UserError(f"{source.path}: {reason}; the same command continues the preparation") from None
-        if not any(read(path).report.kept for path in parts[split]):
-            found = total([read(path).report for path in parts[split]])
+        if not any(read_part(path).report.kept for path in parts[split]):
+            found = total([read_part(path).report for path in parts[split]])
             shutil.rmtree(working, ignore_errors=True)
             place = f"{source.files[0]}: " if [*map(str, source.files)] not in ([], [source.path]) else ""
             reason = f"{place}contains no {example} for the split {split} (0 {unit}{found.oddities()})"
@@ -133,12 +203,12 @@ def _progress_bar(title: str) -> Iterator[Any]:
         yield lambda done: progress.update(task, completed=done)
 
 
-def _is_whole(part: Path, read: Callable[[Path], EncodedPart]) -> bool:
-    """Return whether a part exists and is as it was written."""
+def _is_whole(part: Path) -> bool:
+    """Return whether a part exists and is not damaged."""
     if not part.is_file():
         return False
     try:
-        read(part)
+        read_part(part)
     except DamagedPartError as error:
         log.warning("%s; it is prepared again", str(error).partition(": remove")[0])
         return False
@@ -146,26 +216,24 @@ def _is_whole(part: Path, read: Callable[[Path], EncodedPart]) -> bool:
 
 
 def total(reports: Sequence[Report]) -> Report:
-    """Return one report for several."""
+    """Return the sum of reports."""
     found = Report()
     for report in reports:
         found.update(report)
     return found
 
 
-def word_list(
-    parts: Mapping[str, Sequence[Path]], read: Callable[[Path], EncodedPart], special: Sequence[str]
-) -> tuple[list[str], int, int]:
+def word_list(parts: Mapping[str, Sequence[Path]], special: Sequence[str]) -> tuple[list[str], int, int]:
     """Return all words of a corpus in order, the number of those in training, and the number of those in any split.
 
     The special symbols come first and count as words in training. The words of the training split follow, by descending
-    frequency and then by code points, then those of the other splits and at last those that occur in no text, both by
-    code points.
+    frequency and then by code points. The words of the other splits come next, and then the words that occur in no
+    text, both by code points.
     """
     counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # of training and of the other splits
     for split, paths in parts.items():
         for path in paths:
-            part = read(path)
+            part = read_part(path)
             counts[split == "train"].update(dict(zip(part.words, part.counts.tolist(), strict=True)))
     trained, others = counts[True], counts[False]
     known = [word for word in sorted(trained, key=lambda word: (-trained[word], word)) if trained[word]]
@@ -215,7 +283,7 @@ def read_corpus(folder: Path, build: Callable[[dict[str, Any]], Corpus]) -> Corp
         build: returns the corpus for the description in its folder.
     """
     try:
-        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # a named pipe would be waited for
+        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # reading a named pipe would block
             raise ValueError("not a file")
         saved = json.loads((folder / "corpus.json").read_text())
         description = saved["description"]
@@ -235,7 +303,8 @@ def read_corpus(folder: Path, build: Callable[[dict[str, Any]], Corpus]) -> Corp
 
 def load_or_prepare(
     name: str,
-    stem: str,
+    version: int,
+    sources: Mapping[str, Source],
     data_dir: str | Path,
     read: Callable[[Path], Corpus | None],
     prepare: Callable[[Path], None],
@@ -244,7 +313,8 @@ def load_or_prepare(
 
     Args:
         name: name of the corpus.
-        stem: name of its folder.
+        version: version of the cached files.
+        sources: source of each split.
         data_dir: data folder, which contains the cache if it is writable.
         read: returns the corpus in a folder, or None if it is missing or damaged.
         prepare: writes the folder.
@@ -252,6 +322,8 @@ def load_or_prepare(
     Raises:
         OptionError: no cache directory is writable.
     """
+    key = [version, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
+    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     folders = cache_candidates(Path(data_dir))
     for folder in folders:
         if corpus := read(folder / stem):
@@ -271,7 +343,7 @@ def load_or_prepare(
             continue
         if found is not None:
             return found
-        failures.append(f"{folder / stem}: what is written is not what is read")
+        failures.append(f"{folder / stem}: the written corpus differs when it is read back")
     raise OptionError("data_dir", data_dir, f"no folder can be written to cache {name} ({'; '.join(failures)})")
 
 
@@ -282,8 +354,3 @@ def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
     except BlockingIOError:
         log.info("%s: waiting for another process that prepares it", path.stem)
         return lock_file(path, wait=True)
-
-
-def described(reports: Mapping[str, Report]) -> dict[str, Any]:
-    """Return the reports of the splits for the description of a corpus."""
-    return {split: asdict(report) for split, report in reports.items()}

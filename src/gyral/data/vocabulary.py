@@ -29,10 +29,10 @@ class Vocabulary:
     Args:
         level: kind of symbols. "char": characters, that is, Unicode code points; "word": text between white space, and
             `<eos>` for the end of a line; "byte": bytes of the text in UTF-8.
-        symbols: different symbols. If `<unk>` is one of them, it stands for every symbol outside the vocabulary.
+        symbols: different symbols. If `<unk>` is one of them, it replaces every symbol outside the vocabulary.
 
     Raises:
-        OptionError: another level.
+        OptionError: the level is unknown.
     """
 
     def __init__(self, level: str, symbols: Iterable[str]) -> None:
@@ -40,7 +40,7 @@ class Vocabulary:
         self.symbols = tuple(symbols)
         self.index = {symbol: index for index, symbol in enumerate(self.symbols)}
         self.dtype = np.min_scalar_type(max(len(self.symbols) - 1, 0))  # the smallest unsigned type for all indices
-        # index of other symbols: that of <unk>, else one that no symbol has
+        # index of other symbols: the index of <unk>, or an index that no symbol has
         self._unknown = self.index.get(UNKNOWN, len(self.symbols))
         if level != "word":
             codes = {ord(symbol): index for symbol, index in self.index.items() if symbol != UNKNOWN}
@@ -92,7 +92,7 @@ class Vocabulary:
             (n,) unsigned integers of type `dtype`.
 
         Raises:
-            UserError: a symbol is not in the vocabulary, and neither is `<unk>`.
+            UserError: neither a symbol nor `<unk>` is in the vocabulary.
         """
         symbols = self.segment(text) if isinstance(text, str) else text
         if isinstance(symbols, list):
@@ -105,7 +105,7 @@ class Vocabulary:
         return encoded
 
     def _checked(self, indices: np.ndarray, symbols: Symbols, start: int, place: str) -> np.ndarray:
-        """Return indices, which start at `start` in the text, as `dtype` after a check that all symbols are known."""
+        """Return the indices of the symbols from `start` on as `dtype`, after a check that all symbols are known."""
         if UNKNOWN not in self.index and (unseen := indices == self._unknown).any():
             position = start + int(unseen.argmax())
             symbol = symbols[position]
@@ -146,7 +146,7 @@ class Decoder:
         self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def add(self, symbol: str) -> str:
-        """Return the text that a symbol adds; the bytes of a character add it with the last of them."""
+        """Return the text that a symbol adds; the last byte of a character adds the character."""
         if self._level == "byte":
             return self._bytes.decode(symbol.encode("latin-1"))  # an added <unk> is not a byte; it stays readable
         if self._level == "char":

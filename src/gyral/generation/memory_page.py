@@ -1,4 +1,4 @@
-"""An HTML page of what an external memory does while a model reads a sequence and answers."""
+"""An HTML page of an external memory while a model reads a sequence and answers."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from gyral.core.html import write_html
 from gyral.generation.memory_trace import Keys, MemoryTrace
 
 MOST_USED = 3  # slots of a head that the table shows
-LEAST_WEIGHT = 0.02  # of these slots, except the first
-SIZE = 400  # of the plane, in its own units
+LEAST_WEIGHT = 0.02  # smallest weight of these slots, except the first
+SIZE = 400  # size of the plane, in its units
 MARGIN = 24
 
 
@@ -21,11 +21,11 @@ class Answered(NamedTuple):
 
     Attributes:
         question: the sequence as the user wrote it.
-        answer: the answer as it is printed.
-        right: the right answer in the same form.
+        answer: the printed answer.
+        right: the correct answer in the same form.
         inputs: the names of the T inputs.
         outputs: the names of the T outputs; empty at steps that are not part of the answer.
-        trace: what the memory did.
+        trace: the trace of the memory.
     """
 
     question: str
@@ -37,7 +37,7 @@ class Answered(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """A vector in the plane: when, where and how strongly it was written, and the input at this step."""
+    """A vector in the plane: its step, position and strength, and the input at this step."""
 
     step: int
     x: float
@@ -47,7 +47,7 @@ class _Write(NamedTuple):
 
 
 class _Plane(NamedTuple):
-    """The places of keys in a picture: writes, reads (T, 2), and the keys at its lower left and upper right corners."""
+    """Positions of keys in a picture: writes, reads (T, 2), and the keys at its lower left and upper right corners."""
 
     writes: list[_Write]
     reads: list[list[float]]
@@ -59,7 +59,7 @@ def write_page(path: Path, answered: Answered) -> None:
     """Write a self-contained HTML page.
 
     The page has a table with a row for each step, the plane of the keys if the memory has keys in a plane, and the
-    weightings of each head. A slider chooses the step up to which they are shown.
+    weightings of each head. A slider selects the last step that they show.
     """
     trace = answered.trace
     write_html(
@@ -78,7 +78,7 @@ def write_page(path: Path, answered: Answered) -> None:
 
 
 def _rows(answered: Answered) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yield for each step the cells that are a text, and for each head the slots that it uses most."""
+    """Yield for each step the table cells with text and, for each head, the slots with the largest weights."""
     trace = answered.trace
     written = [] if trace.keys is None else list(written_steps(trace.keys, trace.writable))
     for step, (source, output) in enumerate(zip(answered.inputs, answered.outputs, strict=True)):
@@ -90,11 +90,11 @@ def _rows(answered: Answered) -> Iterator[tuple[list[str], list[list[str]]]]:
 
 
 def most_used(weights: np.ndarray, names: Sequence[str] | None = None) -> list[str]:
-    """Return the slots that a head uses most with their weights, the most used first; nothing if it uses none.
+    """Return the slots with the largest weights of a head, in descending order; empty without positive weights.
 
     Args:
         weights: (slots,).
-        names: names of the first slots, the others being empty; None: the slots have numbers.
+        names: names of the first slots; the other slots are empty. None: the slots have numbers.
     """
     best = np.argsort(-weights, kind="stable")[:MOST_USED]
     best = best[weights[best] >= min(LEAST_WEIGHT, weights[best[0]])]
@@ -103,7 +103,7 @@ def most_used(weights: np.ndarray, names: Sequence[str] | None = None) -> list[s
 
 
 def written_steps(keys: Keys, writable: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield for each step the steps at which the vectors in the memory were written, in the order of its slots."""
+    """Yield for each step the write steps of the vectors in the memory, in the order of its slots."""
     written = np.flatnonzero(writable)
     for step, count in enumerate(keys.stored.tolist()):
         before = written[written <= step]
@@ -111,7 +111,7 @@ def written_steps(keys: Keys, writable: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _plane(keys: Keys, writable: np.ndarray, inputs: Sequence[str]) -> _Plane:
-    """Return the places of the keys in a picture that has room for all of them."""
+    """Return the positions of the keys in a picture that fits all of them."""
     points = np.concatenate((keys.read, keys.write[writable]))
     points = points[np.isfinite(points).all(axis=1)]
     low, high = (points.min(axis=0), points.max(axis=0)) if len(points) else (np.zeros(2), np.ones(2))

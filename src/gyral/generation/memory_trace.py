@@ -1,4 +1,4 @@
-"""What an external memory does during one example, for callbacks, figures and pages."""
+"""Traces of an external memory during one example, for callbacks, figures and pages."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Keys(NamedTuple):
-    """Where the heads of a memory are in the plane at each of T steps.
+    """Positions of the heads of a memory in the plane at each of T steps.
 
     Attributes:
-        read, write: (T, 2), the keys of the read head and of the write head.
-        strength: (T,), the strength of the last vector that was written.
+        read, write: (T, 2), keys of the read head and of the write head.
+        strength: (T,), strength of the last written vector.
         stored: (T,) integers, number of vectors in the memory.
     """
 
@@ -30,13 +30,13 @@ class Keys(NamedTuple):
 
 
 class MemoryTrace(NamedTuple):
-    """What an external memory does during the T steps of one example.
+    """The weights and gates of an external memory during the T steps of one example.
 
     Attributes:
         writable: (T,) bool, the steps at which the memory may be written.
         gates: values in [0, 1], (T,) by name.
-        weightings: how much each head uses each slot, (T, slots) by name. A memory that appends has as many slots as it
-            holds vectors at the fullest step, at least one.
+        weightings: weights of each head for each slot, (T, slots) by name. A memory that appends has as many slots as
+            its largest number of vectors, at least one.
         keys: None if the memory has no keys in a plane.
     """
 
@@ -54,9 +54,9 @@ def memory_cells(model: nn.Module) -> list[MemoryCell]:
 
 @torch.no_grad()
 def trace_memory(task: "SequenceTask", batch: Any) -> MemoryTrace:
-    """Return what the external memory does during the longest example of a batch, the first of them.
+    """Return the trace of the external memory for the first of the longest examples of a batch.
 
-    The example is run once, step by step. If several cells have a memory, this is the trace of the first one.
+    The model runs once, step by step. If several cells have a memory, this is the trace of the first one.
 
     Args:
         task: a task whose model has at least one cell of `memory_cells`, in eval mode.

@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 def answer_sequence(task: "AnswerTask", *, sequence: str, html: str | None = None) -> Iterator[str]:
     """Yield the answer of a trained model, one line, and the path of the page if one is written.
 
-    The right answer is logged.
+    The log has the correct answer.
 
     Args:
         task: a trained task.
         sequence: the sequence as `task.encode` describes it: symbols, numbers or a program.
-        html: path of a page to write, which shows what the external memory of the model does.
+        html: path of a page to write, which shows the external memory of the model.
 
     Raises:
-        OptionError: it is not a sequence of the task, or has more symbols than an external memory of the model holds;
-            or a page is asked for and the model has no external memory.
+        OptionError: the text is not a sequence of the task, or has more symbols than an external memory of the model
+            holds; or the model has no external memory for a page.
     """
     if html is not None and not memory_cells(task):
         raise OptionError("html", html, "shows an external memory, which the model of this run does not have")
@@ -40,7 +40,7 @@ def answer_sequence(task: "AnswerTask", *, sequence: str, html: str | None = Non
 
 
 def trace_answer(task: "AnswerTask", question: str, answer: "Answer") -> Answered:
-    """Return the answer to a question with what the external memory of the model does, for a page."""
+    """Return the answer to a question with the trace of the external memory, for a page."""
     inputs = [task.inputs[token] for token in answer.batch.inputs[0].tolist()]
     given = [task.outputs[each] for each in answer.given]
     outputs = [*[""] * (len(inputs) - len(given)), *given]

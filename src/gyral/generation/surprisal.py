@@ -13,14 +13,14 @@ from torch.nn import functional as F
 from gyral.core.errors import OptionError
 from gyral.core.inputs import decode, read_bytes
 from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
-from gyral.generation.surprisal_view import Reading, print_readings, write_page
+from gyral.generation.surprisal_view import Surprisal, print_surprisals, write_page
 from gyral.generation.text import symbol_names
 from gyral.models.prediction import read
 
 if TYPE_CHECKING:
     from gyral.tasks.text import TextTask
 
-LIKELIEST = 3  # number of most likely symbols in a reading
+LIKELIEST = 3  # number of most likely symbols of a `Surprisal`
 
 
 def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None) -> Iterator[str]:
@@ -35,15 +35,15 @@ def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None)
         UserError: the text cannot be read, has fewer than two symbols, or has a symbol that is not in the vocabulary.
     """
     level = task.data.corpus.level
-    found = readings(task, read_text(surprisal, task.data.corpus.vocabulary), ("surprisal", surprisal))
+    found = surprisals(task, read_text(surprisal, task.data.corpus.vocabulary), ("surprisal", surprisal))
     if html is None:
-        yield from print_readings(found, level)
+        yield from print_surprisals(found, level)
     else:
         title = "standard input" if surprisal == "-" else Path(surprisal).name
         yield write_page(Path(html), found, level, title)
 
 
-def readings(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Reading]:
+def surprisals(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Surprisal]:
     """Yield the probability that the model gives each symbol of a text, given all symbols before it.
 
     The mean of −ln p equals the evaluation loss of this text in one row, where the first symbol is not predicted.
@@ -61,7 +61,7 @@ def readings(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("tex
         raise OptionError(*source, f"has {len(symbols)} {vocabulary.level}s, and must have at least 2")
     tokens = torch.from_numpy(vocabulary.encode(symbols, "=".join(source)).astype(np.int64))
     texts = zip(symbol_names(symbols), (vocabulary.symbols[token] for token in tokens.tolist()), strict=True)
-    yield Reading(*next(texts), None, ())
+    yield Surprisal(*next(texts), None, ())
     targets = tokens[1:].split(task.data.window)
     windows = read(task.model, tokens[:-1].to(task.device), task.data.window)
     for (logits, _), target in zip(windows, targets, strict=True):
@@ -70,7 +70,7 @@ def readings(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("tex
         alternatives = zip(highest.values.tolist(), highest.indices.tolist(), strict=True)
         for loss, (values, indices) in zip(losses.tolist(), alternatives, strict=True):
             likeliest = tuple((vocabulary.symbols[i], value) for i, value in zip(indices, values, strict=True))
-            yield Reading(*next(texts), loss / math.log(2), likeliest)
+            yield Surprisal(*next(texts), loss / math.log(2), likeliest)
 
 
 def read_text(name: str, vocabulary: Vocabulary) -> Symbols:

@@ -47,14 +47,14 @@ DARK = (
 )
 
 
-class Reading(NamedTuple):
+class Surprisal(NamedTuple):
     """The probability that a model gives one symbol of a text, given all symbols before it.
 
     Attributes:
-        symbol: the symbol as it is in the text; a byte is the character of the same code point.
-        token: the vocabulary's symbol for it, which differs from `symbol` if it is `<unk>`.
+        symbol: the symbol in the text; a byte is the character of the same code point.
+        token: the symbol of the vocabulary, which differs from `symbol` if it is `<unk>`.
         bits: −log2 p; None for the first symbol, which is not predicted.
-        likeliest: the most likely symbols with their probabilities, the most likely first.
+        likeliest: the most likely symbols with their probabilities, in descending order.
     """
 
     symbol: str
@@ -64,21 +64,21 @@ class Reading(NamedTuple):
 
 
 class MarkedText(NamedTuple):
-    """A piece of text with one color: a symbol, or the bytes of a character, whose bits are added.
+    """A piece of text with one color: a symbol, or the bytes of a character, which have the sum of their bits.
 
     Attributes:
         gap: the space before a word.
         text: the text of the piece.
-        readings: the readings of its symbols.
+        surprisals: the surprisals of its symbols.
     """
 
     gap: str
     text: str
-    readings: tuple[Reading, ...]
+    surprisals: tuple[Surprisal, ...]
 
     @property
     def bits(self) -> float:
-        return sum(reading.bits or 0.0 for reading in self.readings)
+        return sum(surprisal.bits or 0.0 for surprisal in self.surprisals)
 
     @property
     def step(self) -> int:
@@ -92,7 +92,7 @@ class MarkedText(NamedTuple):
 
 
 class MeanSurprisal:
-    """Mean bits per symbol and perplexity of the readings that pass through `count`.
+    """Mean bits per symbol and perplexity of the surprisals that pass through `count`.
 
     Args:
         level: level of the vocabulary: "char", "word" or "byte".
@@ -103,13 +103,13 @@ class MeanSurprisal:
         self._bits = 0.0
         self._count = 0
 
-    def count(self, readings: Iterable[Reading]) -> Iterator[Reading]:
-        """Yield the readings unchanged."""
-        for reading in readings:
-            if reading.bits is not None:
-                self._bits += reading.bits
+    def count(self, surprisals: Iterable[Surprisal]) -> Iterator[Surprisal]:
+        """Yield the surprisals unchanged."""
+        for surprisal in surprisals:
+            if surprisal.bits is not None:
+                self._bits += surprisal.bits
                 self._count += 1
-            yield reading
+            yield surprisal
 
     def __str__(self) -> str:
         mean = self._bits / self._count
@@ -117,7 +117,7 @@ class MeanSurprisal:
         return f"mean {mean:.4f} bits a {self._unit}, perplexity {2**mean:.4g}, over {over}"
 
 
-def print_readings(readings: Iterable[Reading], level: str) -> Iterator[str]:
+def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[str]:
     """Yield the text for standard output, followed by the mean.
 
     A terminal shows colors. Other output has one line per symbol: its bits and the symbol as a JSON string.
@@ -125,14 +125,14 @@ def print_readings(readings: Iterable[Reading], level: str) -> Iterator[str]:
     console = Console(markup=False, highlight=False, emoji=False)
     mean = MeanSurprisal(level)
     if not console.is_terminal:
-        for reading in mean.count(readings):
-            bits = "" if reading.bits is None else f"{reading.bits:.4f}"
-            yield f"{bits}\t{json.dumps(reading.symbol, ensure_ascii=False)}\n"
+        for surprisal in mean.count(surprisals):
+            bits = "" if surprisal.bits is None else f"{surprisal.bits:.4f}"
+            yield f"{bits}\t{json.dumps(surprisal.symbol, ensure_ascii=False)}\n"
         yield f"# {mean}\n"
         return
     styles = [Style(), *(Style(bgcolor=background, color=letters) for background, letters in DARK)]
     line = Text()
-    for piece in mark_texts(mean.count(readings), level):
+    for piece in mark_texts(mean.count(surprisals), level):
         line.append(piece.gap)
         line.append(piece.shown, styles[piece.step])
         if piece.text.endswith("\n"):
@@ -153,12 +153,12 @@ def _colored(console: Console, line: Text) -> str:
     return Styled(capture.get())
 
 
-def write_page(path: Path, readings: Iterable[Reading], level: str, title: str) -> str:
+def write_page(path: Path, surprisals: Iterable[Surprisal], level: str, title: str) -> str:
     """Write a self-contained HTML page; return the mean and the path as text.
 
     Args:
         path: path of the page.
-        readings: the readings of the text.
+        surprisals: the surprisals of the text.
         level: level of the vocabulary.
         title: title of the text.
     """
@@ -169,23 +169,23 @@ def write_page(path: Path, readings: Iterable[Reading], level: str, title: str) 
         title=f"Surprisal of {title}",
         unit="word" if level == "word" else "character",
         level=level,
-        pieces=mark_texts(mean.count(readings), level),
+        pieces=mark_texts(mean.count(surprisals), level),
         describe=describe,
         steps=steps(),
         light=LIGHT,
         dark=DARK,
-        mean=mean,  # of what is read while the page is written, so the template has it last
+        mean=mean,  # the mean of the symbols so far, so the template must use it last
     )
     return f"{mean}\n{path}\n"
 
 
-def mark_texts(readings: Iterable[Reading], level: str) -> Iterator[MarkedText]:
-    """Yield readings as pieces of text; bytes that are not valid UTF-8 are shown as �."""
+def mark_texts(surprisals: Iterable[Surprisal], level: str) -> Iterator[MarkedText]:
+    """Yield surprisals as pieces of text; bytes that are not valid UTF-8 are shown as �."""
     decoder = Decoder(level)
-    pending: list[Reading] = []
-    for reading in readings:
-        pending.append(reading)
-        text = decoder.add(reading.symbol)
+    pending: list[Surprisal] = []
+    for surprisal in surprisals:
+        pending.append(surprisal)
+        text = decoder.add(surprisal.symbol)
         if text:
             gap = " " if level == "word" and text.startswith(" ") else ""
             yield MarkedText(gap, text.removeprefix(gap), tuple(pending))
@@ -203,16 +203,16 @@ def steps() -> list[str]:
 def describe(piece: MarkedText, level: str) -> str:
     """Return the tooltip of a piece: symbol and bits, then one line for each of the most likely symbols."""
     lines = []
-    if len(piece.readings) > 1:
-        lines.append(f"{_name(piece.text, 'char')}: {piece.bits:.2f} bits, of {len(piece.readings)} bytes")
-    for reading in piece.readings:
-        read_as = "" if reading.token == reading.symbol else f" (read as {reading.token})"
-        name = _name(reading.symbol, level) + read_as
-        if reading.bits is None:
+    if len(piece.surprisals) > 1:
+        lines.append(f"{_name(piece.text, 'char')}: {piece.bits:.2f} bits, of {len(piece.surprisals)} bytes")
+    for surprisal in piece.surprisals:
+        read_as = "" if surprisal.token == surprisal.symbol else f" (read as {surprisal.token})"
+        name = _name(surprisal.symbol, level) + read_as
+        if surprisal.bits is None:
             lines.append(f"{name}: the first symbol, which is not predicted")
         else:
-            lines.append(f"{name}: {reading.bits:.2f} bits")
-            lines += [f"{_percent(chance)}  {_name(symbol, level)}" for symbol, chance in reading.likeliest]
+            lines.append(f"{name}: {surprisal.bits:.2f} bits")
+            lines += [f"{_percent(chance)}  {_name(symbol, level)}" for symbol, chance in surprisal.likeliest]
     return "\n".join(lines)
 
 

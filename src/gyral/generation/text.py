@@ -27,7 +27,7 @@ def continue_text(
 ) -> Iterator[str]:
     """Yield a prompt and its continuation, symbol by symbol.
 
-    Without a prompt, the model first reads the symbol that `start_token` returns, which is not written.
+    Without a prompt, the model first reads the symbol that `start_token` returns; it is not part of the text.
 
     Args:
         task: a trained task.
@@ -62,7 +62,7 @@ def continue_text(
 
 
 def start_token(corpus: Corpus) -> int:
-    """Return the token that the model reads if there is no prompt.
+    """Return the first input of the model without a prompt.
 
     The token is the end of a line, or a space if the vocabulary has no line end, or else the most frequent symbol of
     the training split.

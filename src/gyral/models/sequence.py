@@ -48,12 +48,13 @@ class SequenceModel(nn.Module):
             `gyral.nn.recurrent.Recurrent`; `locked_dropout` also applies to inputs and outputs.
         layer_sizes: hidden size of each layer, such as [1150, 1150, 400]; None: `num_layers` layers of the hidden size
             of `cell`.
-        initialization: of the embedding and of the head. "default": those of torch, N(0, 1) and uniform; if they are
+        initialization: of the embedding and of the head. "default": as in torch, N(0, 1) and uniform; if they are
             tied, uniform in ±1/√width. "uniform": uniform in ±0.1, with a zero bias of the head, as in the code of
             AWD-LSTM (salesforce/awd-lstm-lm on GitHub). "orthogonal": orthogonal matrices, so that the vector of a
             token has norm 1 if there are fewer tokens than columns, as in the code of Mujika et al.
             (amujika/Fast-Slow-LSTM on GitHub) and of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory,
-            tasks/LM/main.py). All leave a task's readout, and the others the bias of the head, as torch draws them.
+            tasks/LM/main.py). A task's readout always keeps torch's initialization, and so does the bias of the head
+            unless this is "uniform".
 
     Raises:
         OptionError: an argument is out of bounds, `tied` is not possible with the sizes or the readout, or an option
@@ -149,7 +150,7 @@ class SequenceModel(nn.Module):
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
     def forward(self, inputs: Any, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Return the outputs, (B, T, output_size) or those of the readout, and the state after the last step.
+        """Return the outputs, (B, T, output_size) or as the readout defines, and the state after the last step.
 
         Args:
             inputs: tokens, (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0; or real (B, T, X).

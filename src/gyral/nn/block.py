@@ -10,7 +10,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_choice
 
 BLOCKS = ("prenorm",)
-EXPANSION = 4  # width of the hidden layer of the feed-forward network, relative to that of the block
+EXPANSION = 4  # width of the hidden layer of the feed-forward network, relative to the width of the block
 
 
 def stream_width(
@@ -24,7 +24,7 @@ def stream_width(
     if block is None:
         return None
     check_choice("block", block, BLOCKS)
-    with torch.random.fork_rng(devices=()):  # this cell only tells its output size
+    with torch.random.fork_rng(devices=()):  # this cell is only built for its output size
         return directions * make_cell(input_size).output_size
 
 
@@ -108,7 +108,7 @@ class PreNormStack(nn.Module):
         return outputs.masked_fill(ended.unsqueeze(2), 0.0)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.LayerNorm):
                 module.reset_parameters()

@@ -16,7 +16,7 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.core.compat import assume_constant_result
+from gyral.core.compat import assume_constant_result, is_compiler_failure
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
 from gyral.nn.block import PreNormStack, stream_width
@@ -204,7 +204,7 @@ class RecurrentBase(nn.Module, ABC):
         """Return the state that `run` returns."""
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of all cells anew, as is needed after `to_empty`."""
+        """Reset the parameters of all cells; required after `to_empty`."""
         for cell in self.cells:
             cell.reset_parameters()  # type: ignore[operator]
         if self.block is not None:
@@ -275,7 +275,12 @@ class RecurrentBase(nn.Module, ABC):
                 _refuse("graph", "the model is not on a GPU")
             return self._graphs.run(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
-        return scan(step, sequence, state, lengths, starts, initial)
+        try:
+            return scan(step, sequence, state, lengths, starts, initial)
+        except RuntimeError as error:
+            if backend == "compile" and is_compiler_failure(error):
+                _refuse("compile", str(error).strip().splitlines()[0])
+            raise
 
 
 class Recurrent(RecurrentBase):
@@ -302,8 +307,8 @@ class Recurrent(RecurrentBase):
             lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
                 outputs are zero; the backward direction starts at the end of the sequence.
             starts: (T, B) bool, or (B, T) with `batch_first`: True where a new segment of a row begins, such as an
-                episode or a document. There the state before the step is the initial state of the cell, whatever came
-                before, a `state` passed in included. The backward direction begins anew at the last step of each
+                episode or a document. There the state before the step is the initial state of the cell, even
+                if `state` is given. The backward direction is reset at the last step of each
                 segment. Values beyond the length of a sequence have no effect.
 
         Returns:

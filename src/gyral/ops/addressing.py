@@ -9,9 +9,9 @@ from torch import Tensor
 
 from gyral.ops.compiler import is_exporting_to_onnx
 
-COSINE_EPSILON = 1e-6  # keeps the gradient of a cosine bounded at a vector of zeros
-LOG_EPSILON = 1e-12  # likewise the gradient of a logarithm
-USAGE_EPSILON = 1e-6  # likewise that of a product of usages
+COSINE_EPSILON = 1e-6  # bounds the gradient of a cosine at a zero vector
+LOG_EPSILON = 1e-12  # bounds the gradient of a logarithm at zero
+USAGE_EPSILON = 1e-6  # bounds the gradient of a product of usages at zero
 
 
 def content_weighting(keys: Tensor, strengths: Tensor, memory: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def shift_weighting(weights: Tensor, shifts: Tensor) -> Tensor:
 
 
 def sharpen_weighting(weights: Tensor, power: Tensor) -> Tensor:
-    """Return w(i)^γ / Σ_j w(j)^γ (Graves et al. 2014, equation 9), which large γ cannot make 0 / 0.
+    """Return w(i)^γ / Σ_j w(j)^γ (Graves et al. 2014, equation 9), without 0 / 0 for large γ.
 
     Args:
         weights: w ≥ 0 (B, H, C).

@@ -1,4 +1,4 @@
-"""Shared by the backward passes of all fused paths."""
+"""Helpers for the backward passes of all fused paths."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,12 +39,12 @@ def differentiable_by(reference_backward: Backward) -> Callable[[Backward], Back
     def decorate(backward: Backward) -> Backward:
         @wraps(backward)
         def run(ctx: Any, *gradients: Any) -> Any:
-            # the engine enables gradients within a backward pass exactly if there is to be a graph of it
+            # the engine enables gradients within a backward pass if and only if `create_graph` is True
             chosen = reference_backward if torch.is_grad_enabled() else backward
             device = next((gradient.device.type for gradient in gradients if gradient is not None), None)
             if device is None:  # only where zeros are not materialized
                 return (None,) * len(ctx.needs_input_grad)
-            if not torch.is_autocast_enabled(device):  # the usual case: entering a context costs as much as a product
+            if not torch.is_autocast_enabled(device):  # entering a context costs as much as a product
                 return chosen(ctx, *gradients)
             with torch.autocast(device, enabled=False):
                 return chosen(ctx, *gradients)
@@ -70,7 +70,7 @@ def differentiate(
     Returns:
         The gradient of each of `tensors`, None where none is needed.
     """
-    # aliases: one tensor may be given twice, or be computed from another one, and each has a gradient of its own
+    # aliases: one tensor may be given twice, or be computed from another one, and each needs a separate gradient
     aliases = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
     outputs = reference(*aliases)
     pairs = [

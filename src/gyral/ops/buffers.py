@@ -20,7 +20,8 @@ def acquire(size: int, like: Tensor) -> Tensor:
         return torch.empty(size, dtype=like.dtype, device=like.device)
 
 
-def release(buffer: Tensor) -> None:
-    """Return a buffer that is no longer used to the pool; torch pools the memory of a GPU itself."""
-    if buffer.device.type == "cpu" and len(_pool) < MAX_BUFFERS:
-        _pool.append(buffer.flatten())
+def release(*unused: Tensor | None) -> None:
+    """Return buffers to the pool; torch pools the memory of a GPU itself."""
+    for buffer in unused:
+        if buffer is not None and buffer.device.type == "cpu" and len(_pool) < MAX_BUFFERS:
+            _pool.append(buffer.flatten())

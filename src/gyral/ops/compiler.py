@@ -1,4 +1,4 @@
-"""What code needs to know of the compilers of PyTorch that trace it."""
+"""Queries about PyTorch's compilers and transforms that trace code."""
 
 import torch
 
@@ -7,7 +7,7 @@ from gyral.core.compat import assume_constant_result
 
 
 def is_traced() -> bool:
-    """Return whether a compiler, a transform of `torch.func` or a CUDA graph traces this code: no value is known."""
+    """Return whether a compiler, `torch.func` transform or CUDA graph traces this code; tensors have no values then."""
     return torch.compiler.is_compiling() or transform_is_active() or _is_capturing()
 
 

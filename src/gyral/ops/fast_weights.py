@@ -23,7 +23,7 @@ class FastWeights:
         initial: A_0 (B, N, N).
         decay: λ.
         rate: η.
-        starts: (T, B) bool or None. Where it is True, A begins anew: it is zero, and so is the vector appended then.
+        starts: (T, B) bool, or None. True resets A to zero; the vector appended at that step is zero, too.
     """
 
     def __init__(self, steps: int, initial: Tensor, decay: float, rate: float, starts: Tensor | None = None) -> None:
@@ -42,13 +42,13 @@ class FastWeights:
         self._store = _Store(initial.new_empty(initial.shape[0], steps, initial.shape[1]))
 
     def append(self, vector: Tensor) -> Tensor:
-        """Append h (B, N) and return a tensor to use in place of h from now on, zero in rows that begin anew."""
+        """Append h (B, N) and return a tensor to use in place of h from now on, zero in rows that are reset."""
         count = len(self.vectors)
         if self._first is not None and self._any_starts[count]:
             vector = vector.masked_fill(self._starts[count], 0.0)
             self._counted.masked_fill_(self._index < self._first[count], 0.0)
-        # each vector depends on the previous one, so that its backward runs after that of all reads that used it,
-        # whatever the queries depend on
+        # each vector depends on the previous one, so that its backward runs after the backward
+        # of all reads that used it
         vector = _Append.apply(vector, self._last(), self._store, count)
         self.vectors.append(vector)
         self._weights = self._decays[len(self._decays) - count - 1 :]  # η λ^age
@@ -112,7 +112,7 @@ class _Store:
         return self._gradients
 
     def add(self, gradients: Tensor) -> None:
-        """Add to the gradients of the first vectors, in a backward pass of which there is a graph."""
+        """Add to the gradients of the first vectors, in a backward pass that builds a graph."""
         rest = self.vectors.shape[1] - gradients.shape[1]
         self._gradients = self.gradients() + torch.nn.functional.pad(gradients, (0, 0, 0, rest))
 
@@ -120,7 +120,7 @@ class _Store:
         self._gradients = None
 
     def differentiable(self, last: Tensor | None, count: int) -> Tensor:
-        """Return the first `count` vectors (B, count, N) with their graphs, given the last one of them."""
+        """Return the first `count` vectors (B, count, N) with their graphs, given the last of them."""
         found = []
         while last is not None and last.grad_fn is not None:
             found.append(last.to(self.vectors.dtype))
@@ -130,7 +130,7 @@ class _Store:
 
 
 class _Append(torch.autograd.Function):
-    """The identity; its backward, which runs after that of all later reads, adds the gradients from these reads."""
+    """The identity; its backward runs after the backward of all later reads and adds their gradients."""
 
     @staticmethod
     def forward(ctx: Any, vector: Tensor, previous: Tensor | None, store: _Store, index: int) -> Tensor:
@@ -159,7 +159,7 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def _second(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """As `backward`, in functions of torch of tensors with their graphs."""
+        """Compute `backward` with differentiable functions of torch."""
         query, last, _, weights = ctx.saved_tensors
         vectors = ctx.store.differentiable(last, weights.shape[-1])
         both = torch.stack((query, gradient), dim=-1)

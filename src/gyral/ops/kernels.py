@@ -1,4 +1,4 @@
-"""How the functions of `gyral.ops` find their kernels: one module per device type, imported on first use."""
+"""Lookup of the kernels of `gyral.ops`: one module per device type, imported on first use."""
 
 import functools
 import importlib

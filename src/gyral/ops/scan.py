@@ -96,10 +96,10 @@ def _scan_in_onnx(
         rest = iter(given)
         parts = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         output, new = step(now, parts, reset, tree_unflatten(carried, structure))
-        # the results of the operator must be tensors of their own
+        # the operator must not return its inputs
         return [leaf.clone() for leaf in tree_leaves(new)], output.clone()
 
-    # a fixed batch size that differs from that of an earlier export would become a symbol, and fail
+    # a batch size that differs from an earlier export would become a symbol, and fail
     dynamic = not isinstance(states[0].shape[0], int)
     inputs = [time, *tensors, *([] if starts is None else [starts])]
     final, outputs = compat.scan_operator(combine, states, inputs, dynamic)

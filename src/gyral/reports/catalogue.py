@@ -47,7 +47,7 @@ class Sweep:
         also: more measures, as columns of a table without `column`.
         best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
             split, beside the mean over seeds.
-        trained: with the layout "groups", the greatest number of a group that training examples are of, None for all.
+        trained: with the layout "groups", the greatest group number among the training examples; None for all groups.
         published: with the layout "groups", published values of models that the sweep does not train, by the number of
             the group.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.

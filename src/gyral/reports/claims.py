@@ -49,7 +49,7 @@ class Claim:
         text: the sentence, in our words.
         paper: its source.
         command: the command that makes the runs.
-        measure: what is compared.
+        measure: the compared measure.
         rows: the experiment that the sentence is about, and the one that it is compared with, if it is not a number.
         values: for each of `rows`, the number of each seed as printed.
         bound: the number that the runs are compared with, or None.
@@ -154,7 +154,7 @@ def _read_measure(where: str, entry: dict[str, Any], records: Sequence[RunRecord
 def _seeds(
     records: Sequence[RunRecord], experiment: str, options: Sequence[str], read: Value, mean_over: str | None
 ) -> dict[str, dict[str, float]]:
-    """Return the numbers of each seed of an experiment, by the values that the mean is taken over."""
+    """Return for each seed of an experiment the measure of its runs, by their value of the option `mean_over`."""
     seeds: dict[str, dict[str, float]] = {}
     for record in records:
         value = read(record)

@@ -1,4 +1,4 @@
-"""The measures of a sweep's tables: those of its runs, or those of its task if no run knows them. Imports no torch."""
+"""The measures of a sweep's tables, from its runs or, if no run has them, from its task. Imports no torch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

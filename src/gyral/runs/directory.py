@@ -54,7 +54,7 @@ class Run:
         config: the run's configuration, resolved.
         results: the final metrics of a run that is DONE, else None.
         checkpoint: the last checkpoint, from which training resumes, or None for a fresh start.
-        is_new: whether the records of the run are not written yet.
+        is_new: whether the files of the run are not written yet.
     """
 
     directory: Path
@@ -147,7 +147,7 @@ def read_results(directory: Path) -> dict[str, float]:
 
 
 def resolve(config: DictConfig) -> DictConfig:
-    """Return a copy with every interpolation replaced by its value, and without what concerns the process alone."""
+    """Return a copy with every interpolation replaced by its value, without the options `resume` and `trust`."""
     return as_config({key: value for key, value in plain_values(config).items() if key not in ("resume", "trust")})
 
 
@@ -155,8 +155,8 @@ def resolve(config: DictConfig) -> DictConfig:
 def open_run(config: DictConfig) -> Iterator[Run]:
     """Open the run directory that Hydra chose for this job, for a new run, one to be resumed, or one that is DONE.
 
-    A lock keeps other processes out of the directory. Records are written by `record_run` only: if the body fails
-    before it, as for a wrong option, the directory of a new run is removed.
+    A lock keeps other processes out of the directory. Only `record_run` writes files of the run: if the body fails
+    earlier, for example because of a wrong option, the directory of a new run is removed.
 
     Raises:
         OptionError: the directory is in use, or holds a run of another configuration.
@@ -179,13 +179,14 @@ def open_run(config: DictConfig) -> Iterator[Run]:
 
 @contextmanager
 def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark]) -> Iterator[None]:
-    """Write the records and the log of a run that starts or resumes in the body.
+    """Write the files and the log of a run that starts or resumes in the body.
 
     If the body raises an exception, FAILED is written with the traceback. The caller writes DONE by `Run.finish`.
 
     Args:
         run: the run.
-        measures, remarks: those of its task.
+        measures: the measures of its task.
+        remarks: the remarks of its task.
     """
     write_measures(run.directory, measures, remarks)
     if run.is_new:
@@ -196,7 +197,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
     _open_log(run.directory / LOG)
     try:
         yield
-    except (Exception, SystemExit) as error:  # any failure, so that reports can show it
+    except (Exception, SystemExit) as error:  # reports show every failure
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
@@ -207,14 +208,14 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
 
 
 def _open_log(path: Path) -> None:
-    """Write the log to a file, beginning with the records that conf/train.yaml has had buffered so far."""
+    """Write the log to a file, beginning with the messages that conf/train.yaml buffers until then."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, MemoryHandler):
             file = logging.FileHandler(path, delay=True)
             file.setFormatter(handler.formatter)
             handler.setTarget(file)
-            handler.close()  # passes the buffered records on
+            handler.close()  # writes the buffered messages
             root.removeHandler(handler)
             root.addHandler(file)
 
@@ -265,10 +266,10 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
 
 
 def _add_defaults(saved: Any, wanted: Any) -> Any:
-    """Return a saved configuration with those options of a wanted one that it lacks and that have their default value.
+    """Return a saved configuration, completed with options of a wanted configuration that have their default value.
 
-    An option that was added to a class after a run had started then is not a difference between the configurations.
-    Defaults are those of the constructor. Configurations are plain containers.
+    A class may have gained an option since the run started. Its default in the constructor is not a difference between
+    the configurations. Both configurations are plain containers.
     """
     if not isinstance(saved, dict) or not isinstance(wanted, dict):
         return saved
@@ -314,10 +315,7 @@ def identity_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def determining(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some options, given by key, that determine the results of a run.
-
-    A run may be resumed with other values of the others.
-    """
+    """Return the options, given by key, that determine the results of a run. A resumed run may change all others."""
     return {key: value for key, value in options.items() if role_of(key) in (SELECTION, SETTING)}
 
 

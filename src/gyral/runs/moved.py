@@ -44,7 +44,7 @@ MOVED = {
     "gyral.data.summaries.corpus": "gyral.applications.summarization.data.corpus",
     "gyral.data.summaries.files": "gyral.applications.summarization.data.files",
     "gyral.data.summaries.parsing": "gyral.applications.summarization.data.parsing",
-    "gyral.data.summaries.parts": "gyral.applications.summarization.data.parts",
+    "gyral.data.summaries.parts": "gyral.applications.summarization.data.preparation",
     "gyral.data.summaries.preparation": "gyral.applications.summarization.data.preparation",
     "gyral.data.summaries.sources": "gyral.applications.summarization.data.sources",
     "gyral.models.beam": "gyral.applications.summarization.models.beam",
@@ -111,7 +111,7 @@ def earlier_version(place: Path, directory: Path, reason: str) -> EarlierVersion
     Args:
         place: the file.
         directory: the directory that has to be migrated.
-        reason: what tells that the file is of an earlier version.
+        reason: the evidence that an earlier version wrote the file.
     """
     return EarlierVersionError(f"{place}: {reason}; to migrate: {migration_command(directory)}")
 

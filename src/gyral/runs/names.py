@@ -78,7 +78,7 @@ def _options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ordered(options: Mapping[str, Any]) -> list[str]:
-    """Return the keys of options, Greek letters first, then those of the cell."""
+    """Return the keys of options, Greek letters first, then options of the cell."""
     cell = [key for key in options if key.startswith("cell.")]
     greek = [key for key in cell if key.rpartition(".")[2] in SYMBOLS]
     return [*greek, *(key for key in cell if key not in greek), *(key for key in options if key not in cell)]

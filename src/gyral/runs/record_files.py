@@ -27,7 +27,7 @@ from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key
 from gyral.runs.saved_files import read_json
 
 SUFFIX = ".run.json"
-PACKAGES = ("torch", "pytorch-lightning", "numpy", "hydra-core")  # those of which a record has the versions
+PACKAGES = ("torch", "pytorch-lightning", "numpy", "hydra-core")  # a record has their versions
 FACTS = ("processor", "cores", "gpu", "python")  # of the provenance
 SECTIONS = ("paths", "logger", "callbacks", "report")  # of the configuration, which records leave out
 LONGEST_NAME = 150  # bytes
@@ -113,7 +113,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def read_probe(record: RunRecord, probe: str) -> dict[str, float]:
-    """Return the numbers of a probe in the file beside a record, or nothing if there is none.
+    """Return the numbers of a probe in the file beside a record, or an empty dictionary if it does not exist.
 
     Args:
         record: a record from a file.
@@ -140,8 +140,8 @@ def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:
 def portable(value: Any, data_dir: str) -> Any:
     """Return a value of a configuration without paths of this machine.
 
-    Paths in the data directory begin with "data", those in the working directory are relative to it, and of other
-    absolute paths the last part remains.
+    A path in the data directory begins with "data". A path in the working directory is relative to it. Any other
+    absolute path is reduced to its last part.
     """
     if isinstance(value, dict):
         return {name: portable(inner, data_dir) for name, inner in value.items()}

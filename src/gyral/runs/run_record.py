@@ -73,7 +73,7 @@ class Provenance:
 
 @dataclass(frozen=True, repr=False)
 class RunRecord:
-    """One run, as reports show it. It stands for its directory wherever a path is expected, as in `gyral.load(run)`.
+    """One run, as reports show it. Functions that expect the path of a run also take a record, as in `gyral.load(run)`.
 
     Attributes:
         place: the run directory, the record file, or the run's address in Weights & Biases.
@@ -217,14 +217,14 @@ def thin(steps: list[int], values: list[float], points: int = POINTS) -> Curve:
 
 
 def select(config: Any, key: str) -> Any:
-    """Return the value of a dotted key, or None if there is none."""
+    """Return the value of a dotted key, or None if the key does not exist."""
     for name in key.split("."):
         config = config.get(name) if isinstance(config, dict) else None
     return config
 
 
 def cell_of(config: dict[str, Any]) -> str:
-    """Return the name of a configuration's cell, such as RUM, with those of inner cells, such as FSRNN(LSTM, RUM)."""
+    """Return the name of a configuration's cell, such as RUM, with names of inner cells, such as FSRNN(LSTM, RUM)."""
     cell = select(config, "model.cell") or select(config, "model") or {}
     inner = [cell[part] for part in ("fast", "slow", "cell", "encoder", "decoder") if cell.get(part)]
     names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]

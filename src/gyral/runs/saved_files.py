@@ -99,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _plain_yaml(path: Path) -> str:
     """Return the text of a YAML file after checking that it is not made to exhaust time or memory.
 
-    A few lines with aliases can stand for billions of values, and the time for nested values grows with their depth.
+    A few lines with aliases can expand to billions of values, and the time for nested values grows with their depth.
     """
     text, depth = read_text(path), 0
     try:
@@ -113,7 +113,7 @@ def _plain_yaml(path: Path) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what is wrong and where, in one line."""
+    """Return the place and the first line of a parse error."""
     mark = getattr(error, "problem_mark", None)
     where = "" if mark is None else f"line {mark.line + 1}: "
     lines = (str(getattr(error, "problem", None) or error) or type(error).__name__).splitlines()

@@ -15,12 +15,12 @@ from gyral.core.commands import program, typed
 from gyral.core.measures import loss_unit
 from gyral.runs.measures import read_measures
 
-COMPARED = ("lstm", "gru")  # the models with which a run is compared; the first that is not its own
+COMPARED = ("lstm", "gru")  # a run is compared with the first of these models that differs from its own
 SEEDS = "seed=1,2,3"
 
 
 def print_results(directory: Path, results: dict[str, float]) -> None:
-    """Print the table at the end of a run, and the run directory in a line of its own.
+    """Print the table at the end of a run, and the run directory on a separate line.
 
     Args:
         directory: the run directory.

@@ -72,7 +72,7 @@ class RunTable(Sequence[RunRecord]):
     @property
     def names(self) -> list[str]:
         """The readable names of the runs, such as "RUM λ = 1": the model and the options in which the runs differ."""
-        # rows of a sweep are told apart by their experiment, which may have other options than its overrides show
+        # the experiment distinguishes rows of a sweep: its file may set options that the overrides do not show
         own = [{"experiment": run.experiment or "", **settings_of(run.overrides)} for run in self.records]
         keys = [(run.cell, *sorted(words.values())) for run, words in zip(self.records, own, strict=True)]
         rows = {key: (run.config, words) for key, run, words in zip(keys, self.records, own, strict=True)}

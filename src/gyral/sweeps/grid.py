@@ -21,7 +21,7 @@ from gyral.config.overrides import undefer_option
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
-from gyral.runs.directory import DONE, flatten, read_results
+from gyral.runs.directory import DONE, check_links, flatten, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.saved_files import read_yaml
@@ -53,6 +53,7 @@ class BaseSweeper(Sweeper):
         self.launcher = launcher
         self.after_sweep = getattr(task_function, "after_sweep", None)  # see `gyral.config.command_line.main`
         self.directory = Path(str(config.hydra.sweep.dir))
+        check_links(self.directory, "hydra.sweep.dir")
 
     def overrides(self, arguments: list[str]) -> dict[str, Override]:
         """Return the overrides of all jobs by key; the command line replaces `params`."""
@@ -146,7 +147,7 @@ class Grid(BaseSweeper):
 
 
 def read_plan(directory: Path) -> Any:
-    """Return the configuration of the sweep that was last started in a directory; None if there is none, or damaged."""
+    """Return the configuration of the last sweep in a directory; None if it does not exist or is damaged."""
     try:
         return read_yaml(directory / PLAN)
     except UserError:

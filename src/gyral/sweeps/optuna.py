@@ -38,7 +38,7 @@ from gyral.sweeps.launchers.slurm import Slurm
 
 log = logging.getLogger(__name__)
 
-MAX_INITIAL_FAILURES = 5  # the search ends if so many trials have failed and none has succeeded
+MAX_INITIAL_FAILURES = 5  # the search ends if this many trials fail and none succeeds
 SHOWN = 10  # trials in the table
 SUMMARY, TRIALS = "summary.json", "trials.csv"
 REASON, SETTINGS = "reason", "settings"  # user attributes of a failed trial and of a study
@@ -114,7 +114,7 @@ class Tune(BaseSweeper):
             return self.summarize(study, fixed, config, distributions)
 
     def open_study(self, config: DictConfig, searched: list[str]) -> Any:
-        """Return the study in the storage; create it if there is none.
+        """Return the study in the storage; create it if it does not exist.
 
         Raises:
             OptionError: the storage cannot be opened, or the study has other options.
@@ -161,10 +161,7 @@ class Tune(BaseSweeper):
             if belongs_to(trial, distributions):
                 running[trial.number] = trial
             else:
-                log.warning(
-                    "Trial %s has options or values that this search does not have; it counts as failed", trial.number
-                )
-                study.tell(trial.number, state=TrialState.FAIL)
+                log.warning("Trial %s has options or values that are not of this search; it is not run", trial.number)
         total = max(0, self.n_trials - len(study.trials)) + len(running)
 
         def jobs() -> Iterator[tuple[int, list[str]]]:
@@ -263,7 +260,7 @@ def belongs_to(trial: Any, distributions: dict[str, Any]) -> bool:
 
     The options of a trial become overrides of a command. A storage may come from somebody else.
     """
-    known = isinstance(trial.number, int) and trial.params.keys() <= distributions.keys()
+    known = isinstance(trial.number, int) and trial.number >= 0 and trial.params.keys() <= distributions.keys()
     return known and all(contains(distributions[key], value) for key, value in trial.params.items())
 
 

@@ -1,6 +1,6 @@
 """The adding problem: add the two marked numbers of a sequence.
 
-An example of length 8, in which the marked numbers have a *:
+An example of length 8; marked numbers have a *:
 
     input       0.62 0.17* 0.94 0.30 0.55 0.08 0.71* 0.46
     target      0.88

@@ -5,7 +5,7 @@ An example of task.name=copy, where ( begins the input, ? ends it, and . ends th
     input       ( 3 1 7 ? ? ? ?
     target      · · · · 3 1 7 .
 
-The input stays ? during the answer. The other algorithms, in the same form without the marks:
+The input is ? during the answer. The other algorithms, without the marks:
 
     reverse       3 1 7 → 7 1 3
     bigram_flip   3 1 7 2 → 1 3 2 7
@@ -35,9 +35,9 @@ class Protocol(NamedTuple):
     """The protocol of an algorithm in Yang (2016).
 
     Attributes:
-        vocabulary_size: number of symbols, the three marks included.
-        train_lengths: shortest and longest length in training; of bigrams, or of digits of a number.
-        test_factors: tests at multiples of the training lengths, as far as they are published.
+        vocabulary_size: number of symbols, including the three marks.
+        train_lengths: shortest and longest length in training, in symbols, bigrams, or digits of a number.
+        test_factors: tests at multiples of the training lengths that have published results.
         width: symbols per unit of length.
     """
 
@@ -60,7 +60,7 @@ ARITHMETIC = ("double", "addition")
 class AlgorithmData(DrawnData):
     """Sequences of mixed lengths: the length of each row is uniform in the range of its split or test.
 
-    The tokens are the same as in `AlgorithmTask`. Numbers have no leading zeros.
+    The tokens are those of `AlgorithmTask`. Numbers have no leading zeros.
 
     Args:
         name: the algorithm, a key of `PROTOCOLS`.
@@ -101,10 +101,9 @@ class AlgorithmData(DrawnData):
     def lengths(self, test: int) -> tuple[int, int]:
         """Return the shortest and the longest length of a test.
 
-        Test 1x has the lengths of training, up to n. Test 2x has the lengths from n + 1 to 2n, and 4x those from 2n + 1
-        to 4n: the test at a factor begins above the largest power of two below it. Therefore 5x has the lengths from
-        4n + 1 to 5n, and 8x those from 4n + 1 to 8n. (Yang (2016) publishes 1x and 2x in this form; the lower bounds of
-        the others are a choice.)
+        Test 1x has the lengths of training, up to n, and test fx has the lengths from pn + 1 to fn, where p is the
+        largest power of two below f. For example, 2x has the lengths from n + 1 to 2n, and 5x from 4n + 1 to 5n. Yang
+        (2016) publishes 1x and 2x in this form; the lower bounds of the other tests are a choice.
         """
         factor = self.factors[test]
         if factor == 1:
@@ -124,18 +123,18 @@ class AlgorithmData(DrawnData):
             questions = symbols.reshape(self.batch_size, -1)
         else:
             questions = generator.integers(0, self.vocabulary_size - len(MARKS), (self.batch_size, steps * self.width))
-        groups = np.zeros((self.batch_size, 1 + len(self.factors)), dtype=bool)
-        groups[:, 0] = test == 0
-        groups[:, 1 + test] = True
-        return self.assemble(questions, lengths, groups)
+        categories = np.zeros((self.batch_size, 1 + len(self.factors)), dtype=bool)
+        categories[:, 0] = test == 0
+        categories[:, 1 + test] = True
+        return self.assemble(questions, lengths, categories)
 
-    def assemble(self, questions: np.ndarray, lengths: np.ndarray, groups: np.ndarray | None = None) -> Batch:
+    def assemble(self, questions: np.ndarray, lengths: np.ndarray, categories: np.ndarray | None = None) -> Batch:
         """Return the batch of some sequences with their answers.
 
         Args:
             questions: (B, S) symbols without marks; beyond a row's length, digits are 0 and other symbols are ignored.
-            lengths: (B,) lengths, of which each has `width` symbols.
-            groups: see `Batch`.
+            lengths: (B,) lengths, in units of `width` symbols.
+            categories: see `Batch`.
         """
         rows = len(questions)
         answers = np.concatenate([self.solve(questions, lengths), np.zeros((rows, 1), dtype=questions.dtype)], axis=1)
@@ -143,7 +142,7 @@ class AlgorithmData(DrawnData):
         answers[np.arange(rows), answer_lengths] = self.end_of_output
         started = np.concatenate([np.full((rows, 1), self.start), questions], axis=1)
         return answer_batch(
-            started, 1 + lengths * self.width, answers, answer_lengths + 1, self.end_of_input, groups=groups
+            started, 1 + lengths * self.width, answers, answer_lengths + 1, self.end_of_input, categories=categories
         )
 
     def solve(self, questions: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -170,30 +169,30 @@ def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return sums
 
 
-REPORTED_FACTORS = (1, 2, 4, 5, 8)  # those of the published tests, which reports show
+REPORTED_FACTORS = (1, 2, 4, 5, 8)  # the published tests, which reports show
 
 
 class AlgorithmTask(AnswerTask[AlgorithmData]):
     """The algorithmic tasks of Yang (2016), arXiv:1602.08671.
 
-    The input is a start symbol, the sequence, and end-of-input symbols up to the end of the answer; an external memory
-    may be written until the end of the sequence. The model answers with symbols of the same vocabulary and ends with
-    the end-of-output symbol. The loss is the cross-entropy over the answer. A test has several lengths at once:
-    `test/fine_2x` is the share of right symbols, the end-of-output symbol included, and `test/coarse_2x` the share of
-    answers that are right as a whole, at twice the training lengths. `test/loss`, `test/fine` and `test/coarse` are
-    those at the training lengths.
+    The input is a start symbol, the sequence, and end-of-input symbols up to the end of the answer. The model may write
+    to an external memory until the end of the sequence. It answers with symbols of the same vocabulary and ends with
+    the end-of-output symbol. The loss is the cross-entropy over the answer. A test has several lengths at once. At
+    twice the training lengths, `test/fine_2x` is the share of correct symbols, including the end-of-output symbol, and
+    `test/coarse_2x` is the share of answers without an error. `test/loss`, `test/fine` and `test/coarse` are measured
+    at the training lengths.
 
-    The vocabulary has 125 symbols and three marks for the permutations (copy, reverse, bigram_flip), ten digits, three
-    marks and, as in the paper, one symbol that does not occur for arithmetic.
+    For the permutations (copy, reverse, bigram_flip), the vocabulary has 125 symbols and three marks. For arithmetic,
+    it has ten digits, three marks and, as in the paper, one symbol that does not occur.
 
     Args:
         model: makes the model from the sizes of the task.
         name: copy, reverse, bigram_flip, double or addition.
         train_lengths: shortest and longest sequence in training: numbers of symbols, of bigrams (bigram_flip), or of
-            digits of each number (double, addition). None: those of the paper.
-        test_factors: the tests, as multiples of the longest training sequence; see `AlgorithmData.lengths`. None: those
-            of the paper.
-        vocabulary_size: number of symbols, the three marks included; for arithmetic at least 13. None: 128, or 14 for
+            digits of each number (double, addition). None: the lengths of the paper.
+        test_factors: the tests, as multiples of the longest training sequence; see `AlgorithmData.lengths`. None:
+            the tests of the paper.
+        vocabulary_size: number of symbols, including the three marks; for arithmetic at least 13. None: 128, or 14 for
             arithmetic, as in the paper.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
@@ -240,7 +239,7 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
             outputs=symbols,
             end=data.end_of_output,
             max_writes=1 + data.width * data.longest * data.factors[-1],
-            groups=[f"{factor}x" for factor in data.factors],
+            categories=[f"{factor}x" for factor in data.factors],
             **options,
         )
 
@@ -268,7 +267,7 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
         largest = self.data.vocabulary_size - len(MARKS) - 1
         words = text.split()
         if unknown := [word for word in words if word not in self.inputs[: largest + 1]]:
-            reason = f"{unknown[0]!r} is no symbol; the symbols are the numbers from 0 to {largest}"
+            reason = f"{unknown[0]!r} is not a symbol; the symbols are the numbers from 0 to {largest}"
             raise OptionError("sequence", text, reason)
         if not words or len(words) % self.data.width:
             kind = "symbols" if self.data.width == 1 else "pairs of symbols"
@@ -276,7 +275,7 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
         return len(words) // self.data.width, np.array([int(word) for word in words])
 
     def decode(self, answer: Sequence[int]) -> str:
-        """Return the text of an answer; of arithmetic, a number with the most significant digit first."""
+        """Return the text of an answer; numbers have the most significant digit first."""
         if self.data.name not in ARITHMETIC:
             return super().decode(answer)
         found = list(answer)

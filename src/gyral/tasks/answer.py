@@ -18,16 +18,16 @@ from gyral.tasks.metrics import AnswerMetrics
 from gyral.tasks.rendering import align
 
 Data = TypeVar("Data", bound=DrawnData)
-FURTHER_STEPS = 8  # of an answer to a sequence of the user, beyond twice the length of the right one
+FURTHER_STEPS = 8  # extra steps for the answer of the model, beyond twice the length of the correct answer
 
 
 class Answer(NamedTuple):
     """The answer of a model to one sequence.
 
     Attributes:
-        batch: one row, the sequence and the end-of-input symbols until the answer of the model ends.
-        given: the classes with which the model answers, of the last steps of the row.
-        right: the classes of the right answer.
+        batch: one row, which has the sequence and the end-of-input symbols until the answer of the model ends.
+        given: the classes that the model predicts in the last steps of the row.
+        right: the classes of the correct answer.
     """
 
     batch: Batch
@@ -36,10 +36,10 @@ class Answer(NamedTuple):
 
 
 class AnswerTask(SequenceTask[Data]):
-    """A task whose model reads a sequence of symbols, then answers with another one while its input stays the same.
+    """A task whose model reads a sequence of symbols and then answers with another sequence.
 
-    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and an
-    external memory is not written. An answer ends with the class `end`. The baseline knows the frequencies of the
+    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and the model
+    does not write to an external memory. An answer ends with the class `end`. The baseline knows the frequencies of the
     symbols in the answers of the validation split, but no inputs.
 
     Args:
@@ -49,7 +49,7 @@ class AnswerTask(SequenceTask[Data]):
         outputs: names of the classes.
         end: the class that ends an answer.
         max_writes: the most symbols of a sequence, in any split or test.
-        groups: names of the groups of rows (`gyral.data.batching.Batch.groups`) after the first one.
+        categories: names of the categories of rows (`gyral.data.batching.Batch.categories`) after the first one.
         **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
     """
 
@@ -65,7 +65,7 @@ class AnswerTask(SequenceTask[Data]):
         outputs: Sequence[str],
         end: int,
         max_writes: int,
-        groups: Sequence[str],
+        categories: Sequence[str],
         **options: Any,
     ) -> None:
         targets = torch.cat([batch.targets[batch.targets != IGNORED] for batch in data.loader("val")]).numpy()
@@ -75,7 +75,7 @@ class AnswerTask(SequenceTask[Data]):
             vocabulary_size=len(inputs),
             output_size=len(outputs),
             baseline=frequency_loss(targets, targets, len(outputs)),
-            metrics=AnswerMetrics(groups),
+            metrics=AnswerMetrics(categories),
             max_writes=max_writes,
             **options,
         )
@@ -85,7 +85,7 @@ class AnswerTask(SequenceTask[Data]):
 
     @abstractmethod
     def encode(self, text: str) -> Batch:
-        """Return a sequence that a user writes as a batch of one row, with the right answer as its targets.
+        """Return a sequence that a user writes as a batch of one row, with the correct answer as its targets.
 
         Raises:
             OptionError: the text is not a sequence of this task; the option is `sequence`.
@@ -114,7 +114,7 @@ class AnswerTask(SequenceTask[Data]):
         asked = int(batch.write.sum())
         self._reserve(text, asked)
         right = batch.targets[0, asked:].tolist()
-        # The answer of the model may be longer than the right one.
+        # The answer of the model may be longer than the correct answer.
         inputs = torch.cat([batch.inputs, batch.inputs[:, -1:].expand(-1, len(right) + FURTHER_STEPS)], dim=1)
         batch = self.transfer_batch_to_device(_one_row(inputs, asked), self.device, 0)
         given = self.predict(batch)[0, asked:].tolist()
@@ -141,7 +141,7 @@ class AnswerTask(SequenceTask[Data]):
         return {"answer_sequence": answer_sequence}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
-        """Draw the symbols that are read, the right answer, and the predictions at the steps of the answer."""
+        """Draw the symbols of the sequence, the correct answer, and the predictions at the steps of the answer."""
         answered = batch.targets[row] != IGNORED
         assert batch.write is not None
         lines = {"input": [self.inputs[token] for token in batch.inputs[row][batch.write[row]].tolist()]}
@@ -151,7 +151,7 @@ class AnswerTask(SequenceTask[Data]):
 
 
 def _one_row(inputs: Tensor, asked: int) -> Batch:
-    """Return a batch without targets that may write to a memory in its first steps only."""
+    """Return a batch of one row without targets, which may write to a memory only in the first `asked` steps."""
     steps = inputs.shape[1]
     write = torch.arange(steps, device=inputs.device)[None] < asked
     lengths = torch.tensor([steps], device=inputs.device)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -43,21 +44,20 @@ class Task(LightningModule, ABC, Generic[Data]):
         model: makes the model from `sizes`.
         data: the data module of the task. Its batches are structures of tensors whose first dimension is the rows.
         sizes: keyword arguments for `model`: the sizes that follow from the data.
-        objective: what the model predicts.
+        objective: the loss, predictions and metrics of the outputs.
         baseline: loss of the best predictor that ignores the inputs or has no memory, in the unit of the loss.
         optimizer: makes an optimizer from parameters. None: the task cannot be trained.
         scheduler: makes a learning-rate schedule from the optimizer. None: the learning rate is constant.
             `gyral.tasks.optimization` says when the schedule steps.
         monitor, mode: the metric that decides which checkpoint is the best, and "min" or "max".
         overfit: whether training repeats the first batch. A model that works brings the loss of that batch near zero.
-        metrics: the metrics of the task. None: those of the objective for one prediction per row.
+        metrics: the metrics of the task. None: the metrics of the objective for one prediction per row.
 
     Attributes:
         model_type: required type of the model.
-        measures: what the task measures, as reports print it, in the order of preference: the first one that a run logs
-            is its main measure. By default those of the objectives in `gyral.tasks.objective`.
-        remarks: remarks on results that are from other data than the configuration names; their metrics are
-            `constants`.
+        measures: the measures that reports print, in the order of preference: the first one that a run logs is its main
+            measure. By default the measures of the objectives in `gyral.tasks.objective`.
+        remarks: remarks on results from other data than the configuration names; their metrics are `data_metrics`.
         unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
         train_loss: mean training loss over the last logging interval; None before the first.
 
@@ -99,9 +99,14 @@ class Task(LightningModule, ABC, Generic[Data]):
         self._losses: list[Tensor] = []
         self._weight = 1.0  # of this process's rows of the batch; the mean over all processes is 1
 
-    def constants(self) -> dict[str, float]:
-        """Return constants that are logged with the metrics of each evaluation."""
+    def data_metrics(self) -> dict[str, float]:
+        """Return numbers that describe the data, such as the baseline; each evaluation logs them with its metrics."""
         return {"baseline": self.baseline}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if hasattr(cls, "constants"):
+            raise TypeError(f"{cls.__name__}.constants: the name of this method is data_metrics")
 
     @abstractmethod
     def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
@@ -118,7 +123,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         """Return functions by name that generate text with a trained task, for `gyral generate run=…`.
 
         Each function takes the task and keyword-only arguments, which are options of the command, and yields text for
-        standard output. If there are several functions, the options that the user sets select one.
+        standard output. If there are several functions, the given options select one.
         """
         return {}
 
@@ -137,8 +142,7 @@ class Task(LightningModule, ABC, Generic[Data]):
 
         Each function takes the task, a `gyral.runs.evaluation_report.Request`, and keyword-only arguments, which are
         options of the command: `name.option=…`, or `name=…` for the option that has the name of the evaluation. It
-        prints and saves its results and returns them; or it changes what the usual evaluation measures and returns
-        None.
+        prints, saves and returns its results, or it adds to the usual evaluation and returns None.
         """
         return {}
 
@@ -158,8 +162,19 @@ class Task(LightningModule, ABC, Generic[Data]):
         """Return the size of a batch in `unit`; in this base class, the number of rows."""
         return len(self.targets(batch))
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Turn off dropout and gradients within the context."""
+        training = self.training
+        try:
+            with torch.no_grad():
+                self.eval()
+                yield
+        finally:
+            self.train(training)
+
     def state_size(self) -> int:
-        """Return how many numbers the model carries from one step of a sequence to the next; 0 without sequences."""
+        """Return the number of values that the model carries from step to step; 0 without sequences."""
         return 0
 
     def loss(self, outputs: Tensor, batch: Any) -> Tensor:
@@ -220,7 +235,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
         for name, value in values.items():
             self.log(name, value, prog_bar=name == self.monitor)
-        self.log_dict({f"val/{name}": value for name, value in self.constants().items()})
+        self.log_dict({f"val/{name}": value for name, value in self.data_metrics().items()})
         self.step_validation(values[self.monitor])
 
     def step_validation(self, monitored: Tensor) -> None:
@@ -233,16 +248,16 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     def on_test_epoch_end(self) -> None:
         values = {f"test/{name}": value for name, value in self.test_results().items()}
-        # For trainer.callback_metrics, and without loggers for what trainer.test prints and returns. Loggers get the
-        # metrics from `log_row`, because Lightning's own step differs in a run that was trained already.
+        # This fills trainer.callback_metrics and, without loggers, the results of trainer.test. Loggers get the metrics
+        # from `log_row`, because Lightning's step differs in a run that was trained before.
         self.log_dict(values, logger=False if self.trainer.loggers else None)
         self.log_row(values, self.global_step)
 
     def test_results(self) -> dict[str, float]:
-        """Return the metrics of a test, those of groups of rows included, and the constants."""
-        groups = self.metrics.compute_groups()  # first: `compute` resets
-        metrics = {**self.metrics.compute(), **groups}
-        return {**{name: value.item() for name, value in metrics.items()}, **self.constants()}
+        """Return the metrics of a test, including those of categories of rows, and `data_metrics`."""
+        categories = self.metrics.compute_categories()  # first: `compute` resets
+        metrics = {**self.metrics.compute(), **categories}
+        return {**{name: value.item() for name, value in metrics.items()}, **self.data_metrics()}
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Check that the contents of a checkpoint other than weights belong to this task.
@@ -250,7 +265,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         Tasks whose `on_save_checkpoint` saves such contents override this method.
 
         Raises:
-            UserError: they do not.
+            UserError: the contents belong to another task.
         """
 
     def configure_optimizers(self) -> Any:
@@ -268,7 +283,7 @@ class Task(LightningModule, ABC, Generic[Data]):
 class SequenceTask(Task[Data]):
     """A task on sequences of tokens or real vectors that predicts classes or real values, per step or per sequence.
 
-    The sizes say which: a task has either `vocabulary_size` or `input_size`, and either `output_size` or `objective`.
+    A task has either `vocabulary_size` or `input_size`, and either `output_size` or `objective`.
 
     Args:
         model: makes the model from the sizes of the task.
@@ -277,12 +292,12 @@ class SequenceTask(Task[Data]):
         vocabulary_size: number of input tokens.
         input_size: X, size of real inputs.
         output_size: number of classes; the objective is `Classification(output_size)`.
-        objective: what the model predicts. `Regression(Y)` for targets of Y real values.
+        objective: the loss, predictions and metrics of the outputs; `Regression(Y)` for targets of Y real values.
         readout: makes the module that predicts once per sequence, such as `gyral.models.attention.LastStep`. None: one
             prediction per step.
-        metrics: the metrics of the task. None: those of the objective.
-        max_writes: the most steps of one sequence, in any split or test, at which a memory is written. It determines
-            the capacity of external memories. None: no bound.
+        metrics: the metrics of the task. None: the metrics of the objective.
+        max_writes: the largest number of steps of one sequence, in any split or test, that write to a memory. It
+            determines the capacity of external memories. None: no bound.
         **options: see `Task`: optimizer, scheduler, monitor, mode, overfit.
 
     Attributes:
@@ -336,13 +351,13 @@ class SequenceTask(Task[Data]):
             self.reserve(max_writes)
 
     def reserve(self, writes: int) -> None:
-        """Size the external memories of the model for sequences with at most so many writes.
+        """Size the external memories of the model for sequences with at most `writes` writes.
 
         Raises:
-            OptionError: a memory has a fixed capacity, which is smaller.
+            OptionError: a memory has a fixed capacity below `writes`.
         """
         for module in self.model.modules():
-            if hasattr(module, "reserve"):  # a cell with such a memory
+            if hasattr(module, "reserve"):  # a cell with an external memory
                 module.reserve(writes)
 
     def forward(self, batch: Any) -> Tensor:
@@ -350,15 +365,15 @@ class SequenceTask(Task[Data]):
         return self.model(self.model_inputs(batch), lengths=batch.lengths)[0]
 
     def model_inputs(self, batch: Any) -> Any:
-        """Return what the model reads: the inputs, with the steps at which a memory may be written if a batch has them.
+        """Return the inputs of the model, with a mask of the steps that may write to a memory if the batch has one.
 
-        A task whose inputs have something else for each step, such as edges, overrides this method.
+        A task with other inputs per step, such as edges, overrides this method.
         """
         write = getattr(batch, "write", None)
         return batch.inputs if write is None else MaskedInputs(batch.inputs, write)
 
     def tokens(self, batch: Any) -> int:
-        """Return the number of input tokens of a batch, or of steps with real inputs, padding included."""
+        """Return the number of input tokens of a batch, or of steps with real inputs, including padding."""
         inputs = batch.inputs
         return inputs.shape[:2].numel() if inputs.is_floating_point() else inputs.numel()
 

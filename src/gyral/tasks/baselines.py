@@ -1,4 +1,4 @@
-"""Losses of predictors that know the targets of the training split, but no inputs."""
+"""Losses of predictors that know only the targets of the training split."""
 
 import numpy as np
 

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
-from gyral.data.batching import Batch, Batches, RepeatedBatches, ShuffledBatches, Stream, mix_seed
+from gyral.data.batching import (
+    Batch,
+    Batches,
+    BucketedBatches,
+    Examples,
+    RepeatedBatches,
+    ShuffledBatches,
+    SortedBatches,
+    Stream,
+    mix_seed,
+)
 from gyral.data.drawn import DrawnBatches
 from gyral.data.splits import SPLITS
 
@@ -51,8 +61,42 @@ class SplitData(LightningDataModule, ABC):
         return self.loader("test")
 
 
+class ExampleData(SplitData):
+    """Examples of different lengths: training batches of similar lengths, one pass over the other splits.
+
+    Args:
+        batch_size, eval_batch_size: examples per batch, in training and in evaluation.
+        data_seed: seed of the order of the training batches.
+
+    Raises:
+        OptionError: a batch size is below 1, the seed is below 0, or one has the wrong type.
+    """
+
+    longest_first = False  # whether evaluation starts with the longest examples
+
+    def __init__(self, *, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
+        super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
+        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+
+    @abstractmethod
+    def examples(self, split: str) -> Examples[Any]:
+        """Return the examples of a split."""
+
+    def loader(self, split: str) -> SortedBatches[Any]:
+        """Return the examples of a split, sorted by length, for evaluation."""
+        examples = self.examples(check_choice("split", split, SPLITS))
+        return SortedBatches(examples, self.eval_batch_size, longest_first=self.longest_first)
+
+    def stream(self) -> BucketedBatches[Any]:
+        """Return the training stream, which reads the examples in a new order in each pass."""
+        seed = mix_seed(self.data_seed, "order")
+        return BucketedBatches(self.examples("train"), self.batch_size, seed=seed, length=self.steps())
+
+
 class RowData(SplitData):
-    """Rows of equal shape that are kept in memory in compact form and are made into batches when they are read.
+    """Rows of equal shape, kept in memory in compact form; batches are assembled when they are read.
 
     Args:
         batch_size: sequences per batch.
@@ -128,10 +172,10 @@ class DrawnData(SplitData):
 
     Args:
         batch_size: sequences per batch.
-        val_batches: batches of a validation, which are the same in each.
+        val_batches: batches of a validation; each validation uses the same batches.
         test_batches: batches of each test.
         data_seed: seed of all draws.
-        tests: number of tests. The first is of the distribution that is validated.
+        tests: number of tests. The first test has the distribution of the validation.
 
     Raises:
         OptionError: a number is below 1, the seed is below 0, or an option has the wrong type.
@@ -156,12 +200,12 @@ class DrawnData(SplitData):
         """
 
     def loader(self, split: str) -> DrawnBatches[Batch]:
-        """Return the batches of a split; of the training split the first ones, as many as a validation has."""
+        """Return the batches of a split; for the training split, its first `val_batches` batches."""
         is_test = check_choice("split", split, SPLITS) == "test"
         return self._batches(split, self.tests * self.test_batches if is_test else self.val_batches)
 
     def stream(self) -> RepeatedBatches[Batch]:
-        """Return the training stream, in which no batch is repeated."""
+        """Return the training stream, which repeats no batch."""
         return RepeatedBatches(self._batches("train", self.steps()), self.steps())
 
     def _batches(self, split: str, length: int) -> DrawnBatches[Batch]:

@@ -1,6 +1,6 @@
 """Handwritten digits, read pixel by pixel: 8 × 8 pixels are 64 steps.
 
-An example, in which darker pixels have denser signs:
+An example; darker pixels have denser signs:
 
     input         .*@+.     #@**@:   -@:  ++   =#   +*   *+   #+   +#  :#-   :@=*%.    .*@=
     target      0
@@ -43,7 +43,7 @@ def load_images() -> Tensor:
 class DigitsData(RowData):
     """The 1,797 images of scikit-learn's `load_digits`, in a fixed random split: 1,097 for training, 200, and 500.
 
-    In the order of the data set, the images of a split would be less like those of another one.
+    The split is random because images that are close in the data set are more similar than others.
 
     Args:
         permuted: whether the pixels are in a random order, the same for all images.
@@ -79,8 +79,8 @@ class DigitsTask(SequenceTask[DigitsData]):
 
     They use the 784 pixels of MNIST; this task uses the smaller images that scikit-learn contains. Each step is the
     brightness of a pixel in [0, 1], from left to right and from top to bottom, or in a fixed random order. The model
-    predicts the digit at the last step. The baseline is the loss on the test split of the frequencies of the digits in
-    the training split.
+    predicts the digit at the last step. The baseline is the loss on the test split of a predictor that knows only
+    the frequencies of the digits in the training split.
 
     Args:
         model: makes the model from the sizes of the task.

@@ -20,7 +20,7 @@ RULES = {  # default learning rate and decay of each rule
     "sgd": (0.1, 0.002),
     "rms": (5e-5, 0.002),
 }
-STATISTICS_ROWS = 100  # rows in which the training text is read for the mean squared gradients
+STATISTICS_ROWS = 100  # rows of the training text for the mean squared gradients
 
 
 class DynamicEvaluation:
@@ -34,8 +34,9 @@ class DynamicEvaluation:
 
     MS is the mean squared gradient of each weight over the windows of the training text, read in 100 rows, and r = √MS
     divided by the mean over the parameters of their means of √MS. Losses are scored before the step, so each prediction
-    depends only on earlier tokens. Dropout is off. The defaults of `rms` are those of the authors' code for AWD-LSTM on
-    the Penn Treebank (benkrause/dynamic-evaluation on GitHub); learning rate and decay grow with the window.
+    depends only on earlier tokens. Dropout is off. The defaults of `rms` come from the authors' code for AWD-LSTM on
+    the Penn Treebank (benkrause/dynamic-evaluation on GitHub); choose a larger learning rate and decay for longer
+    windows.
 
     Args:
         rule: "sgd" or "rms".
@@ -85,7 +86,7 @@ class DynamicEvaluation:
         return {"loss": loss, "bits": loss / math.log(2), "perplexity": math.exp(loss)}
 
     def _evaluate(self, model: SequenceModel, trained: list[Tensor], train: np.ndarray, tokens: np.ndarray) -> float:
-        """Return the loss of a text in nats per token, and leave the model as it is after the last step."""
+        """Return the loss of a text in nats per token; the model keeps the weights of the last step."""
         parameters: list[Any] = list(model.parameters())
         rates, decays = self._rates(model, train)
         total, count = 0.0, 0

@@ -15,7 +15,7 @@ from gyral.data.batching import IGNORED, Batch
 class Metrics(nn.Module):
     """The metrics of a task; in this base class, the loss.
 
-    Subclasses add attributes that are a `torchmetrics.Metric` each.
+    Subclasses add attributes of type `torchmetrics.Metric`.
 
     Attributes:
         names: names of the metrics that `compute` returns.
@@ -31,8 +31,8 @@ class Metrics(nn.Module):
     def update(self, outputs: Any, batch: Any, loss: Tensor) -> None:
         """Add one batch: the outputs of the model and the mean loss."""
 
-    def compute_groups(self) -> dict[str, Tensor]:
-        """Return the metrics that only a test reports, of groups of rows; in this base class none. Resets nothing."""
+    def compute_categories(self) -> dict[str, Tensor]:
+        """Return the metrics of each category of rows, which only a test reports. This does not reset the metrics."""
         return {}
 
     def compute(self) -> dict[str, Tensor]:
@@ -76,39 +76,39 @@ class SequenceMetrics(AccuracyMetrics):
         self.sequence_accuracy.update((correct | ~answers_of(batch)).all(dim=1).float())
 
 
-class GroupedMetrics(Metrics):
-    """The loss, and shares that a test reports for groups of rows, too (`Batch.groups`).
+class CategoryMetrics(Metrics):
+    """The loss, and shares that a test also reports for each category of rows (`Batch.categories`).
 
-    Subclasses add attributes that are a `GroupShares` each.
+    Subclasses add attributes of type `CategoryShares`.
 
     Args:
-        groups: names of the groups after the first one, which is that of the metrics without a suffix.
+        categories: names of the categories after the first one; the metrics of the first one have no suffix.
     """
 
-    def __init__(self, groups: Sequence[str] = ()) -> None:
+    def __init__(self, categories: Sequence[str] = ()) -> None:
         super().__init__()
-        self.groups = ("", *groups)
+        self.categories = ("", *categories)
 
-    def update_loss(self, loss: Tensor, count: Tensor, groups: Tensor) -> None:
-        """Add the mean loss of a batch with its number of targets, if its rows are in the first group.
+    def update_loss(self, loss: Tensor, count: Tensor, categories: Tensor) -> None:
+        """Add the mean loss of a batch with its number of targets, if its rows are in the first category.
 
-        Either all rows of a batch are in the first group or none is.
+        All rows of a batch must be in the first category, or none.
         """
-        own = groups[:, 0].any()
+        own = categories[:, 0].any()
         self.loss.update(torch.where(own, loss, 0), weight=count * own)
 
     def membership(self, batch: Batch) -> Tensor:
-        """Return the groups of the rows of a batch, (B, G)."""
+        """Return the categories of the rows of a batch, (B, C)."""
         rows = len(batch.inputs)
-        return torch.ones(rows, 1, device=batch.inputs.device) if batch.groups is None else batch.groups
+        return torch.ones(rows, 1, device=batch.inputs.device) if batch.categories is None else batch.categories
 
-    def compute_groups(self) -> dict[str, Tensor]:
-        """Return the shares in each group that has rows, such as `fine_2x`."""
-        shares = {name: metric for name, metric in self.named_children() if isinstance(metric, GroupShares)}
+    def compute_categories(self) -> dict[str, Tensor]:
+        """Return the shares in each category that has rows, such as `fine_2x`."""
+        shares = {name: metric for name, metric in self.named_children() if isinstance(metric, CategoryShares)}
         return {
-            f"{name}_{group}": value
+            f"{name}_{category}": value
             for name, metric in shares.items()
-            for group, value in zip(self.groups[1:], torch.atleast_1d(metric.compute())[1:], strict=True)
+            for category, value in zip(self.categories[1:], torch.atleast_1d(metric.compute())[1:], strict=True)
             if not value.isnan()
         }
 
@@ -116,63 +116,63 @@ class GroupedMetrics(Metrics):
         return {name: value[0] if value.dim() else value for name, value in super().compute().items()}
 
 
-class AnswerMetrics(GroupedMetrics):
-    """Loss, share of right symbols ("fine") and share of answers that are right as a whole ("coarse"; Yang 2016)."""
+class AnswerMetrics(CategoryMetrics):
+    """Loss, share of correct symbols ("fine"), and share of answers without an error ("coarse"; Yang 2016)."""
 
     names = (*Metrics.names, "fine", "coarse")
 
-    def __init__(self, groups: Sequence[str] = ()) -> None:
-        super().__init__(groups)
-        self.fine = GroupShares(len(self.groups))
-        self.coarse = GroupShares(len(self.groups))
+    def __init__(self, categories: Sequence[str] = ()) -> None:
+        super().__init__(categories)
+        self.fine = CategoryShares(len(self.categories))
+        self.coarse = CategoryShares(len(self.categories))
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, classes) and its mean loss."""
-        groups, answers = self.membership(batch), answers_of(batch)
-        self.update_loss(loss, (batch.targets != IGNORED).sum(), groups)
+        categories, answers = self.membership(batch), answers_of(batch)
+        self.update_loss(loss, (batch.targets != IGNORED).sum(), categories)
         correct = logits.argmax(dim=-1) == batch.targets
-        self.fine.update((correct & answers).sum(dim=1), answers.sum(dim=1), groups)
-        self.coarse.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), groups)
+        self.fine.update((correct & answers).sum(dim=1), answers.sum(dim=1), categories)
+        self.coarse.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), categories)
 
 
-class BitMetrics(GroupedMetrics):
-    """Loss per bit, share of wrong bits, and share of sequences in which all bits are right."""
+class BitMetrics(CategoryMetrics):
+    """Loss per bit, share of wrong bits, and share of sequences without a wrong bit."""
 
     names = (*Metrics.names, "wrong_bits", "sequence_accuracy")
 
-    def __init__(self, groups: Sequence[str] = ()) -> None:
-        super().__init__(groups)
-        self.wrong_bits = GroupShares(len(self.groups))
-        self.sequence_accuracy = GroupShares(len(self.groups))
+    def __init__(self, categories: Sequence[str] = ()) -> None:
+        super().__init__(categories)
+        self.wrong_bits = CategoryShares(len(self.categories))
+        self.sequence_accuracy = CategoryShares(len(self.categories))
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
-        """Add one batch: its logits (B, T, bits), which are positive for predicted ones, and its mean loss."""
-        groups, present = self.membership(batch), ~batch.targets.isnan()
+        """Add one batch: its logits (B, T, bits), positive for a predicted 1, and its mean loss."""
+        categories, present = self.membership(batch), ~batch.targets.isnan()
         rows = len(present)
         wrong = ((logits > 0) != (batch.targets > 0)) & present
-        self.update_loss(loss, present.sum(), groups)
-        self.wrong_bits.update(wrong.flatten(1).sum(dim=1), present.flatten(1).sum(dim=1), groups)
+        self.update_loss(loss, present.sum(), categories)
+        self.wrong_bits.update(wrong.flatten(1).sum(dim=1), present.flatten(1).sum(dim=1), categories)
         correct = ~wrong.flatten(1).any(dim=1)
-        self.sequence_accuracy.update(correct, torch.ones(rows, device=correct.device), groups)
+        self.sequence_accuracy.update(correct, torch.ones(rows, device=correct.device), categories)
 
 
-class GroupShares(Metric):
-    """Shares in G groups of rows, such as the share of right answers: (G,), NaN for a group without rows.
+class CategoryShares(Metric):
+    """Shares in C categories of rows, such as the share of correct answers: (C,), NaN for a category without rows.
 
     Args:
-        groups: G.
+        categories: C.
     """
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self, categories: int) -> None:
         super().__init__()
         self.hits: Tensor
         self.counts: Tensor
         for name in ("hits", "counts"):
-            self.add_state(name, torch.zeros(groups, dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(categories, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, hits: Tensor, counts: Tensor, groups: Tensor) -> None:
-        """Add rows: their hits (B,), the numbers of which they are a share (B,), and their groups (B, G)."""
-        weights = groups.to(self.hits.dtype)
+    def update(self, hits: Tensor, counts: Tensor, categories: Tensor) -> None:
+        """Add rows: numerators (B,) and denominators (B,) of the shares, and categories (B, C)."""
+        weights = categories.to(self.hits.dtype)
         self.hits += hits.to(weights.dtype) @ weights
         self.counts += counts.to(weights.dtype) @ weights
 
@@ -239,12 +239,12 @@ class Determination(Metric):
     def compute(self) -> Tensor:
         """Return R², NaN without targets."""
         deviations = self.squares - self.total.square() / self.count
-        # the rounding errors of constant targets, in double precision, are not a deviation
+        # constant targets have rounding errors in double precision
         deviations = torch.where(deviations <= 1e-12 * self.squares, 0, deviations)
         ratios = torch.where(self.residuals == 0, 0, torch.where(deviations == 0, 1, self.residuals / deviations))
         return torch.where(self.count > 0, 1 - ratios.mean(), torch.nan).float()
 
 
 def answers_of(batch: Any) -> Tensor:
-    """Return the positions of a batch that count in the accuracy: its answers, or all that have a target."""
+    """Return a mask of the predictions that count in the accuracy: the answers, or all with a target."""
     return batch.targets != IGNORED if batch.answers is None else batch.answers

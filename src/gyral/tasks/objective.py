@@ -1,4 +1,4 @@
-"""What the outputs of a model mean: classes or real values, with their loss, predictions and metrics."""
+"""Objectives: the loss, predictions and metrics of outputs that are classes, bits or real values."""
 
 from abc import ABC, abstractmethod
 
@@ -30,7 +30,7 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss over all predictions that have a target; NaN if none has."""
+        """Return the mean loss over all predictions that have a target; NaN without targets."""
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class Objective(ABC):
 
     @abstractmethod
     def metrics(self, per_step: bool) -> Metrics:
-        """Return the metrics of a task with one prediction per step, or else per sequence."""
+        """Return the metrics of a task with one prediction per step or per sequence."""
 
 
 class Classification(Objective):
@@ -83,14 +83,14 @@ class Bits(Objective):
 class Regression(Objective):
     """Y real values per prediction; the loss is the mean squared error.
 
-    Outputs are (B, …, Y). So are targets, which are NaN where there is no target.
+    Outputs are (B, …, Y). Targets have the same shape, with NaN where there is no target.
     """
 
     def has_target(self, targets: Tensor) -> Tensor:
         return ~targets.isnan().any(dim=-1)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if outputs.shape != targets.shape:  # else they would be broadcast
+        if outputs.shape != targets.shape:  # PyTorch would broadcast them
             shapes = f"{tuple(outputs.shape)} and {tuple(targets.shape)}"
             raise ValueError(f"outputs and targets have the shapes {shapes}, which must be equal")
         present = self.has_target(targets)

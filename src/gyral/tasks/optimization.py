@@ -1,4 +1,4 @@
-"""The optimizer of a task, and the places where its learning-rate schedule steps."""
+"""The optimizer and the learning-rate schedule of a task."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +19,7 @@ class Optimization:
 
     Lightning steps a schedule after each optimizer step. `ReduceLROnPlateau` is the exception: it steps after each
     validation, in `step_plateau`, which the task calls. If Lightning stepped it, a run that resumes from a checkpoint
-    of that moment would lose the step.
+    of the same step would skip it.
 
     Args:
         optimizer: makes the optimizer from the parameters. None: `configure` must not be called.
@@ -36,7 +36,7 @@ class Optimization:
         """Return what `LightningModule.configure_optimizers` returns.
 
         Raises:
-            OptionError: The optimizer's ε is zero in the dtype of the parameters.
+            OptionError: the optimizer's ε is zero in the dtype of the parameters.
         """
         assert self._make_optimizer is not None, "the task was built without an optimizer"
         optimizer = self._make_optimizer(parameters)

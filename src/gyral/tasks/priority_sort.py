@@ -1,6 +1,6 @@
-"""Priority sort: read binary vectors with a priority each, then write those of the highest priorities in order.
+"""Priority sort: read binary vectors with priorities, then write the vectors of the highest priorities in order.
 
-An example with 4 vectors of 3 bits, of which the 2 highest are written; ? is the flag that ends the input:
+An example with 4 vectors of 3 bits and the 2 highest priorities; ? is the flag that ends the input:
 
     priority    0.31 -0.72 0.94 -0.15   ?   ·   ·
     bits         101   011  110   001   ·   ·   ·

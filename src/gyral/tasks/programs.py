@@ -17,7 +17,7 @@ from torch import Tensor
 from gyral.core.checks import check_integer, check_integers
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.core.inputs import excerpt
-from gyral.data.batching import IGNORED, Batch
+from gyral.data.batching import IGNORED, Batch, pad_rows
 from gyral.data.drawn import answer_batch
 from gyral.data.programs.curriculum import Curriculum
 from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_programs, longest_program
@@ -28,7 +28,7 @@ from gyral.tasks.data_module import DrawnData
 
 END_OF_INPUT = "?"
 ANSWER_SYMBOLS = "0123456789-."
-LARGEST_DIGITS = 12  # of an operand, so that values are 64-bit integers
+LARGEST_DIGITS = 12  # digits of an operand, so that values are 64-bit integers
 TOKENS = {symbol: token for token, symbol in enumerate(SYMBOLS)}
 CLASSES = {symbol: index for index, symbol in enumerate(ANSWER_SYMBOLS)}
 
@@ -61,7 +61,7 @@ class ProgramData(DrawnData):
         self.curriculum = Curriculum(curriculum, smallest, largest, patience)
         self.mixed = Curriculum("mixed", smallest, largest, patience)
         self.digits = range(smallest, largest + 1)
-        self.groups = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
+        self.categories = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
         super().__init__(**sizes)
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
@@ -73,23 +73,23 @@ class ProgramData(DrawnData):
         """Return a batch of programs with their answers."""
         questions = [[TOKENS[symbol] for symbol in program.text] for program in programs]
         answers = [[CLASSES[symbol] for symbol in answer_text(program.value)] for program in programs]
-        groups = np.array(
+        categories = np.array(
             [
                 [True, *(program.kind == kind for kind in self.kinds), *(program.digits == n for n in self.digits)]
                 for program in programs
             ]
         )
-        return answer_batch(*_padded(questions), *_padded(answers), len(SYMBOLS), groups=groups)
+        return answer_batch(*_padded(questions), *_padded(answers), len(SYMBOLS), categories=categories)
 
 
 class ProgramsTask(AnswerTask[ProgramData]):
     """Learning to execute programs (Zaremba and Sutskever 2014, arXiv:1410.4615), in the form of Yang (2016).
 
     The programs are of six kinds and print one integer. The model reads a program symbol by symbol, then answers with
-    the integer while its input stays the end-of-input symbol. The loss is the cross-entropy over the answer. "fine" is
-    the share of right symbols, the end included, "coarse" the share of answers that are right as a whole. A test
-    reports both for each kind and for each largest number of digits of the operands, too: `test/coarse_loop`,
-    `test/coarse_4_digits`.
+    the integer while its input is the end-of-input symbol. The loss is the cross-entropy over the answer. "fine" is the
+    share of correct symbols, including the end, and "coarse" is the share of answers without an error. A test also
+    reports both for each kind, such as `test/coarse_loop`, and for each largest number of digits of the operands, such
+    as `test/coarse_4_digits`.
 
     The level of the curriculum changes after validations, and checkpoints contain it.
 
@@ -141,7 +141,7 @@ class ProgramsTask(AnswerTask[ProgramData]):
             outputs=ANSWER_SYMBOLS,
             end=CLASSES["."],
             max_writes=longest_program(data.kinds, data.digits[-1]),
-            groups=data.groups,
+            categories=data.categories,
             **options,
         )
 
@@ -152,7 +152,7 @@ class ProgramsTask(AnswerTask[ProgramData]):
             text: the program; `gyral.data.programs.evaluation` describes the form.
         """
         if unknown := [symbol for symbol in text if symbol not in TOKENS]:
-            reason = f"{unknown[0]!r} is no symbol; the symbols of programs are {SYMBOLS.strip()} and the space"
+            reason = f"{unknown[0]!r} is not a symbol; the symbols of programs are {SYMBOLS.strip()} and the space"
             raise OptionError("sequence", excerpt([text]), reason)
         try:
             value = evaluate_program(text)
@@ -161,17 +161,17 @@ class ProgramsTask(AnswerTask[ProgramData]):
         return self.data.assemble([Program(text, value, kind="", digits=0)])
 
     def decode(self, answer: Sequence[int]) -> str:
-        """Return an answer as it is printed, with the sign first; "…" stands for the missing end of an answer."""
+        """Return an answer as Python prints it, with the sign first; "…" replaces the missing end of an answer."""
         found = list(answer)
         ended = self.end in found
         digits = "".join(self.outputs[each] for each in reversed(found[: found.index(self.end) if ended else None]))
         return digits if ended else f"…{digits}"
 
-    def constants(self) -> dict[str, float]:
-        """Return the constants of all tasks and, for a curriculum that grows, its current number of digits."""
+    def data_metrics(self) -> dict[str, float]:
+        """Return the numbers of all tasks and, for a curriculum that grows, its current number of digits."""
         curriculum = self.data.curriculum
         grows = curriculum.strategy in ("naive", "combined")
-        return {**super().constants(), **({"curriculum_digits": float(curriculum.level)} if grows else {})}
+        return {**super().data_metrics(), **({"curriculum_digits": float(curriculum.level)} if grows else {})}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         assert batch.write is not None
@@ -195,13 +195,10 @@ class ProgramsTask(AnswerTask[ProgramData]):
 
 
 def answer_text(value: int) -> str:
-    """Return an integer as it is answered: least significant digit first, then the sign and the end."""
+    """Return the answer for an integer: the least significant digit first, then the sign and the end."""
     return f"{str(abs(value))[::-1]}{'-' if value < 0 else ''}."
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of different lengths as one array, padded with 0, and their lengths."""
-    lengths = np.array([len(row) for row in rows])
-    padded = np.zeros((len(rows), lengths.max()), dtype=np.int64)
-    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.array(row) for row in rows])
-    return padded, lengths
+    return pad_rows(rows), np.array([len(row) for row in rows])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 LINE_WIDTH = 108  # columns of text
-LAST = 4  # steps at the end that are always shown
+LAST = 4  # number of last steps that are always shown
 
 
 def align(lines: Mapping[str, Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Repeat copy: read a sequence of binary vectors and a number, then write the sequence so many times.
+"""Repeat copy: read a sequence of binary vectors and a number, then write the sequence that number of times.
 
 An example with two vectors of 4 bits and 3 repeats, one row for each channel of inputs and targets:
 
@@ -37,16 +37,16 @@ from gyral.tasks.rendering import align, describe_bits
 class RepeatCopyData(DrawnData):
     """Binary vectors to repeat. The length and the number of repeats of each row are uniform in their ranges.
 
-    Inputs (B, T, bits + 2): the bits, the start flag, and the number of repeats divided by `repeats_scale`, which is
-    given after the last vector. Targets (B, T, bits), or bits + 1 with the end marker.
+    Inputs (B, T, bits + 2): the bits, the start flag, and the number of repeats divided by `repeats_scale`, which
+    follows the last vector. Targets (B, T, bits), or bits + 1 with the end marker.
 
     Args:
         bits: size of a vector.
         lengths: smallest and largest number of vectors in training.
         repeats: smallest and largest number of repeats in training.
-        test_lengths: further tests: of sequences of each of these lengths, with the repeats of training.
-        test_repeats: further tests: of each of these numbers of repeats, with the lengths of training.
-        end_marker: whether a marker, on its own channel, follows the last vector of the answer.
+        test_lengths: lengths of further tests, which have the repeats of training.
+        test_repeats: numbers of repeats of further tests, which have the lengths of training.
+        end_marker: whether a marker on a separate channel follows the last vector of the answer.
         repeats_scale: the number of repeats whose input is 1.
         **sizes: see `gyral.tasks.data_module.DrawnData`.
 
@@ -78,7 +78,7 @@ class RepeatCopyData(DrawnData):
             *(((length, length), trained[1]) for length in further_lengths),
             *((trained[0], (count, count)) for count in further_repeats),
         ]
-        self.groups = [*map(str, further_lengths), *(f"{count}_repeats" for count in further_repeats)]
+        self.categories = [*map(str, further_lengths), *(f"{count}_repeats" for count in further_repeats)]
         self.longest = max(longest for (_, longest), _ in self.ranges)
         super().__init__(tests=len(self.ranges), **sizes)
 
@@ -100,9 +100,9 @@ class RepeatCopyData(DrawnData):
         if self.end_marker:
             answers[rows, answered] = 0
             answers[rows, answered, -1] = 1
-        groups = np.zeros((self.batch_size, len(self.ranges)), dtype=bool)
-        groups[:, test] = True
-        return answer_batch(questions, lengths + 2, answers, answered + self.end_marker, 0, groups=groups)
+        categories = np.zeros((self.batch_size, len(self.ranges)), dtype=bool)
+        categories[:, test] = True
+        return answer_batch(questions, lengths + 2, answers, answered + self.end_marker, 0, categories=categories)
 
 
 REPORTED_LENGTHS, REPORTED_REPEATS = (3, 4, 20, 30, 50, 80, 120), (3, 4)  # further tests that reports show
@@ -112,7 +112,7 @@ class RepeatCopyTask(SequenceTask[RepeatCopyData]):
     """The repeat copy task, in the form of the code of Graves et al. (2016): google-deepmind/dnc, dnc/repeat_copy.py.
 
     With `repeats: [1, 1]`, `repeats_scale: 1` and no end marker it is the copy task of Graves et al. (2014),
-    arXiv:1410.5401, section 4.1, whose delimiter the number of repeats then is.
+    arXiv:1410.5401, section 4.1; the number of repeats is the delimiter.
 
     The loss is the cross-entropy per bit over the answer. A test also reports the share of wrong bits and of sequences
     without a wrong bit for further lengths, such as `test/wrong_bits_120`, and for further numbers of repeats, such as
@@ -177,7 +177,7 @@ class RepeatCopyTask(SequenceTask[RepeatCopyData]):
             data,
             input_size=bits + 2,
             objective=Bits(bits + end_marker),
-            metrics=BitMetrics(data.groups),
+            metrics=BitMetrics(data.categories),
             baseline=_memoryless_loss(data),
             max_writes=data.longest + 2,
             **options,
@@ -198,7 +198,7 @@ def _memoryless_loss(data: RepeatCopyData) -> float:
     """Return the loss per bit of a predictor that knows the frequencies of ones in the answers, but no inputs."""
     if not data.end_marker:
         return math.log(2)
-    vectors = math.prod((low + high) / 2 for low, high in data.ranges[0])  # of an answer, on average
+    vectors = math.prod((low + high) / 2 for low, high in data.ranges[0])  # the mean number per answer
     marker = 1 / (1 + vectors)
     return (data.bits * _entropy((1 - marker) / 2) + _entropy(marker)) / (data.bits + 1)
 

@@ -13,23 +13,21 @@ from typing import Any
 
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer
-from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences import corpus
 from gyral.data.sequences.corpus import Sequences, SplitExamples
-from gyral.data.splits import SPLITS
 from gyral.models.attention import LastStep
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import constant_loss, frequency_loss
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.objective import Classification, Objective, Regression
 from gyral.tasks.rendering import align, describe_value
 
 log = logging.getLogger(__name__)
 
 
-class SequencesData(SplitData):
-    """Sequences of a file: training batches of similar lengths, one pass over the other splits.
+class SequencesData(ExampleData):
+    """Sequences of a file.
 
     Args:
         sequences: the sequences.
@@ -40,32 +38,24 @@ class SequencesData(SplitData):
         OptionError: an option is out of bounds.
     """
 
+    longest_first = True
+
     def __init__(self, sequences: Sequences, *, batch_size: int, data_seed: int) -> None:
-        super().__init__()
+        super().__init__(batch_size=batch_size, eval_batch_size=batch_size, data_seed=data_seed)
         self.sequences = sequences
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     def examples(self, split: str) -> SplitExamples:
         """Return the sequences of a split."""
-        return SplitExamples(self.sequences, check_choice("split", split, SPLITS))
-
-    def loader(self, split: str) -> SortedBatches:
-        """Return the sequences of a split for evaluation, the longest first."""
-        return SortedBatches(self.examples(split), self.batch_size, longest_first=True)
-
-    def stream(self) -> BucketedBatches:
-        """Return the training stream, which reads the sequences in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.examples("train"), self.batch_size, seed=seed, length=self.steps())
+        return SplitExamples(self.sequences, split)
 
 
 class SequencesTask(SequenceTask[SequencesData]):
     """Any data set of sequences with classes or real values as targets.
 
-    The types in the file decide: integer inputs are tokens, integer targets are classes. The baseline is the loss on
-    the test split of a predictor that knows the targets of the training split, but no inputs: the frequencies of the
-    classes, or the mean of the real values.
+    Integer inputs in the file are tokens, and integer targets are classes. The baseline is the loss on the test split
+    of
+    a predictor that knows only the targets of the training split: the frequencies of the classes, or the mean of the
+    real values.
 
     Args:
         model: makes the model from the sizes of the task.
@@ -136,7 +126,7 @@ class SequencesTask(SequenceTask[SequencesData]):
 
 
 def describe(sequences: Sequences, batch_size: int) -> str:
-    """Return what a file contains, for the log."""
+    """Return a description of a file for the log."""
     sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in sequences.splits.items())
     shortest, longest = sequences.lengths.min(), sequences.lengths.max()
     steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"

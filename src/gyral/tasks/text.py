@@ -155,28 +155,29 @@ class TextTask(SequenceTask[TextData]):
     """Predict each symbol of a text from all symbols before it (truncated backpropagation through time).
 
     The state is carried from window to window, detached from the graph. It is reset at the beginning of the text and of
-    each evaluation. The baseline is the loss on the test split of the symbol frequencies of the training split, which
-    is the best predictor without memory.
+    each evaluation. The baseline is the loss on the test split of the symbol frequencies of the training split, the
+    best predictor without memory.
 
     Args:
         model: makes the model from the sizes of the task.
         corpus: the text.
         batch_size, window, eval_batch_size, warm_up, window_deviation: see `TextData`. With windows of random length,
             the learning rate of a step is multiplied by the number of its tokens per row / `window`.
-        loss: what training differentiates: "mean", the mean of the losses of all symbols, or "sum", the sum over the
-            steps of a window and the mean over the rows. A bound on the norm of the gradient
+        loss: loss of training: "mean", the mean over all symbols, or "sum", the sum over the steps of a window and the
+            mean over the rows. A bound on the norm of the gradient
             (`trainer.gradient_clip_val`) is `window` times tighter for the sum. The code of Dangovski et al. (TACL
             2019; rdangovs/rotational-unit-of-memory on GitHub, tasks/LM/main.py) clips the gradient of the sum. Metrics
             are always means.
-        ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose results a test reports next to those of
-            the network, as `ngram_<order>_bits` and `ngram_<order>_perplexity`.
+        ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose results a test reports next to the
+            results of the network, as `ngram_<order>_bits` and `ngram_<order>_perplexity`.
         activation_regularization: α ≥ 0. Training adds α times the mean square of the last layer's outputs, after
             dropout (AR: Merity et al., "Revisiting activation regularization for language RNNs", 2017).
         temporal_regularization: β ≥ 0. Training adds β times the mean square of the difference between the last layer's
             outputs, before dropout, at successive steps of a window (TAR, in the same paper). The logged training loss
             contains neither.
-        dynamic: "sgd" or "rms": a test also reports the results of dynamic evaluation by that rule, as `dynamic_loss`,
-            `dynamic_bits` and `dynamic_perplexity`; see `gyral.tasks.dynamic_evaluation`. None: it does not.
+        dynamic: "sgd" or "rms": a test also reports the results of dynamic evaluation with this rule, as
+            `dynamic_loss`, `dynamic_bits` and `dynamic_perplexity`; see `gyral.tasks.dynamic_evaluation`. None: no
+            dynamic evaluation.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 
     Raises:
@@ -228,8 +229,8 @@ class TextTask(SequenceTask[TextData]):
         longest = len(corpus.splits["train"])
         self.ngrams = [check_integer("ngrams", order, maximum=longest) for order in ngrams]
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
-        self._regularization: Tensor | None = None  # of the window that `forward` has read, in training
-        self._steps = window  # of the window of this training step
+        self._regularization: Tensor | None = None  # penalty of the last window that `forward` has read in training
+        self._steps = window  # number of tokens per row in this training step
 
     @classmethod
     def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
@@ -290,7 +291,7 @@ class TextTask(SequenceTask[TextData]):
             tokens = self.trainer.test_dataloaders.tokens
             adapted = self.dynamic.evaluate(self.model, self.data.corpus.splits["train"], tokens)
             results |= {f"dynamic_{name}": value for name, value in adapted.items()}
-        # Another split than "test" can be evaluated, too, but references are those of the test split.
+        # `gyral evaluate` may use another split, but the references are computed for the test split.
         if self.ngrams and self.trainer.test_dataloaders.tokens is self.data.corpus.splits["test"]:
             scores = evaluate_once(self.data.corpus, max(self.ngrams), [cache_directory()])
             for order, bits, perplexity in scores:
@@ -348,7 +349,7 @@ def use_dynamic_evaluation(
     window: int = 5,
     epsilon: float = 2e-5,
 ) -> None:
-    """Let the evaluation also report the results of dynamic evaluation: gradient steps on the text that is evaluated.
+    """Also report the results of dynamic evaluation, which takes gradient steps on the evaluated text.
 
     Args:
         task: a trained task.

@@ -104,7 +104,7 @@ def task_class(run: Run) -> type[Task]:
 
 
 def _check_made(made: Any, base: type, config: DictConfig, key: str) -> None:
-    """Raise `OptionError` if the object that a section describes is not of the type that its place needs."""
+    """Raise `OptionError` if a section makes an object of a wrong type."""
     if not isinstance(made, base):
         target = OmegaConf.select(config, f"{key}._target_")
         reason = f"must make a {base.__module__.partition('.')[0]} {base.__name__}, not a {type(made).__name__}"

@@ -46,7 +46,7 @@ LONGEST_NAME, LONGEST_TAG = 128, 64
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Project = Annotated[Text, AfterValidator(_check_project)]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TAG)]
-# options besides those of the cell that the name of a run shows if they are on the command line
+# options of the command line that the name of a run shows besides options of the cell
 SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
 
 
@@ -139,7 +139,7 @@ def wandb_logger(
         project: the W&B project.
         entity: the user or team that the project belongs to. None: the default of the key.
         group: the W&B group. None: the run's sweep.
-        tags: tags besides those of the cell, the task and the experiment.
+        tags: tags besides the names of the cell, the task and the experiment.
         notes: a description of the run.
     """
     import wandb
@@ -189,7 +189,7 @@ def _settings(mode: str) -> Any:
         "console": "wrap",
         "git_root": str(Path(__file__).parent),
         "save_code": True,  # without it, W&B does not save the difference to the commit
-        "x_transaction_log_flush_interval": 1.0,  # seconds; a run that is killed loses what is not written
+        "x_transaction_log_flush_interval": 1.0,  # seconds; a killed run loses the metrics of this interval
     }
     known = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
     return wandb.Settings(mode=mode, **known)  # type: ignore[arg-type]

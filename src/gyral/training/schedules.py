@@ -39,7 +39,7 @@ def piecewise(optimizer: Optimizer, milestones: list[int], rates: list[float]) -
 
 
 class RecentBest(ReduceLROnPlateau):
-    """Multiply the learning rate by a factor after each validation that is worse than the best of the last few ones.
+    """Multiply the learning rate by a factor after a validation that is worse than the best of the last few.
 
     Unlike `ReduceLROnPlateau`, it forgets older validations, and reduces nothing if a metric stays the same.
 
@@ -64,7 +64,7 @@ class RecentBest(ReduceLROnPlateau):
         self.recent: list[float] = []
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Take the value of the monitored metric after a validation into account."""
+        """Update the schedule with the monitored metric of a validation."""
         current, sign = float(metrics), 1 if self.mode == "max" else -1
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if any(sign * current < sign * earlier for earlier in self.recent):

@@ -70,7 +70,7 @@ def _end_with_first_process(directory: Path, limit: float) -> None:
 
 
 def join(config: DictConfig) -> dict[str, Any]:
-    """Execute a run as the first process of another node than the first, and return the final metrics.
+    """Execute a run as the first process of a node other than the first node, and return the final metrics.
 
     The nodes share the run directory, which must be the same for all of them: set hydra.run.dir.
     """

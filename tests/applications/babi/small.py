@@ -1,4 +1,4 @@
-"""Small runs on bAbI, and what the suites of all tasks must know of it: see tests/helpers/slices.py."""
+"""Small runs on bAbI, and its data for the suites of all tasks: see tests/helpers/slices.py."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ SMALL_BABI = (
 )
 SIZES: dict[str, Any] = {"generated": True, "size": "1k"}
 TINY = SIZES
+SHORT = {"task.generated": "true", "task.size": "1k"}  # overrides for the commands of the documentation
 OF_EVERY_CELL = ("babi",)
 ALTERNATIVES: dict[str, list[Any]] = {
     "babi.qa": [2, "all"],

@@ -1,4 +1,4 @@
-"""Batches of questions: what they hold, that padding changes nothing, lengths, orders, resuming."""
+"""Batches of questions: content, padding without effect, lengths, orders, resuming."""
 
 import itertools
 from functools import partial
@@ -92,14 +92,14 @@ def test_edges_join_mentions_of_words_and_of_sentences() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_hold_their_stories_and_nothing_else(level: str, stories: list[Story]) -> None:
+def test_rows_contain_only_their_stories(level: str, stories: list[Story]) -> None:
     made = encoded(stories, level)
     batch = made.batch(np.arange(len(made)))
     assert len(made) == 333
     assert int(batch.lengths.max()) == batch.inputs.shape[1]
     words = batch.inputs if level == "word" else batch.inputs.flatten(1)
-    told = [sum(map(len, question.story)) + len(question.words) for question in questions(stories)]
-    assert words.ne(PADDING_ID).sum(1).tolist() == told
+    counts = [sum(map(len, question.story)) + len(question.words) for question in questions(stories)]
+    assert words.ne(PADDING_ID).sum(1).tolist() == counts
     steps = torch.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
     assert torch.equal(batch.inputs.reshape(*steps.shape, -1).ne(PADDING_ID).any(-1), steps)
     alone = [made.batch(np.array([row])) for row in range(0, 333, 20)]
@@ -137,7 +137,7 @@ def test_an_unknown_level_is_refused() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_evaluation_serves_every_question_once_the_shortest_first(level: str, stories: list[Story]) -> None:
+def test_evaluation_reads_every_question_once_the_shortest_first(level: str, stories: list[Story]) -> None:
     made = encoded(stories, level)
     batches = SortedBatches(made, 32)
     served = list(batches)
@@ -168,7 +168,7 @@ def rows_of(stories: list[Story], seed: int, length: int) -> list[list[int]]:
     return recorder.rows
 
 
-def test_a_pass_of_training_has_every_question_once_in_an_order_of_its_own(stories: list[Story]) -> None:
+def test_a_pass_of_training_has_every_question_once_in_a_new_order(stories: list[Story]) -> None:
     rows = rows_of(stories, 1, 22)
     first, second = (list(itertools.chain(*rows[start : start + 11])) for start in (0, 11))
     assert sorted(first) == sorted(second) == list(range(333))
@@ -194,7 +194,7 @@ def test_batches_of_training_are_of_similar_lengths_and_shuffled(
 
 
 @pytest.mark.parametrize("served", [0, 3, 11, 14])
-def test_training_goes_on_where_it_stopped(stories: list[Story], served: int) -> None:
+def test_training_resumes_at_the_saved_position(stories: list[Story], served: int) -> None:
     def stream() -> BucketedBatches:
         return BucketedBatches(encoded(stories, "sentence"), 32, seed=1, length=25)
 

@@ -48,13 +48,13 @@ def test_plain_lines_are_answered_one_by_one(caplog: pytest.LogCaptureFixture) -
     answers = answer(task.train(), typed())
     first = next(answers)
     assert read[-1] == "Where is the lamp?", "answered before more is read"
-    told = (("Ada", "took", "the", "lamp", "there", "."), ("ada", "ran", "to", "the", "attic", "."))
+    sentences = (("Ada", "took", "the", "lamp", "there", "."), ("ada", "ran", "to", "the", "attic", "."))
     words = ("Where", "is", "the", "lamp", "?")
     assert task.training
     second = next(answers)
     assert next(answers, None) is None
     task.eval()
-    assert [first] == expected_lines(task, [Question(0, told, words, "", ())])
+    assert [first] == expected_lines(task, [Question(0, sentences, words, "", ())])
     assert second.partition("?")[2] == expected_lines(task, [Question(0, (), words, "", ())])[0].partition("?")[2]
     with caplog.at_level(logging.WARNING):
         assert len(list(answer(task, ["Zoe ran.", "Where is Zoe?", "Where is Zoe?"]))) == 2
@@ -81,7 +81,7 @@ def test_questions_of_a_file_are_answered(babi_run: Path, tmp_path: Path) -> Non
         ("a named pipe", "is a named pipe, and must be a file"),
     ],
 )
-def test_a_story_that_cannot_be_answered_is_told_in_one_line(
+def test_a_story_that_cannot_be_answered_is_an_error_of_one_line(
     babi_run: Path, tmp_path: Path, content: bytes | str | None, said: str
 ) -> None:
     story = tmp_path / "story.txt"

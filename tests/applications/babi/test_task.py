@@ -1,4 +1,4 @@
-"""bAbI as a task: levels, readouts, scores, one model for all tasks, a run from start to end."""
+"""bAbI as a task: levels, readouts, scores, one model for all tasks, a complete run."""
 
 import json
 import logging
@@ -65,7 +65,7 @@ def test_padding_leaves_each_answer_as_it_is(level: str, attention: Any, readout
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_cells_that_read_edges_have_those_of_the_entities(level: str) -> None:
+def test_cells_with_edges_get_the_edges_of_entities(level: str) -> None:
     linked, plain = (made("model=mage_gru", level=level, edges=edges) for edges in ("entities", "none"))
     plain.load_state_dict(linked.state_dict())
     chosen = asked(linked)[:5]
@@ -85,7 +85,7 @@ def test_evaluation_does_not_depend_on_the_batches() -> None:
     assert scores(other, "val", other) == pytest.approx(scores(task, "val", task), rel=1e-6)
 
 
-def test_attention_is_that_of_the_model_with_its_edges() -> None:
+def test_attention_is_computed_with_the_edges_of_the_model() -> None:
     linked = made("model=mage_gru", edges="entities", attention=True)
     chosen = asked(linked)[:4]
     shown, batch = linked.attention(chosen), linked.batch_of(chosen)
@@ -98,7 +98,7 @@ def test_attention_is_that_of_the_model_with_its_edges() -> None:
     assert not torch.equal(shown, without)
 
 
-def test_attention_is_told_of_each_question() -> None:
+def test_attention_is_returned_for_each_question() -> None:
     task = made(attention=True)
     chosen = asked(task)[3:9]
     weights = task.attention(chosen)
@@ -113,7 +113,7 @@ def test_attention_is_told_of_each_question() -> None:
 
 
 @pytest.mark.parametrize("qa", [1, 2, "all"])
-def test_an_oracle_that_reads_the_facts_is_always_right(qa: Any) -> None:
+def test_an_oracle_that_knows_the_facts_is_always_correct(qa: Any) -> None:
     task = made(qa=qa)
     answers = [oracle(question) for question in asked(task)]
     assert answers == [question.answer for question in asked(task)]
@@ -128,7 +128,7 @@ def test_an_oracle_that_reads_the_facts_is_always_right(qa: Any) -> None:
     assert {value for name, value in found.items() if name.startswith("accuracy")} == {1.0}
 
 
-def test_the_majority_stands_beside_each_result() -> None:
+def test_each_result_has_the_majority_accuracy() -> None:
     task = made(qa="all")
     for split in ("val", "test"):
         shares = task.data.babi.majority(split)
@@ -149,7 +149,7 @@ def test_one_model_for_all_tasks_is_scored_on_each() -> None:
     assert made(qa="all", monitor="val/accuracy_qa2").monitor == "val/accuracy_qa2"
 
 
-def test_an_answer_that_training_lacks_is_wrong_and_takes_no_loss() -> None:
+def test_an_answer_outside_the_training_classes_is_wrong_and_has_no_loss() -> None:
     task = made()
     batch = next(iter(task.data.loader("test")))
     batch = QuestionBatch(*(part[:4] for part in batch[:4]))
@@ -169,7 +169,7 @@ def test_an_answer_that_training_lacks_is_wrong_and_takes_no_loss() -> None:
 
 
 @pytest.mark.parametrize("qa", [1, "all"])
-def test_the_baseline_knows_how_frequent_answers_are(qa: Any) -> None:
+def test_the_baseline_is_the_loss_of_the_answer_frequencies(qa: Any) -> None:
     task = made(qa=qa)
     classes = task.data.babi.classes
     logits = {}
@@ -185,16 +185,16 @@ def test_the_baseline_knows_how_frequent_answers_are(qa: Any) -> None:
 # --- where the questions come from
 
 
-def test_without_a_release_stories_are_generated_and_said_to_be(
+def test_without_a_release_stories_are_generated_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         task = made(generated=False, data_dir=str(tmp_path), qa=1)
     assert "using GENERATED stories" in caplog.text
-    assert (task.constants()["generated"], task.data.babi.name) == (1, "generated")
+    assert (task.data_metrics()["generated"], task.data.babi.name) == (1, "generated")
     with pytest.raises(ValueError, match=r"^task\.qa=3: must be an integer from 1 to 2, or all; .* has neither"):
         made(generated=False, data_dir=str(tmp_path), qa=3)
-    # a place that was asked for is no place to replace
+    # the place in a question is not replaced
     with pytest.raises(ValueError, match=rf"^task\.path={tmp_path}/nothing: has neither"):
         made(generated=False, path=str(tmp_path / "nothing"))
 
@@ -206,7 +206,7 @@ def test_without_a_release_stories_are_generated_and_said_to_be(
         ("1 Ann ran.\n2 Where is An", "line 2: does not end: the file is truncated"),
     ],
 )
-def test_a_broken_file_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_broken_file_is_an_error_of_one_line(tmp_path: Path, text: str, message: str) -> None:
     for part in ("train", "test"):
         (tmp_path / f"qa1_any_{part}.txt").write_text(text)
     arguments = ("task=babi", "task.size=1k", f"task.path={tmp_path}", "logger=none", f"hydra.run.dir={tmp_path}/run")
@@ -232,10 +232,10 @@ def test_an_example_ends_with_the_question(level: str) -> None:
     task = made(level=level)
     batch = task.batch_of(asked(task)[:9])
     for row, question in enumerate(asked(task)[:9]):
-        told, target, prediction = task.render(batch, batch.answers, row).splitlines()
-        assert told.startswith("input       ")
-        assert told.endswith(" ".join(question.words).lower())
-        assert len(told) <= 120
+        source, target, prediction = task.render(batch, batch.answers, row).splitlines()
+        assert source.startswith("input       ")
+        assert source.endswith(" ".join(question.words).lower())
+        assert len(source) <= 120
         assert (target.split(), prediction.split()) == (["target", question.answer], ["prediction", question.answer])
     unknown = batch._replace(answers=torch.full((9,), IGNORED))
     assert "(not in the training data)" in task.render(unknown, batch.answers)
@@ -253,7 +253,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_results_have_the_majority_and_where_the_questions_come_from(run: Path) -> None:
+def test_results_contain_the_majority_and_the_source_of_the_questions(run: Path) -> None:
     results = json.loads((run / "DONE").read_text())
     task = made(qa=1)
     assert results["test/majority"] == pytest.approx(task.data.babi.majority("test")[1])
@@ -262,19 +262,19 @@ def test_results_have_the_majority_and_where_the_questions_come_from(run: Path) 
     assert (run / "examples.txt").read_text().count("prediction") == 3
 
 
-def test_evaluation_gives_the_results_again(run: Path) -> None:
+def test_evaluation_reproduces_the_results(run: Path) -> None:
     printed = invoke(f"run={run}", entry="evaluate").out
     results = json.loads((run / "DONE").read_text())
     for name in ("test/accuracy", "test/loss", "test/majority"):
         assert float(printed.split(name)[1].split()[1]) == pytest.approx(results[name], rel=1e-6)
 
 
-def test_a_network_learns_where_somebody_is() -> None:
+def test_a_network_learns_the_place_of_a_person() -> None:
     torch.manual_seed(1)
     task = made("model.cell.hidden_size=32", "model.embedding_size=16", qa=1, attention=True)
     task = task.float().train()
     optimizer = torch.optim.Adam(task.parameters(), lr=0.01)
-    encoded = task.data.encoded("train")
+    encoded = task.data.examples("train")
     order = np.random.default_rng(0)
     for _ in range(250):
         batch = encoded.batch(order.choice(len(encoded), 32))

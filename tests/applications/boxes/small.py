@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of concepts and boxes: see tests/helpers/slices.py."""
+"""Data of concepts and boxes for the suites of all tasks: see tests/helpers/slices.py."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "ratings.liked": [3.0],
 }
 RIGHT = {"kl": 0.0, "pearson": 1.0, "spearman": 1.0}
-ABSENT = (r"wordnet/\S+: no such file",)  # the error where a corpus is absent
+ABSENT = (r"wordnet/\S+: no such file",)  # the error without a corpus
 
 
 def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:
@@ -27,7 +27,7 @@ def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | Non
 
 
 def oracle(task: Any, batch: Any) -> Tensor | None:
-    """Return the logarithms of the right probabilities."""
+    """Return the logarithms of the correct probabilities."""
     return task.targets(batch).log().clamp(min=-50) if isinstance(task.objective, Probability) else None
 
 
@@ -37,7 +37,7 @@ def uniform(task: Any, batch: Any) -> Tensor | None:
 
 
 def right_scores(task: Any, batches: list[Any]) -> dict[str, float] | None:
-    """Return the cross-entropy and the divergence of right predictions, which are kept below a largest probability."""
+    """Return the cross-entropy and the divergence of correct predictions with a bounded probability."""
     if not isinstance(task.objective, Probability):
         return None
     targets = torch.cat([task.targets(batch) for batch in batches]).double()

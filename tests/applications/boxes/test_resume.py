@@ -1,4 +1,4 @@
-"""A killed run goes on with its threshold."""
+"""A killed run resumes with its threshold."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ HYPERNYMS = (
 )
 
 
-def test_a_killed_run_without_sequences_goes_on_with_its_threshold(
+def test_a_killed_run_without_sequences_resumes_with_its_threshold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of logical inference: see tests/helpers/slices.py."""
+"""Data of logical inference for the suites of all tasks: see tests/helpers/slices.py."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from gyral.applications.logic.task import LogicalInferenceTask
 
 SIZES: dict[str, Any] = {"generated": True}
 TINY = SIZES
+SHORT = {"task.generated": "true"}  # overrides for the commands of the documentation
 NO_EFFECT = ("generated", "path", "data_dir")  # options of files, which do not change generated pairs
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the sizes of the model."""
+    """Return further values that an option may change, besides the data and the sizes of the model."""
     return [task.model.readout.dropout.p] if isinstance(task, LogicalInferenceTask) else None

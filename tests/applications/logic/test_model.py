@@ -18,7 +18,7 @@ def test_it_compares_the_last_outputs_of_both_sequences() -> None:
         torch.testing.assert_close(logits[row], classifier.output.weight @ hidden + classifier.output.bias)
 
 
-def test_dropout_acts_in_training_alone() -> None:
+def test_dropout_is_only_active_in_training() -> None:
     classifier = PairClassifier(8, 5, 7, dropout=0.5)
     outputs, inputs = torch.randn(2, 6, 8), torch.empty(2, 6, 5)
     assert not torch.equal(classifier(outputs, inputs), classifier(outputs, inputs))

@@ -1,4 +1,4 @@
-"""Logical inference: what the model reads, the accuracies by operators, and runs."""
+"""Logical inference: inputs of the model, accuracies by operators, and runs."""
 
 import csv
 import functools
@@ -49,7 +49,7 @@ def test_a_test_reports_the_accuracy_by_operators() -> None:
         for row, correct in enumerate((logits.argmax(dim=1) == batch.targets).tolist()):
             right["all"].append(correct)
             for number in TESTED:
-                if batch.groups[row, number]:
+                if batch.categories[row, number]:
                     right[str(number)].append(correct)
     results = task.test_results()
     assert results["accuracy"] == pytest.approx(sum(right["all"]) / len(right["all"]))
@@ -60,7 +60,7 @@ def test_a_test_reports_the_accuracy_by_operators() -> None:
     assert results["substitute"] == 1
 
 
-def test_a_pair_of_the_user_is_answered_with_the_right_relation_beside(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_written_pair_is_answered_and_the_correct_relation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     task = made()
     caplog.set_level("INFO")
     [line] = relate_formulas(task, formulas="(a(or b)), a")
@@ -93,9 +93,9 @@ def test_a_run_logs_the_accuracies_by_operators_and_that_the_data_is_generated(t
     assert answered.out.startswith("( a ( and b ) ) ")
 
 
-def test_the_row_of_on_lstm_has_the_size_of_the_authors_model() -> None:
+def test_the_row_of_on_lstm_has_the_size_of_the_model_of_the_authors() -> None:
     task = build_task("experiment=on_lstm_paper/logical_inference/on_lstm", "task.generated=true")
-    # theirs has two biases for each gate, which are added
+    # theirs has two biases per gate, which are added
     assert sum(parameter.numel() for parameter in task.parameters()) == 1_535_143 - (2 * 40 + 4 * 400)
     [recurrent] = [module for module in task.modules() if isinstance(module, Recurrent)]
     assert recurrent.backend == "fused"

@@ -76,7 +76,7 @@ def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["parse=a", "pairs=blimp"], "parse, pairs: belong to several evaluations; evaluate them one after the other"),
         (["pairs=blimp", "save=a.html"], "save=a.html: must end in one of .md, .json"),
@@ -85,9 +85,9 @@ def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
         (["pairs=blimp", "dynamic.rule=sgd"], "pairs, dynamic.rule: belong to several evaluations; *"),
     ],
 )
-def test_bad_options_end_in_one_line(run: Path, options: list[str], told: str) -> None:
+def test_bad_options_are_errors_of_one_line(run: Path, options: list[str], message: str) -> None:
     outcome = invoke(f"run={run}", *options, entry="evaluate")
-    assert outcome.error.startswith(told.rstrip("*"))
+    assert outcome.error.startswith(message.rstrip("*"))
 
 
 def test_only_language_models_are_probed() -> None:

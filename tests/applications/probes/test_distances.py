@@ -64,7 +64,7 @@ def test_the_gate_multiplies_the_old_state(cell: type[RecurrentCell], options: d
 
 
 @pytest.mark.parametrize(("cell", "options"), CELLS[:1] + CELLS[2:3] + CELLS[4:5] + CELLS[-1:])
-def test_distances_are_those_of_each_sentence_on_its_own(cell: type[RecurrentCell], options: dict[str, Any]) -> None:
+def test_distances_of_a_sentence_do_not_depend_on_the_batch(cell: type[RecurrentCell], options: dict[str, Any]) -> None:
     task = language_model(cell, **options)
     found = syntactic_distances(task, SENTENCES)
     assert list(found) == ["layer 1", "layer 2"]
@@ -83,14 +83,14 @@ def test_distances_are_those_of_each_sentence_on_its_own(cell: type[RecurrentCel
             vectors = torch.stack(outputs)
 
 
-def test_cells_without_a_gate_are_told() -> None:
+def test_cells_without_a_gate_are_refused() -> None:
     with pytest.raises(UserError, match=r"^distances come from a forget gate, which ONLSTMCell, .*this model has RNNC"):
         syntactic_distances(language_model(RNNCell), SENTENCES)
     ungated = RUMCell(3, 6, update_gate=False)
     assert ungated.forget_gate(ungated.project(torch.ones(1, 3)), ungated.init_state(1)) is None
 
 
-def test_models_of_other_symbols_are_told() -> None:
+def test_models_of_other_symbols_are_refused() -> None:
     with pytest.raises(UserError, match=r"^parsing needs a vocabulary of words; this one has symbols of level char$"):
         syntactic_distances(language_model(ONLSTMCell, level="char", chunk_size=2), SENTENCES)
     with pytest.raises(UserError, match=r"^parsing needs a vocabulary with <eos>, before which a sentence starts$"):

@@ -47,19 +47,19 @@ def test_results_by_hand() -> None:
 
 
 def test_blimp_is_shown_by_phenomenon() -> None:
-    groups = [name for name in published.BLIMP if name != "overall"]
-    sets = [PairSet(group, f"{group} {part}", PAIRS[:2]) for group in groups for part in (1, 2)]
+    phenomena = [name for name in published.BLIMP if name != "overall"]
+    sets = [PairSet(phenomenon, f"{phenomenon} {part}", PAIRS[:2]) for phenomenon in phenomena for part in (1, 2)]
     report = report_pairs(preferring("laughs"), "blimp", sets, "model")
-    assert [row[0] for row in report.rows if row] == [*groups, "overall"]
+    assert [row[0] for row in report.rows if row] == [*phenomena, "overall"]
     assert report.rows[-1] == ["overall", "48", "50.0", "100.0 %", "50.0", "100.0 %", "50.0", "69.8"]
     assert report.numbers["overall/accuracy"] == report.numbers["ellipsis/ellipsis 1/known_accuracy"] == 50
 
 
 def test_every_row_of_the_evaluation_has_published_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [(group, name) for group, name, _ in AGREEMENT]
-    names += [(group, f"{name}: {contrast}") for group, name, _ in POLARITY for contrast, _, _ in CONTRASTS]
+    names = [(phenomenon, name) for phenomenon, name, _ in AGREEMENT]
+    names += [(phenomenon, f"{name}: {contrast}") for phenomenon, name, _ in POLARITY for contrast, _, _ in CONTRASTS]
     assert {name for _, name in names} == set(published.SYNEVAL)
-    sets = [PairSet(group, name, PAIRS[3:4]) for group, name in names]
+    sets = [PairSet(phenomenon, name, PAIRS[3:4]) for phenomenon, name in names]
     report = report_pairs(preferring("laughs"), "syneval", sets, "model")
     simple = ["simple", "1", "0.0", "0.0 %", "–", "0.0 %", "–", "100.0", "99.0"]
     assert report.rows[0] == simple

@@ -1,4 +1,4 @@
-"""Log-probabilities of sentences: those of each one on its own, whatever the others are."""
+"""Log-probabilities of sentences, independent of other sentences."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.applications.probes.models import language_model
 @pytest.mark.parametrize(("cell", "options"), [(ONLSTMCell, {"chunk_size": 2}), (RUMCell, {"lambd": 1.0})])
 @pytest.mark.parametrize("rows", [0, 1, 5])
 @torch.no_grad()
-def test_scores_are_those_of_each_sentence_on_its_own(cell: type[RecurrentCell], options: dict, rows: int) -> None:
+def test_scores_of_a_sentence_do_not_depend_on_the_batch(cell: type[RecurrentCell], options: dict, rows: int) -> None:
     model = language_model(cell, **options).model
     random = np.random.default_rng(0)
     sentences = [[0, *random.integers(4, size=random.integers(6)).tolist()] for _ in range(40)]

@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of the reading tasks: see tests/helpers/slices.py."""
+"""Data of the reading tasks for the suites of all tasks: see tests/helpers/slices.py."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | Non
 
 
 def right_scores(task: Any, batches: list[Any]) -> dict[str, float] | None:
-    """Return the accuracy of right predictions: a question whose answer is no candidate counts as wrong."""
+    """Return the accuracy of correct predictions: a question whose answer is not a candidate counts as wrong."""
     if "answerable" not in task.metrics.names:
         return None
     answers = [bool(target != IGNORED) for batch in batches for target in batch.targets]
@@ -52,5 +52,5 @@ def right_scores(task: Any, batches: list[Any]) -> dict[str, float] | None:
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the model."""
+    """Return further values that an option may change, besides the data and the model."""
     return [task.ngrams] if hasattr(task, "ngrams") and isinstance(task.model, Reader) else None

@@ -29,7 +29,7 @@ def test_published_accuracies_add_up_to_the_published_average(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["ga_one_hot", "ga_dag_rnn", "ga_mage16"])
-def test_cells_of_the_rows_read_edges_where_the_paper_says_so(row: str) -> None:
+def test_rows_have_edges_as_in_the_paper(row: str) -> None:
     task = build.build_task(compose_config(f"experiment=mage_paper/babi/{row}", "task.generated=true"))
     cell = task.model.layers[0].cells[0]
     assert hasattr(cell, "edge_types") == (row != "ga_one_hot")

@@ -54,7 +54,7 @@ def test_a_second_run_needs_a_figure() -> None:
     assert invoke("beside=a,b", entry="report").error == "beside=a,b: needs figure=<name> and run=<run directory>"
 
 
-def test_runs_that_cannot_be_beside_each_other_are_told(with_edges: Run, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_are_refused(with_edges: Run, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=f"^beside={with_edges.directory}: figure=strips shows one run$"):
         draw("strips", with_edges.directory, beside=with_edges.directory)
     with pytest.raises(OptionError, match=f"^beside={tmp_path}: must be a run directory"):

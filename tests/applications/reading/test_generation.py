@@ -100,6 +100,6 @@ def test_a_document_is_drawn_with_a_line_for_each_sentence(tmp_path: Path) -> No
     assert "(which is right)" in page.all("h2")[0].text
 
 
-def test_lines_that_are_full_go_on_below() -> None:
+def test_long_lines_are_wrapped() -> None:
     long = SHOWN._replace(document=["word"] * 60, attention=np.full(60, 1 / 60), arcs=[Arc(0, 59, 1)])
     assert len({word.place.y for word in draw(long).words}) == 5  # 18 words a line, and the question

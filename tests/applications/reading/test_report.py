@@ -14,7 +14,7 @@ def cells(line: str) -> list[str]:
 def test_the_best_seeds_on_validation_and_the_papers_lines_are_beside_the_means(tmp_path: Path) -> None:
     for qa in range(1, 21):
         for seed in (1, 2):
-            # the seed that is better on validation is worse on test; seed 1 is first where both are as good
+            # the seed that is better on validation is worse on test; seed 1 comes first if both are equal
             score, monitor = (0.9, 0.5) if seed == 1 else (0.8, 0.5 + 0.1 * (qa < 11))
             write_answers(tmp_path, "ga_mage16", qa, score, seed, table="mage_paper/babi", monitor=monitor)
     write_answers(tmp_path, "ga_mage16", 3, 0.9, table="mage_paper/babi_mix", substitute=1.0)

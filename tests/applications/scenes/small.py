@@ -1,4 +1,4 @@
-"""What the suites of all tasks must know of scenes: see tests/helpers/slices.py."""
+"""Data of scenes for the suites of all tasks: see tests/helpers/slices.py."""
 
 from typing import Any
 
@@ -14,12 +14,13 @@ SIZES: dict[str, Any] = {
 }
 TINY: dict[str, Any] = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
 QUICK_TO_BUILD = TINY
+SHORT = {"task.train_scenes": 16, "task.val_scenes": 8, "task.test_scenes": 4}  # overrides for the documentation
 ALTERNATIVES: dict[str, list[Any]] = {
     "objects": [[2, 4]],
     "more_objects": [None, [8, 9]],
     "lessons": [[], [[3, 3], [6, 12]]],
 }
-NO_EFFECT = ("clevr",)  # where files lie
+NO_EFFECT = ("clevr",)  # location of files
 RIGHT = {"lesson_accuracy": 1.0}
 WITHOUT_PREDICTION = ("majority",)
 
@@ -33,5 +34,5 @@ def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | Non
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the sizes of the model."""
+    """Return further values that an option may change, besides the data and the sizes of the model."""
     return [vars(task.data.curriculum)] if isinstance(task, ScenesTask) else None

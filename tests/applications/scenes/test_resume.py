@@ -1,4 +1,4 @@
-"""A killed run goes on with its lesson."""
+"""A killed run resumes with its lesson."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ SCENES = (
 )
 
 
-def test_a_run_killed_between_lessons_goes_on_with_its_lesson_and_baseline(
+def test_a_run_killed_between_lessons_resumes_with_its_lesson_and_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -9,18 +9,18 @@ from typing import Any
 
 
 def article(number: int, words: int = 12) -> dict[str, Any]:
-    """Return an article of two paragraphs, with a name of its own and words that all share."""
+    """Return an article of two paragraphs, with a unique name and common words."""
     uniform = random.Random(number).random
-    told = [f"w{int(200 * uniform() ** 3)}" for _ in range(words)]
+    drawn = [f"w{int(200 * uniform() ** 3)}" for _ in range(words)]
     return {
-        "article": f"Name{number} met {' '.join(told[: words // 2])}.\n{' '.join(told[words // 2 :])} Place{number}.",
-        "highlights": [f"Name{number} met {told[0]}.", f"It was {told[-1]}."],
+        "article": f"Name{number} met {' '.join(drawn[: words // 2])}.\n{' '.join(drawn[words // 2 :])} Place{number}.",
+        "highlights": [f"Name{number} met {drawn[0]}.", f"It was {drawn[-1]}."],
         "title": f"Name{number} there",
     }
 
 
 def write_lines(path: Path, rows: list[Any]) -> Path:
-    """Write JSON lines; bytes are written as they are."""
+    """Write JSON lines; bytes are written unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
     return path

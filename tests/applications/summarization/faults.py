@@ -10,7 +10,7 @@ import pytest
 
 from gyral.applications.summarization.data import corpus, preparation
 from gyral.applications.summarization.data.files import Output, read_articles
-from gyral.data.records import Report
+from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.applications.summarization.small import SUMMARIES
 from tests.faults.inputs import RUN, Input, train_on
@@ -113,7 +113,7 @@ def cached_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> 
     """The cache of a corpus of articles, or a part of it that an interrupted preparation has left."""
     patch.setenv("GYRAL_CACHE", str(folder / "user"))
     path = write_lines(folder / "articles.jsonl", [article(number) for number in range(20)])
-    patch.setattr(preparation, "BLOCK", 8)
+    patch.setattr("gyral.data.preparation.BLOCK", 8)
 
     def read(data_dir: Path = folder) -> list[Any]:
         found = corpus.load(data_dir, train=path, val=path, test=path, processes=1)

@@ -1,4 +1,4 @@
-"""Small runs on articles, and what the suites of all tasks must know of summarization: see tests/helpers/slices.py."""
+"""Small runs on articles, and data of summarization for the suites of all tasks: see tests/helpers/slices.py."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from tests.helpers.running import SMALL
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 PARTS = {"train": ":40", "val": "40:50", "test": "50:"}  # of the tests' own articles
-# Options that keep a task small; what of them a task has no use for is left out.
+# Options that keep a task small; a task ignores those that it does not have.
 SIZES: dict[str, Any] = {
     "corpus.part": "excerpt",
     **{f"corpus.{split}": f"{PAIRS}[{taken}]" for split, taken in PARTS.items()},
@@ -29,6 +29,14 @@ SIZES: dict[str, Any] = {
     "decoding.max_length": 6,
 }
 TINY = SIZES
+SHORT: dict[str, Any] = {  # overrides for the commands of the documentation; Hydra needs quotes around brackets
+    "task.corpus.part": "excerpt",
+    **{f"task.corpus.{split}": f"'{PAIRS}[{taken}]'" for split, taken in PARTS.items()},
+    "task.corpus.size": 60,
+    "task.article_length": 12,
+    "task.summary_length": 8,
+    "task.decoded": 2,
+}
 
 QUICK_TO_BUILD = {"corpus.part": "excerpt"}
 OF_EVERY_CELL = ("summarization_jsonl",)
@@ -36,9 +44,9 @@ ALTERNATIVES: dict[str, list[Any]] = {
     **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
     "decoded": [3],
 }
-NO_EFFECT = ("corpus.part",)  # where files lie
+NO_EFFECT = ("corpus.part",)  # location of files
 RIGHT = {"coverage": 0.0}
-ABSENT = (r"cnn_dailymail/\S+: no such file",)  # the error where the corpus is absent
+ABSENT = (r"cnn_dailymail/\S+: no such file",)  # the error without the corpus
 
 # a run of a second
 SUMMARIES = (
@@ -91,7 +99,7 @@ def uniform(task: Any, batch: Any) -> Predictions | None:
 
 
 def effects(task: Any) -> list[Any] | None:
-    """Return what an option may change beside the data and the sizes of the model."""
+    """Return further values that an option may change, besides the data and the sizes of the model."""
     if not isinstance(task, SummaryTask):
         return None
     batch = next(iter(task.data.loader("val")))

@@ -43,7 +43,7 @@ def test_articles_of_a_file_are_summarized_as_in_the_test(summary_run: Path, tmp
     assert page.read_text().count("<section") == 10
 
 
-def test_what_was_stopped_goes_on_and_counts_all_in_the_end(summary_run: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_reports_all_summaries(summary_run: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
     log = generate(summary_run, f"input={PAIRS}", f"out={whole}").err.splitlines()
     scores = next(line for line in log if "ROUGE" in line)
@@ -74,7 +74,7 @@ def test_standard_input_is_an_article_or_lines(
     assert written == [" ".join(line["summary"]) for line in lines(tmp_path / "out.jsonl")][: len(written)]
 
 
-def test_what_cannot_be_used_is_named_and_counted(summary_run: Path, tmp_path: Path) -> None:
+def test_unusable_articles_are_reported(summary_run: Path, tmp_path: Path) -> None:
     articles = [
         {"article": "One sentence without any reference."},
         {"article": ""},
@@ -101,7 +101,7 @@ def test_what_cannot_be_used_is_named_and_counted(summary_run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("input=nowhere.jsonl",), "input=nowhere.jsonl: no such file or folder, or the folder is empty"),
         (("input=page.pdf",), "input=page.pdf: must be a .jsonl, .csv or .bin file"),
@@ -119,12 +119,14 @@ def test_what_cannot_be_used_is_named_and_counted(summary_run: Path, tmp_path: P
         ),
     ],
 )
-def test_bad_input_is_one_line(options: tuple[str, ...], told: str, summary_run: Path, tmp_path: Path) -> None:
+def test_bad_input_is_an_error_of_one_line(
+    options: tuple[str, ...], message: str, summary_run: Path, tmp_path: Path
+) -> None:
     (tmp_path / "other.txt").write_text("some text\n")
     (tmp_path / "other.jsonl").write_text('{"number": 1, "place": "a:1", "summary": ["b ."], "score": -1.0}\n')
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     error = generate(summary_run, *(option.format(tmp_path) for option in options)).error
-    assert error.startswith(told.format(tmp_path)), error
+    assert error.startswith(message.format(tmp_path)), error
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

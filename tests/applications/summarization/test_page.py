@@ -1,4 +1,4 @@
-"""The page of summaries: what is shown, in which colours, and that nothing in a text is taken for HTML."""
+"""The page of summaries: content, colors, and escaped HTML."""
 
 import base64
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_summary_is_measured() -> None:
     assert "ROUGE-1" not in measure(SHOWN._replace(reference=[]))
 
 
-def test_what_is_empty_is_shown(tmp_path: Path) -> None:
+def test_empty_texts_are_shown(tmp_path: Path) -> None:
     empty = SHOWN._replace(reference=[], summary=[], attention=np.zeros((0, 4)), copied=np.zeros(0))
     write_page(tmp_path / "page.html", [empty], "<Summaries>")
     page = read_page(tmp_path / "page.html")
@@ -61,7 +61,7 @@ def test_what_is_empty_is_shown(tmp_path: Path) -> None:
     assert not read_page(tmp_path / "page.html").all("section")
 
 
-def test_uniform_attention_has_no_color_and_all_of_it_the_full_one() -> None:
+def test_uniform_attention_has_no_color_and_full_attention_the_strongest() -> None:
     attention = np.array([[0.25, 0.25, 0.25, 0.25], [0, 0, 1, 0], [0.5, 0.5, 0, 0]])
     assert strengths(attention) == pytest.approx(np.array([[0, 0, 0, 0], [0, 0, 1, 0], [0.5, 0.5, 0, 0]]))
     assert strengths(np.ones((2, 1))).tolist() == [[1], [1]]

@@ -36,13 +36,13 @@ def test_sentences_count_for_rouge_l_alone() -> None:
     assert (whole["rougeL"].f1, split["rougeL"].f1) == pytest.approx((50, 100))
 
 
-def test_empty_summaries_score_nothing() -> None:
+def test_empty_summaries_score_zero() -> None:
     found = score([["a b"], ["a b"], []], [["a b"], [], ["a"]])
     assert found["rouge1"].f1 == pytest.approx(100 / 3)
     assert score([["..."]], [["?"]])["rougeL"].f1 == 0
 
 
-def test_the_interval_is_that_of_the_mean() -> None:
+def test_the_interval_equals_the_normal_approximation() -> None:
     generator = np.random.default_rng(0)
     candidates = [["same"] if right else ["other"] for right in generator.random(400) < 0.3]
     found = score([["same"]] * 400, candidates, processes=1)["rouge1"]
@@ -116,9 +116,11 @@ def test_repetition() -> None:
     assert repetition([["a"]])["2-grams"] == 0
 
 
-def test_ngrams_that_the_article_has_not() -> None:
-    told, written = list("abcd"), list("abdd")
-    assert [novel_ngrams(told, written, order) for order in (1, 2, 3, 4, 5)] == pytest.approx([0, 200 / 3, 100, 100, 0])
+def test_novel_ngrams() -> None:
+    article, written = list("abcd"), list("abdd")
+    assert [novel_ngrams(article, written, order) for order in (1, 2, 3, 4, 5)] == pytest.approx(
+        [0, 200 / 3, 100, 100, 0]
+    )
     assert novel_ngrams([], written, 1) == 100
     with pytest.raises(OptionError, match=r"^order=0: must be an integer ≥ 1$"):
-        novel_ngrams(told, written, 0)
+        novel_ngrams(article, written, 0)

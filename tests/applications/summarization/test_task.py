@@ -61,7 +61,7 @@ def test_each_summary_counts_once_and_coverage_by_its_weight() -> None:
     assert without.loss(predictions, batch).item() == pytest.approx(2.5)
 
 
-def test_the_baseline_is_the_loss_of_who_counts_words() -> None:
+def test_the_baseline_is_the_loss_of_the_word_frequencies() -> None:
     built = build_task(*SUMMARIES)
     size = len(built.data.corpus.vocabulary)
     counts = np.ones(size)
@@ -81,17 +81,17 @@ def test_the_baseline_is_the_loss_of_who_counts_words() -> None:
     assert frequency_loss(built.data) == pytest.approx(np.mean(losses), rel=1e-12)
 
 
-def test_tokens_are_those_of_articles_and_summaries() -> None:
+def test_tokens_count_articles_and_summaries() -> None:
     built = build_task(*SUMMARIES)
     batch = next(iter(built.data.loader("val")))
     assert built.tokens(batch) == batch.article.numel() + batch.inputs.numel()
 
 
-def test_a_model_of_sequences_is_refused_and_so_is_this_one_elsewhere() -> None:
-    told = "model._target_=gyral.models.{}: must be a {} for {}"
+def test_models_and_tasks_of_another_kind_are_refused() -> None:
+    message = "model._target_=gyral.models.{}: must be a {} for {}"
     options = [word for word in SUMMARIES if not word.startswith("model")]
     error = invoke(*options, "model=gru").error
-    assert error == told.format("sequence.SequenceModel", "Summarizer", "SummaryTask")
+    assert error == message.format("sequence.SequenceModel", "Summarizer", "SummaryTask")
     error = invoke("task=copy", "model=pointer_generator", "logger=none").error
     assert error.endswith("pointer_generator.PointerGenerator: must be a SequenceModel for CopyTask")
 
@@ -103,7 +103,7 @@ def test_a_test_writes_the_first_summaries_and_measures_them(directory: Path, ta
     results = json.loads((directory / "DONE").read_text())
     kept = lines(directory / "summaries_test.jsonl")
     assert [line["row"] for line in kept] == [0, 1, 2]  # task.decoded=3
-    encoded = task.data.encoded("test")
+    encoded = task.data.examples("test")
     assert [line["reference"] for line in kept] == [[" ".join(s) for s in encoded.reference(row)] for row in range(3)]
     scores = rouge.score([line["reference"] for line in kept], [line["summary"] for line in kept])
     for name, found in scores.items():
@@ -118,13 +118,13 @@ def test_a_test_writes_the_first_summaries_and_measures_them(directory: Path, ta
     assert results["test/novel_1-grams"] == pytest.approx(np.mean(novel), rel=1e-5)
 
 
-def test_examples_are_an_article_its_summary_and_the_one_written(directory: Path) -> None:
+def test_rendered_examples_have_article_summary_and_prediction(directory: Path) -> None:
     example = (directory / "examples.txt").read_text().split("\n\n")[0].splitlines()
     assert re.match(r"step \d+$", example[0])
     assert [line.split()[0] for line in example[1:]] == ["input", "target", "prediction"]
 
 
-def test_what_is_resumed_is_equal_to_the_bit(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_equal_bit_for_bit(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = SummaryTask.training_step
 
     def fail_late(self: SummaryTask, batch: Any, index: int) -> Any:
@@ -157,7 +157,7 @@ def test_coverage_starts_from_the_weights_of_a_run_without_it(directory: Path, t
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("model.encoder.hidden_size=6",), "checkpoint=*: is of another model; model.*"),
         (("task.corpus.size=30",), "the checkpoint has another vocabulary (*) than articles (*, 30 words): *"),
@@ -165,14 +165,14 @@ def test_coverage_starts_from_the_weights_of_a_run_without_it(directory: Path, t
     ],
 )
 def test_weights_that_do_not_fit_are_refused(
-    options: tuple[str, ...], told: str, directory: Path, tmp_path: Path
+    options: tuple[str, ...], message: str, directory: Path, tmp_path: Path
 ) -> None:
     error = invoke(*SUMMARIES, f"weights={directory}", *options, f"hydra.run.dir={tmp_path}").error
-    pattern = ".*".join(map(re.escape, told.split("*")))
+    pattern = ".*".join(map(re.escape, message.split("*")))
     assert re.fullmatch(pattern, error), error
 
 
-def test_a_checkpoint_of_another_vocabulary_is_not_gone_on_with(directory: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_vocabulary_is_refused(directory: Path, tmp_path: Path) -> None:
     run = load_run(directory)
     OmegaConf.update(run.config.task, "corpus.train", f"{PAIRS}[20:]")
     OmegaConf.update(run.config.task, "corpus.size", len(build.build_task(run.config).data.corpus.vocabulary))

@@ -45,7 +45,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(task: int, count: int, seed: int = 1) -> str:
-    """Return generated stories as those of any task."""
+    """Return generated stories in the form of any task."""
     stories = generate(1 + task % 2, count, seed)
     return write([[question._replace(task=task) for question in story] for story in stories])
 

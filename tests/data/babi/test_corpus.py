@@ -75,7 +75,7 @@ def test_the_official_validation_split(real: Path, task: int, train: int) -> Non
     assert counts(load(task, "1k", real))[2] == 1_000
 
 
-def test_training_and_validation_share_no_story_and_lose_none(release: Path, tmp_path: Path) -> None:
+def test_each_story_is_in_either_training_or_validation(release: Path, tmp_path: Path) -> None:
     data = load(7, "10k", tmp_path)
     assert data.splits["train"] + data.splits["val"] == parse(written(7, 60), 7)
     official = load(7, "1k", tmp_path, validation="official")
@@ -83,7 +83,7 @@ def test_training_and_validation_share_no_story_and_lose_none(release: Path, tmp
     assert official.splits["val"] == parse(written(7, 5, seed=3), 7)
 
 
-def test_the_small_file_stands_in_for_a_missing_one_alone(release: Path, tmp_path: Path) -> None:
+def test_the_small_file_replaces_only_a_missing_file(release: Path, tmp_path: Path) -> None:
     (release / "en-10k" / "qa3_any-slug_train.txt").unlink()
     data = load("all", "10k", tmp_path, stand_in=True)
     assert data.stand_ins == (3,)
@@ -92,7 +92,9 @@ def test_the_small_file_stands_in_for_a_missing_one_alone(release: Path, tmp_pat
     assert load(4, "10k", tmp_path).stand_ins == ()
 
 
-def test_vocabularies_are_those_of_training(release: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_vocabularies_contain_the_words_of_training(
+    release: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     story = "1 Ann sat in the attic.\n2 Where is Ann? \tattic\t1\n"
     put(release / "en" / "qa1_any-slug_train.txt", story * 20)
     put(release / "en" / "qa1_any-slug_test.txt", story * 5 + story.replace("Ann", "Zoe").replace("attic", "moon") * 5)
@@ -105,7 +107,7 @@ def test_vocabularies_are_those_of_training(release: Path, tmp_path: Path, caplo
     assert "the answer of 5 of 10 test questions is not in the training split (moon)" in caplog.text
 
 
-def test_the_majority_is_that_of_each_tasks_training() -> None:
+def test_the_majority_answer_is_counted_in_the_training_split_of_each_task() -> None:
     def story(task: int, *answers: str) -> Story:
         return [Question(task, (), ("Who", "?"), answer, ()) for answer in answers]
 
@@ -129,7 +131,7 @@ def test_the_majority_is_that_of_each_tasks_training() -> None:
         ((1, "1k"), {"stand_in": 1}, "stand_in=1: must be true or false"),
     ],
 )
-def test_unknown_options(
+def test_unknown_options_are_refused(
     arguments: tuple[object, ...], options: dict[str, object], expected: str, tmp_path: Path
 ) -> None:
     assert message(*arguments, tmp_path, **options) == expected

@@ -12,7 +12,7 @@ from tests.data.babi.conftest import counts, message, packed, put, written
 
 
 @pytest.mark.parametrize("folder", ["en", pytest.param("en-10k", marks=pytest.mark.slow)])
-def test_published_files_have_their_questions_and_are_written_as_they_were_read(real: Path, folder: str) -> None:
+def test_published_files_have_their_questions_and_are_written_back_unchanged(real: Path, folder: str) -> None:
     for task in TASKS:
         for part, published in (("test", 1_000), ("train", 10_000 if folder == "en-10k" else 1_000)):
             found = list((real / "babi" / RELEASE / folder).glob(f"qa{task}_*_{part}.txt"))
@@ -24,9 +24,7 @@ def test_published_files_have_their_questions_and_are_written_as_they_were_read(
             assert write(stories) == text
 
 
-def test_where_a_large_training_file_is_missing_the_small_one_may_stand_in(
-    real: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_small_training_file_may_replace_a_missing_large_one(real: Path, caplog: pytest.LogCaptureFixture) -> None:
     if list((real / "babi" / RELEASE / "en-10k").glob("qa3_*_train.txt")):
         pytest.skip("the release is complete")
     place = real / "babi"
@@ -37,7 +35,7 @@ def test_where_a_large_training_file_is_missing_the_small_one_may_stand_in(
     )
     data = load(3, "10k", real, stand_in=True)
     assert (data.name, data.stand_ins, counts(data)) == ("en-10k", (3,), [900, 100, 1_000])
-    assert "en-10k: the 1k training file replaces that of task 3" in caplog.text
+    assert "en-10k: the 1k training file replaces the 10k file of task 3" in caplog.text
     assert load(1, "1k", real, stand_in=True).stand_ins == ()
 
 
@@ -55,7 +53,7 @@ def test_a_file_of_another_version_is_refused(real: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size", ["1k", "10k"])
-def test_a_release_is_found_wherever_it_lies(release: Path, size: str, tmp_path: Path) -> None:
+def test_a_release_is_found_in_every_supported_folder(release: Path, size: str, tmp_path: Path) -> None:
     expected = load("all", size, tmp_path)
     assert counts(expected) == [20 * count for count in ((15, 5, 10) if size == "1k" else (55, 5, 10))]
     assert {question.task for question in questions(expected.splits["test"])} == set(TASKS)

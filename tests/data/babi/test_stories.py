@@ -50,7 +50,7 @@ def test_questions_of_some_tasks_have_no_space_before_the_tab() -> None:
     assert write(parse(text.replace("?", "? "), 19)) == text
 
 
-def test_no_text_has_no_stories() -> None:
+def test_an_empty_text_has_no_stories() -> None:
     assert parse("", 1) == []
     assert write([]) == ""
 
@@ -95,11 +95,11 @@ def test_the_last_tenth_of_the_questions_is_for_validation() -> None:
 @pytest.mark.parametrize(
     ("counts", "train"), [((8, 1, 1), 2), ((7, 3), 1), ((88, 3, 9), 2), ((88, 4, 8), 1), ((1, 99), 1), ((99, 1), 1)]
 )
-def test_stories_are_cut_at_the_nearest_end(counts: tuple[int, ...], train: int) -> None:
+def test_validation_starts_at_the_nearest_end_of_a_story(counts: tuple[int, ...], train: int) -> None:
     stories = made(*counts)
     assert split_validation(stories) == {"train": stories[:train], "val": stories[train:]}
 
 
-def test_one_story_cannot_be_split_validation() -> None:
+def test_a_single_story_cannot_be_split() -> None:
     with pytest.raises(UserError, match=r"^training has 1 stories, and must have at least 2"):
         split_validation(made(5))

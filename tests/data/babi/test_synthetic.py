@@ -47,21 +47,21 @@ def test_generated_stories_answer_from_their_facts(qa: int) -> None:
 
 
 def happens(story: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-    """Return where persons and things are after what a generated story tells, and check that it can be."""
+    """Return the places of persons and things after a generated story, and check its consistency."""
     where: dict[str, str] = {}
     holder: dict[str, str] = {}
     for person, *rest in story:
-        told = " ".join(rest)
-        if matched := re.fullmatch(rf"({'|'.join(MOVES)}) the (\w+) \.", told):
+        sentence = " ".join(rest)
+        if matched := re.fullmatch(rf"({'|'.join(MOVES)}) the (\w+) \.", sentence):
             assert where.get(person) != matched[2]
             where[person] = matched[2]
-        elif matched := re.fullmatch(rf"({'|'.join(TAKES)}) the (\w+) there \.", told):
+        elif matched := re.fullmatch(rf"({'|'.join(TAKES)}) the (\w+) there \.", sentence):
             assert matched[2] not in holder
             assert where.get(matched[2], where[person]) == where[person], "it lies where it is taken"
             holder[matched[2]] = person
         else:
-            matched = re.fullmatch(rf"({'|'.join(LEAVES)}) the (\w+) \.", told)
-            assert matched, told
+            matched = re.fullmatch(rf"({'|'.join(LEAVES)}) the (\w+) \.", sentence)
+            assert matched, sentence
             assert holder.pop(matched[2]) == person
             where[matched[2]] = where[person]
         where |= {thing: where[owner] for thing, owner in holder.items()}
@@ -90,6 +90,6 @@ def test_generated_stories_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(("qa", "count", "message"), [(3, 5, "qa=3: "), ("all", 5, "qa=all: "), (1, 0, "count=0: ")])
-def test_what_cannot_be_generated(qa: int, count: int, message: str) -> None:
+def test_options_that_cannot_be_generated_are_refused(qa: int, count: int, message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}"):
         generate(qa, count, seed=1)

@@ -1,4 +1,4 @@
-"""Files of the user's own sequences: what is read, and what is refused with the column and the row."""
+"""Files of sequences: supported content, and errors with the column and the row."""
 
 import math
 from pathlib import Path
@@ -54,7 +54,7 @@ def whole(sequences: Sequences) -> Any:
         (np.stack([REALS] * 3, axis=-1), None, 3, (N, T, 3)),
     ],
 )
-def test_the_type_of_the_inputs_says_what_they_are(
+def test_the_type_of_the_inputs_selects_tokens_or_real_values(
     tmp_path: Path, inputs: np.ndarray, vocabulary_size: int | None, input_size: int | None, shape: tuple[int, ...]
 ) -> None:
     found = load(write(tmp_path, inputs=inputs))
@@ -79,7 +79,7 @@ def test_the_type_of_the_inputs_says_what_they_are(
         (np.stack([REALS] * 2, axis=-1), {}, None, True, (N, T, 2)),
     ],
 )
-def test_the_type_and_shape_of_the_targets_say_what_they_are(
+def test_the_type_and_shape_of_the_targets_select_the_objective(
     tmp_path: Path,
     targets: np.ndarray,
     options: dict[str, Any],
@@ -122,7 +122,7 @@ def test_padding_is_never_read(tmp_path: Path, padding: float) -> None:
     assert torch.equal(whole(found).targets == IGNORED, torch.tensor(~inside))
 
 
-def test_splits_are_those_of_the_file_or_random_but_fixed(tmp_path: Path) -> None:
+def test_splits_come_from_the_file_or_are_random_but_fixed(tmp_path: Path) -> None:
     given = load(write(tmp_path, split=PARTS))
     assert [given.splits[name].tolist() for name in SPLITS] == [[0, 1, 2, 3, 4, 5], [6, 7], [8, 9]]
     assert given.targets_of("val").tolist() == [0, 1]
@@ -135,14 +135,14 @@ def test_splits_are_those_of_the_file_or_random_but_fixed(tmp_path: Path) -> Non
     assert not all(np.array_equal(drawn.splits[name], other.splits[name]) for name in SPLITS)
 
 
-def test_targets_of_a_split_are_those_of_its_steps(tmp_path: Path) -> None:
+def test_targets_of_a_split_exclude_padding(tmp_path: Path) -> None:
     lengths = np.arange(N) % T + 1
     found = load(write(tmp_path, targets=REALS, lengths=lengths, split=PARTS))
     wanted = np.concatenate([REALS[row, : lengths[row]] for row in (8, 9)])
     np.testing.assert_allclose(found.targets_of("test")[:, 0], wanted, rtol=1e-6)
 
 
-def test_parquet_is_read_as_the_same_arrays(tmp_path: Path) -> None:
+def test_parquet_gives_the_same_arrays(tmp_path: Path) -> None:
     lengths = np.arange(N) % T + 1
     rows = [TOKENS[row, :length].tolist() for row, length in enumerate(lengths)]
     vectors = [[[0.5, float(token)] for token in row] for row in rows]

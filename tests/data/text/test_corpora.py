@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
 
 @pytest.fixture
 def ptb(data: Path) -> Path:
-    """A data folder with the real Penn Treebank and a cache of its own."""
+    """A data folder with the real Penn Treebank and an empty cache."""
     if not (DATA / "ptb" / "ptb.char.train.txt").is_file():
         pytest.skip(f"no ptb/ptb.char.train.txt in {DATA} (set DATA_DIR)")
     (data / "ptb").symlink_to((DATA / "ptb").resolve())
@@ -51,7 +51,7 @@ def test_words_and_characters_of_the_penn_treebank_are_the_same_text(ptb: Path) 
         assert words.vocabulary.decode(words.splits[split]) == text
 
 
-def test_what_is_one_file_is_cut_90_5_5(letters: Path, data: Path) -> None:
+def test_a_single_file_is_split_90_5_5(letters: Path, data: Path) -> None:
     corpus = load("letters", data)
     assert lengths(corpus) == [396, 22, 22]
     assert "".join(corpus.vocabulary.decode(corpus.splits[split]) for split in SPLITS) == LETTERS.decode()
@@ -120,7 +120,7 @@ def test_line_ends_are_left_as_they_are(tmp_path: Path) -> None:
     assert corpus.vocabulary.symbols == ("\n", "\r", "a", "b")
 
 
-def test_a_byte_order_mark_is_no_symbol(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_a_symbol(tmp_path: Path) -> None:
     text = "the quick brown fox " * 10
     plain = load_file(write(tmp_path / "text.txt", text), tmp_path)
     marked = load_file(write(tmp_path / "text.txt", "\ufeff" + text), tmp_path)
@@ -134,7 +134,7 @@ def test_a_byte_order_mark_is_no_symbol(tmp_path: Path) -> None:
         load_file(tmp_path / "text.txt", tmp_path)
 
 
-def test_symbols_that_training_lacks(tmp_path: Path) -> None:
+def test_symbols_that_training_lacks_are_refused_or_unknown(tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "ab" * 50 + "abéab")
     with pytest.raises(OptionError, match=rf"^path={path}: test split: 'é' \(U\+00E9\) at position 2 does not occur"):
         load_file(path, tmp_path)
@@ -168,7 +168,7 @@ def test_bad_files_are_named_in_one_line(
     assert not (tmp_path / ".cache").exists()
 
 
-def test_a_folder_is_no_text(tmp_path: Path) -> None:
+def test_a_folder_is_refused_as_a_text_file(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"cannot be read \(Is a directory\)$"):
         load_file(tmp_path, tmp_path)
 

@@ -41,7 +41,7 @@ def test_the_second_time_nothing_is_encoded(letters: Path, data: Path, monkeypat
             second.splits[split][0] = 1
 
 
-def test_every_option_and_change_has_a_cache_of_its_own(tmp_path: Path) -> None:
+def test_every_option_and_change_has_a_separate_cache(tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "abc " * 100)
     load = functools.partial(load_file, path, tmp_path)
     seen = [load(), load(level="byte"), load(val_fraction=0.2), load(test_fraction=0.2), load(minimum_count=3)]
@@ -59,7 +59,7 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["npy", "json"])
 @pytest.mark.parametrize("how", ["empty", "half", "changed"])
-def test_what_is_damaged_is_made_anew(letters: Path, data: Path, suffix: str, how: str) -> None:
+def test_a_damaged_cache_is_encoded_again(letters: Path, data: Path, suffix: str, how: str) -> None:
     load("letters", data)
     (path,) = (data / ".cache").glob(f"*.{suffix}")
     whole = path.read_bytes()
@@ -69,7 +69,7 @@ def test_what_is_damaged_is_made_anew(letters: Path, data: Path, suffix: str, ho
     assert path.read_bytes() == whole
 
 
-def test_a_changed_vocabulary_is_made_anew(letters: Path, data: Path) -> None:
+def test_a_cache_with_a_changed_vocabulary_is_encoded_again(letters: Path, data: Path) -> None:
     load("letters", data)
     (path,) = (data / ".cache").glob("*.json")
     saved = json.loads(path.read_text())
@@ -78,7 +78,7 @@ def test_a_changed_vocabulary_is_made_anew(letters: Path, data: Path) -> None:
     assert load("letters", data).vocabulary.symbols[0] == " "
 
 
-def test_another_type_of_the_same_bytes_is_made_anew(letters: Path, data: Path) -> None:
+def test_a_cache_with_another_type_is_encoded_again(letters: Path, data: Path) -> None:
     load("letters", data)
     (path,) = (data / ".cache").glob("*.npy")
     whole = path.read_bytes()
@@ -104,7 +104,7 @@ def test_processes_may_encode_at_once(letters: Path, data: Path) -> None:
     assert len(list((data / ".cache").iterdir())) == 2
 
 
-def test_a_protected_or_missing_data_folder_is_left_alone(letters: Path, data: Path, user_cache: Path) -> None:
+def test_a_protected_or_missing_data_folder_is_not_changed(letters: Path, data: Path, user_cache: Path) -> None:
     data.chmod(0o555)
     assert lengths(load("letters", data)) == [396, 22, 22]
     assert not (data / ".cache").exists()
@@ -114,7 +114,7 @@ def test_a_protected_or_missing_data_folder_is_left_alone(letters: Path, data: P
     data.chmod(0o755)
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(letters: Path, data: Path, user_cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error_of_one_line(letters: Path, data: Path, user_cache: Path) -> None:
     (data / ".cache").write_text("a file")
     user_cache.parent.mkdir()
     user_cache.write_text("a file")

@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))
 
 
 def naive(train: list[int], scored: list[int], size: int, order: int) -> list[float]:
-    """The formula as it stands, with dictionaries."""
+    """The formula with dictionaries."""
     follows: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for end in range(len(train)):
         for length in range(min(order - 1, end) + 1):
@@ -36,7 +36,7 @@ def naive(train: list[int], scored: list[int], size: int, order: int) -> list[fl
 
 
 @pytest.mark.parametrize("size", [2, 5, 300])
-def test_probabilities_are_those_of_counting_in_dictionaries(size: int) -> None:
+def test_probabilities_equal_a_count_in_dictionaries(size: int) -> None:
     random = np.random.default_rng(size)
     # some symbols more often than others, and one that training does not have
     train = (random.random(400) ** 2 * (size - 1)).astype(np.uint16)
@@ -48,7 +48,7 @@ def test_probabilities_are_those_of_counting_in_dictionaries(size: int) -> None:
         np.testing.assert_allclose(probabilities[order - 1], expected, rtol=1e-12)
 
 
-def test_the_numbers_of_a_small_example() -> None:
+def test_probabilities_of_a_small_example() -> None:
     # training a b a: c(a) = 2, c(b) = 1, T = 2; of the context a: c(a b) = 1, T(a) = 1
     probabilities = witten_bell(np.array([0, 1, 0]), np.array([0, 1]), 4, 2)
     first, second = (2 + 2 / 4) / 5, (1 + 2 / 4) / 5
@@ -63,7 +63,7 @@ def test_probabilities_of_all_symbols_add_up_to_one() -> None:
         np.testing.assert_allclose(total, 1)
 
 
-def test_a_text_shorter_than_the_order_is_scored_with_the_context_there_is() -> None:
+def test_a_text_shorter_than_the_order_is_scored_with_shorter_contexts() -> None:
     train = np.array([0, 1, 0, 1, 1, 0])
     np.testing.assert_allclose(witten_bell(train, np.array([1]), 2, 4)[:, 0], naive(train.tolist(), [1], 2, 1)[0])
     assert witten_bell(train, np.array([], dtype=np.int64), 2, 4).shape == (4, 0)
@@ -75,7 +75,7 @@ def test_orders_without_data_are_refused(order: float) -> None:
         witten_bell(np.array([0, 1, 0, 1, 1, 0]), np.array([1]), 2, order)  # type: ignore[arg-type]
 
 
-def test_scores_are_bits_and_perplexity_of_a_split(tmp_path: Path) -> None:
+def test_scores_are_the_bits_and_perplexity_of_a_split(tmp_path: Path) -> None:
     corpus: Corpus = load_file(None, tmp_path)
     for split in ("val", "test"):
         scores = evaluate(corpus, 3, split)

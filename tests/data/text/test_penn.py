@@ -47,17 +47,17 @@ def test_words_of_a_text(text: str, words: str) -> None:
 
 @settings(max_examples=300, derandomize=True)
 @given(st.text(alphabet=" .'\"-,;:()ab1AnsSt’“”‘/$£&!?\n", max_size=14))
-def test_what_is_tokenized_stays_as_it_is(text: str) -> None:
+def test_tokenizing_twice_changes_nothing(text: str) -> None:
     words = tokenize(text)
     assert tokenize(" ".join(words)) == words
 
 
-def test_a_text_without_end_takes_no_time_that_grows_faster_than_it() -> None:
+def test_tokenizing_takes_time_linear_in_the_length() -> None:
     for text in ("a." * 50_000, "'" * 100_000, "a-" * 50_000, '"' * 100_000, "1," * 50_000, "www." * 25_000):
         assert tokenize(text)
 
 
-def test_highlights_are_tokenized_as_see_et_al_did() -> None:
+def test_highlights_are_tokenized_as_by_see_et_al() -> None:
     references = DATA / "test_refs_and_outputs" / "srush_temp" / "test.txt.tgt.tagged"
     articles = DATA / "test_first500.jsonl"
     if not references.is_file() or not articles.is_file():

@@ -13,7 +13,7 @@ from tests.data.text.conftest import lengths
 SHA256 = "2dd0e2d0e1783708ecdf6e477a9621ed55953975735fe9cbf696ae85e1554f7f"
 
 
-def test_synthetic_text_is_the_same_for_ever() -> None:
+def test_synthetic_text_depends_only_on_its_seed() -> None:
     text = synthetic_text()
     assert 300_000 <= len(text) < 301_000
     assert text.isascii()

@@ -1,4 +1,4 @@
-"""Windows of a text: every token is predicted once, rows go on where they ended, a stream resumes."""
+"""Windows of a text: every token is predicted once, rows continue, a stream resumes."""
 
 import itertools
 
@@ -47,7 +47,7 @@ def test_every_token_but_the_first_is_predicted_once_from_the_one_before(
 
 @pytest.mark.named("9-5-*", "23-2-*", "60-7-*")
 @pytest.mark.parametrize(("size", "rows", "window", "warm_up"), SIZES)
-def test_rows_go_on_where_they_ended(size: int, rows: int, window: int, warm_up: int) -> None:
+def test_rows_continue_in_the_next_window(size: int, rows: int, window: int, warm_up: int) -> None:
     batches = list(Windows(text(size), rows, window, warm_up))
     assert [batch.continues for batch in batches] == [False] + [True] * (len(batches) - 1)
     whole = torch.cat([batch.inputs for batch in batches], dim=1)
@@ -58,7 +58,7 @@ def test_rows_go_on_where_they_ended(size: int, rows: int, window: int, warm_up:
             assert row[: last + 1].tolist() == list(range(int(row[0]), int(row[0]) + last + 1))
 
 
-def test_a_warm_up_reads_what_came_before_without_a_loss() -> None:
+def test_warm_up_tokens_have_no_loss() -> None:
     first, second = Windows(text(21), 2, 20, warm_up=4)[0].targets
     assert first.tolist() == list(range(1, 13))
     assert second.tolist() == [IGNORED] * 4 + list(range(13, 21))
@@ -73,7 +73,7 @@ def test_inputs_and_targets_of_a_small_text() -> None:
 
 
 @pytest.mark.parametrize(("rows", "window", "name"), [(8, 2, "batch_size=8"), (2, 8, "window=8")])
-def test_sizes_that_the_text_does_not_allow_are_named(rows: int, window: int, name: str) -> None:
+def test_sizes_that_do_not_fit_the_text_are_refused(rows: int, window: int, name: str) -> None:
     with pytest.raises(OptionError, match=f"^{name}: must be at most 7"):
         Windows(text(8), rows, window)
 
@@ -83,7 +83,7 @@ def same(one: Window, other: Window) -> bool:
 
 
 @pytest.mark.parametrize("stopped_after", [1, 3, 4, 9])
-def test_a_stream_goes_round_and_resumes_at_the_next_window(stopped_after: int) -> None:
+def test_a_stream_repeats_and_resumes_at_the_next_window(stopped_after: int) -> None:
     windows = Windows(text(30), 3, 3)
     whole = list(RepeatedBatches(windows, 10))
     assert len(whole) == 10

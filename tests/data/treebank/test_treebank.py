@@ -32,7 +32,7 @@ def test_trees_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("(S (NN time))\n)", "file.mrg, line 2: a closing bracket without an opening one"),
         ("\nand (S (NN time))", "file.mrg, line 2: 'and' outside of brackets"),
@@ -41,12 +41,12 @@ def test_trees_are_read() -> None:
         ("()", r"file.mrg, line 1: the node \(\) has no words"),
     ],
 )
-def test_errors_have_file_and_line(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=f"^{told}"):
+def test_errors_have_file_and_line(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
         list(read_trees(text, "file.mrg"))
 
 
-def test_words_and_constituents_are_those_of_the_evaluation(tmp_path: Path) -> None:
+def test_words_and_constituents_equal_the_standard_evaluation(tmp_path: Path) -> None:
     (tmp_path / "a.mrg").write_text(TEXT)
     (tmp_path / "README").write_text("no tree")
     first, second = load(tmp_path, tmp_path)
@@ -70,7 +70,7 @@ def test_function_labels_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "has no file whose name ends in .mrg"),
         (b"", "has no sentence with words tagged as in the Penn Treebank"),
@@ -79,10 +79,10 @@ def test_function_labels_are_left_out() -> None:
         (b"(S \xff)", r"\S+bad.mrg: is not UTF-8: byte 0xff at offset 3"),
     ],
 )
-def test_a_bad_treebank_is_told(content: bytes | None, told: str, tmp_path: Path) -> None:
+def test_a_bad_treebank_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "bad.mrg").write_bytes(content)
-    with pytest.raises(OptionError, match=f"^parse={re.escape(str(tmp_path))}: {told}"):
+    with pytest.raises(OptionError, match=f"^parse={re.escape(str(tmp_path))}: {message}"):
         load(tmp_path, tmp_path)
     with pytest.raises(OptionError, match=r"^parse=\S+nowhere: cannot be read \(No such file or directory\)$"):
         load(tmp_path / "nowhere", tmp_path)
@@ -107,14 +107,14 @@ def test_the_sample_is_read_from_its_archive(sample: Path) -> None:
     assert [sentence.words for sentence in load("treebank", sample)] == [FIRST, ("stop",)]
 
 
-def test_sentences_have_the_form_of_the_training_text(sample: Path) -> None:
+def test_sentences_are_tokenized_as_the_training_text(sample: Path) -> None:
     assert ("the", "N", "shares", "$", "N", "rose", "n't", "N", "N") in treebank_sentences(sample)
     (sample / "ptb" / "ptb.train.txt").unlink()
     found = treebank_sentences(sample, {"the", "N"})
     assert ("the", "N", "<unk>", "<unk>", "N", "<unk>", "<unk>", "N", "N") in found
 
 
-def test_a_missing_sample_is_told(tmp_path: Path) -> None:
+def test_a_missing_sample_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"^parse=treebank: \S+zip does not exist; `gyral fetch treebank` downloads"):
         load("treebank", tmp_path)
     with pytest.raises(OptionError, match=r"^paths.data_dir=\S+: \S+ptb.train.txt: cannot be read"):

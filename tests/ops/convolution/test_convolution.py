@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gyral.ops import convolution
-from gyral.ops.convolution import Problem, Window, reference
-from gyral.ops.convolution.sequence import reachable_since
+from gyral.ops.convolution import Arguments, Window, reference
+from gyral.ops.sequences import reachable_since
 
 CASES = range(24)
 
@@ -62,7 +62,7 @@ class Case:
         if is_fused:
             outputs = convolution.run(values, weights, history, **{**self.keywords, "mask": mask})
         else:
-            outputs = reference.run(Problem(values, weights, history, self.window._replace(mask=mask)))
+            outputs = reference.run(Arguments(values, weights, history, self.window._replace(mask=mask)))
         gradients = torch.autograd.grad(outputs, leaves, self.cotangent.to(dtype))
         return [tensor.detach().double() for tensor in (outputs, *gradients)]
 
@@ -108,7 +108,7 @@ def test_the_sum_in_numpy(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", CASES)
-def test_kernels_equal_the_twin_in_torch(seed: int) -> None:
+def test_kernels_equal_the_reference_in_torch(seed: int) -> None:
     case = Case(seed)
     if not convolution.has_kernel(case.tensors["values"]):
         pytest.skip("the kernels cannot be compiled here")
@@ -145,7 +145,7 @@ def test_results_depend_on_no_number_of_threads(dynamic: bool) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("kernel", [3, 9])
-def test_what_is_not_in_the_window_is_never_read(dynamic: bool, kernel: int) -> None:
+def test_values_outside_the_window_are_never_read(dynamic: bool, kernel: int) -> None:
     case = Case(
         3, steps=12, batch=3, channels=20, heads=2, kernel=kernel, dynamic=dynamic, centered=False, resets=False
     )

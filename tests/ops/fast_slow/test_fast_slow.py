@@ -223,11 +223,11 @@ def test_any_number_of_threads_gives_the_same_bits(
     cell = case.cell.to(dtype)
     # what the kernels themselves make: torch's products after them depend on the number of threads
     made: list[Tensor] = []
-    run_backward = fast_slow_cpu.backward
+    run_kernel = fast_slow_cpu.backward
 
-    def backward(problem: fast_slow.Problem, *arguments: Any) -> fast_slow.Gradients:
-        gradients = run_backward(problem, *arguments)
-        leaves = [*(subcell.parts for subcell in problem.subcells), *tree_leaves((gradients.states, gradients.extra))]
+    def backward(arguments: fast_slow.Arguments, *others: Any) -> fast_slow.Gradients:
+        gradients = run_kernel(arguments, *others)
+        leaves = [*(subcell.parts for subcell in arguments.subcells), *tree_leaves((gradients.states, gradients.extra))]
         made.extend(leaf.clone() for leaf in leaves if leaf is not None)
         return gradients
 
@@ -319,7 +319,7 @@ def test_zeros_stay_finite_under_layer_normalization(dtype: torch.dtype) -> None
         assert all(p.grad.isfinite().all() for p in (inputs, *cell.parameters()))
 
 
-def test_numbers_that_are_none_stay_in_their_rows() -> None:
+def test_nan_stays_in_its_row() -> None:
     for slow in SLOWS:
         cell = small(slow)
         inputs = torch.randn(5, 9, 3)
@@ -494,7 +494,7 @@ def test_autocast_leaves_the_state_in_the_type_of_the_parameters(slow: str, insi
 
 
 @every_slow
-def test_tensors_may_lie_in_memory_in_any_way(slow: str) -> None:
+def test_tensors_may_have_any_memory_layout(slow: str) -> None:
     cell = small(slow, torch.float64)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs = torch.randn(6, 9, 3, dtype=torch.float64)
@@ -561,7 +561,7 @@ def test_the_mirror_has_the_fields_of_the_structure() -> None:
     assert fields == fast_slow_cpu.LIBRARY.arguments._fields_
 
 
-def test_without_a_compiler_the_reference_runs_and_says_so(
+def test_without_a_compiler_the_reference_runs_and_logs_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def load(source: Path) -> ctypes.CDLL:
@@ -578,7 +578,7 @@ def test_without_a_compiler_the_reference_runs_and_says_so(
         Recurrent(lambda _: small("rum"), 3, backend="fused")
 
 
-def test_what_has_no_kernels_is_named() -> None:
+def test_a_cell_without_kernels_is_named() -> None:
     lstm = partial(LSTMCell, layer_norm=True)
     refused = {
         "slow: RUM with λ = 1 has no fused path within another cell; λ = 0 has one": (

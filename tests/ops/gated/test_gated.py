@@ -28,7 +28,7 @@ from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import buffers, gated
-from gyral.ops.gated import KINDS, Problem
+from gyral.ops.gated import KINDS, Arguments
 from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
@@ -233,13 +233,13 @@ def large_case(kind: str) -> Case:
     return case
 
 
-def problem_of(case: Case, dtype: torch.dtype) -> Problem:
-    """Return the problem that a case hands to the kernels."""
-    caught: list[Problem] = []
+def arguments_of(case: Case, dtype: torch.dtype) -> Arguments:
+    """Return the arguments that a case hands to the kernels."""
+    caught: list[Arguments] = []
 
-    def catch(problem: Problem) -> Any:
-        caught.append(problem._replace(parts=problem.parts.clone()))  # before they are written over
-        return forward(problem)
+    def catch(arguments: Arguments) -> Any:
+        caught.append(arguments._replace(parts=arguments.parts.clone()))  # before they are written over
+        return forward(arguments)
 
     forward = gated_cpu.forward
     gated_cpu.forward = catch
@@ -253,9 +253,9 @@ def problem_of(case: Case, dtype: torch.dtype) -> Problem:
 @every_kind
 def test_weights_beyond_the_cache(kind: str) -> None:
     case = large_case(kind)
-    problem = problem_of(case, torch.float64)
-    assert (problem.partner is not None) == (kind in LAYERS)
-    assert kind in LAYERS or problem.weight_hh.numel() * 8 >= 2**19
+    arguments = arguments_of(case, torch.float64)
+    assert (arguments.partner is not None) == (kind in LAYERS)
+    assert kind in LAYERS or arguments.weight_hh.numel() * 8 >= 2**19
     truth = case.results("reference", torch.float64)
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -270,17 +270,17 @@ def test_weights_beyond_the_cache(kind: str) -> None:
 # ---------------------------------------------------------------- memory and threads
 
 
-def solve(problem: Problem) -> list[Tensor]:
-    """Return all that the kernels give for a problem and cotangents that depend on its sizes alone."""
-    problem = problem._replace(parts=problem.parts.clone())
-    solution = gated_cpu.forward(problem)
-    tensors = [tensor.clone() for tensor in solution[:3] if tensor is not None]
+def solve(arguments: Arguments) -> list[Tensor]:
+    """Return the results and gradients of the kernels; the cotangents depend on the sizes alone."""
+    arguments = arguments._replace(parts=arguments.parts.clone())
+    results = gated_cpu.forward(arguments)
+    tensors = [tensor.clone() for tensor in results[:3] if tensor is not None]
     generator = torch.Generator().manual_seed(3)
     cotangents = [
         None if value is None else torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype)
-        for value in solution[:3]
+        for value in results[:3]
     ]
-    gradients = gated_cpu.backward(problem, solution, *cotangents)
+    gradients = gated_cpu.backward(arguments, results, *cotangents)
     return [*tensors, *(tensor for tensor in gradients if tensor is not None)]
 
 
@@ -289,12 +289,12 @@ def solve(problem: Problem) -> list[Tensor]:
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 def test_any_number_of_threads_gives_the_same_bits(kind: str, dtype: torch.dtype, large: bool) -> None:
     case = large_case(kind) if large else Case(kind, 5, steps=20, batch=37, hidden=21, ragged=True, zoneout=0.2)
-    problem = problem_of(case, dtype)
+    arguments = arguments_of(case, dtype)
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            found.append(solve(problem))
+            found.append(solve(arguments))
         finally:
             torch.set_num_threads(1)
     for other in found[1:]:
@@ -348,7 +348,7 @@ def test_steps_beyond_the_lengths_change_nothing(kind: str) -> None:
 
 
 @every_kind
-def test_numbers_that_are_none_stay_visible(kind: str) -> None:
+def test_nan_stays_visible(kind: str) -> None:
     for dtype in (torch.float32, torch.float64):
         sizes = {"steps": 5, "batch": 9, "inputs": 3, "hidden": 6}
         case = Case(kind, 6, **sizes, zoneout=0.0, ragged=False, **undisturbed(kind))
@@ -512,7 +512,7 @@ def test_autocast_leaves_the_state_in_the_type_of_the_parameters(kind: str, insi
 
 
 @every_kind
-def test_tensors_may_lie_in_memory_in_any_way(kind: str) -> None:
+def test_tensors_may_have_any_memory_layout(kind: str) -> None:
     cell = small(kind, torch.float64)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs = torch.randn(6, 9, 3, dtype=torch.float64)
@@ -537,7 +537,7 @@ def test_tensors_may_lie_in_memory_in_any_way(kind: str) -> None:
 
 
 @every_kind
-def test_lengths_may_be_any_integers(kind: str) -> None:
+def test_lengths_may_have_any_integer_dtype(kind: str) -> None:
     model = Recurrent(lambda _: small(kind), 3, backend="fused")
     inputs, lengths = torch.randn(6, 8, 3), torch.tensor([2, 6, 1, 4, 5, 6, 3, 1])
     with torch.no_grad():
@@ -564,8 +564,8 @@ def test_a_state_that_does_not_fit_never_reaches_the_kernels(monkeypatch: pytest
     model = Recurrent(lambda _: cell, 3, backend="fused")
     reached = []
 
-    def forward(problem: Problem) -> Any:
-        reached.append((problem.hidden.shape, problem.hidden.dtype))
+    def forward(arguments: Arguments) -> Any:
+        reached.append((arguments.hidden.shape, arguments.hidden.dtype))
         raise RuntimeError("the kernels were called")
 
     monkeypatch.setattr(gated_cpu, "forward", forward)
@@ -603,7 +603,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_kind
 @pytest.mark.usefixtures("no_compiler")
-def test_without_a_compiler_the_reference_runs_and_says_so(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_compiler_the_reference_runs_and_logs_the_reason(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     name, reason = type(small(kind)).__name__, small(kind).fused_unsupported_reason()
     assert reason.endswith("no compiler for gated.cpp")
     with caplog.at_level(logging.INFO, "gyral"):

@@ -15,7 +15,7 @@ from gyral.cells.weinet import WeiNetCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import gated, unitary
 from gyral.ops.gated import operators, reference
-from gyral.ops.gated.problem import Constants, Tensors
+from gyral.ops.gated.arguments import FixedArguments, Tensors
 from tests.ops.gated.test_gated import LAYERS, Case, error, every_kind
 
 FEW, MANY = 4, 300
@@ -119,7 +119,7 @@ def test_the_epsilon_of_layer_normalization(cell_class: Any) -> None:
 # ---------------------------------------------------------------- the twin in plain torch
 
 
-def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[Constants, Tensors]:
+def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[FixedArguments, Tensors]:
     """Draw the arguments of a sequence, with every option that the kernels have."""
     has_layers, kind = kind in LAYERS, LAYERS.get(kind, kind)
     pick, generator = random.Random(f"{kind} {seed}"), torch.Generator().manual_seed(seed)
@@ -154,26 +154,26 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[Constants, Tensors
         weight_hh=weight,
         extra=extra.get(kind),
         hidden=draw(batch, hidden),
-        cell=None if cell is None else draw(batch, cell),
+        cell_state=None if cell is None else draw(batch, cell),
         fresh=draw(hidden) if pick.random() < 0.7 else None,
     )
-    constants = Constants(
+    fixed = FixedArguments(
         kind=kind,
         keep=pick.choice(zoneout),
         lengths=torch.randint(1, steps + 1, (batch,), generator=generator) if pick.random() < 0.5 else None,
         units=units,
         chunk=chunk,
-        keep_cell=pick.choice(zoneout) if "lstm" in kind and kind != "on_lstm" else None,
+        keep_cell_state=pick.choice(zoneout) if "lstm" in kind and kind != "on_lstm" else None,
         drop=pick.choice((None, mask(batch, hidden))),
         starts=torch.rand(steps, batch, generator=generator) < pick.choice([0.0, 0.2, 1.0]),
         epsilon=pick.choice([1e-5, 1e-2]),
         partner=partner,
     )
-    return constants, tensors
+    return fixed, tensors
 
 
-def run_kernels(constants: Constants, *given: Any) -> list[Tensor]:
-    options = constants._asdict()
+def run_kernels(fixed: FixedArguments, *given: Any) -> list[Tensor]:
+    options = fixed._asdict()
     outputs = gated.run(options.pop("kind"), *given[:7], fresh=given[7], **options)
     return [tensor for tensor in outputs if tensor is not None]
 
@@ -184,13 +184,13 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
 
 
 @every_kind
-def test_the_kernels_equal_the_twin(kind: str) -> None:
+def test_the_kernels_equal_the_reference(kind: str) -> None:
     for seed in range(FEW):
-        constants, given = arguments_of(kind, seed)
+        fixed, given = arguments_of(kind, seed)
         found = []
         for function in (run_kernels, reference.run):
             tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
-            values = [value for value in function(constants, *tensors) if value is not None]
+            values = [value for value in function(fixed, *tensors) if value is not None]
             found.append([*values, *derivatives(values, [tensor for tensor in tensors if tensor is not None])])
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
@@ -198,24 +198,24 @@ def test_the_kernels_equal_the_twin(kind: str) -> None:
 
 @every_kind
 def test_second_derivatives(kind: str) -> None:
-    constants, given = arguments_of(kind, 1, steps=3, batch=2, units=3)
+    fixed, given = arguments_of(kind, 1, steps=3, batch=2, units=3)
     tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
 
     def function(*leaves: Tensor) -> tuple[Tensor, ...]:
         given = iter(leaves)
-        return tuple(run_kernels(constants, *(None if tensor is None else next(given) for tensor in tensors)))
+        return tuple(run_kernels(fixed, *(None if tensor is None else next(given) for tensor in tensors)))
 
     assert torch.autograd.gradgradcheck(function, [tensor for tensor in tensors if tensor is not None], fast_mode=True)
 
 
 def test_tensors_that_depend_on_each_other_have_second_derivatives() -> None:
     """The arguments of a sequence may be functions of each other, or the same tensor."""
-    constants, given = arguments_of("rnn_tanh", 1, steps=3, batch=2, units=3)
+    fixed, given = arguments_of("rnn_tanh", 1, steps=3, batch=2, units=3)
     weight = given.weight_hh.requires_grad_()
     found = []
     for function in (run_kernels, reference.run):
         tensors = given._replace(weight_hh=weight.sin(), weight_ih=weight.sin()[:, :2], hidden=weight[:2])
-        values = [value for value in function(constants, *tensors) if value is not None]
+        values = [value for value in function(fixed, *tensors) if value is not None]
         (gradient,) = derivatives(values, [weight], create_graph=True)
         found.append([gradient, *derivatives([gradient], [weight])])
     for one, other in zip(*found, strict=True):
@@ -229,18 +229,18 @@ def test_tensors_that_depend_on_each_other_have_second_derivatives() -> None:
 @every_kind
 def test_the_operators_are_registered_correctly(kind: str) -> None:
     for seed in (1, 2, 4):
-        constants, given = arguments_of(kind, seed)
+        fixed, given = arguments_of(kind, seed)
         tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
-        torch.library.opcheck(operators.gated, (*tensors, *operators._flatten(constants)))
+        torch.library.opcheck(operators.gated, (*tensors, *operators._flatten(fixed)))
 
 
 @every_kind
-def test_the_operators_return_what_eager_mode_returns(kind: str) -> None:
-    constants, given = arguments_of(kind, 5, steps=3, batch=9, units=4)
+def test_the_operators_equal_eager_mode(kind: str) -> None:
+    fixed, given = arguments_of(kind, 5, steps=3, batch=9, units=4)
     found = []
-    for function in (run_kernels, lambda constants, *tensors: operators.run(constants, Tensors(*tensors))):
+    for function in (run_kernels, lambda fixed, *tensors: operators.run(fixed, Tensors(*tensors))):
         tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
-        values = [value for value in function(constants, *tensors) if value is not None]
+        values = [value for value in function(fixed, *tensors) if value is not None]
         leaves = [tensor for tensor in tensors if tensor is not None]
         first = derivatives(values, leaves, create_graph=True)
         found.append([*values, *first, *derivatives(list(first), leaves)])
@@ -250,7 +250,7 @@ def test_the_operators_return_what_eager_mode_returns(kind: str) -> None:
 
 @pytest.mark.slow
 @every_kind
-def test_compiled_and_exported_cells_give_what_eager_mode_gives(kind: str) -> None:
+def test_compiled_and_exported_cells_equal_eager_mode(kind: str) -> None:
     torch._dynamo.reset()
     case = Case(kind, 8, steps=5, batch=9, hidden=6, ragged=True, resets=0.2, training=False)
     model = Recurrent(lambda _: case.cell, 1, backend="fused").eval()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.ops import buffers, graph_gru
-from gyral.ops.graph_gru import cpu, problem, reference, sequence
+from gyral.ops.graph_gru import arguments, cpu, reference, sequence
 from gyral.ops.kernels import KernelUnavailableError
 from tests.helpers.kernels import compile_for
 
@@ -119,7 +119,7 @@ class Case:
 
 def run_reference(*given: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
     """Return outputs and the new memory, from the loop in plain torch."""
-    return reference.run(*sequence.arguments(*given, **keywords))
+    return reference.run(*sequence.split_arguments(*given, **keywords))
 
 
 def run_numpy(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -246,7 +246,7 @@ def test_the_order_of_edges_within_a_step_changes_nothing() -> None:
         assert error(tensor, expected[name]) < 1e-13, name
 
 
-def test_a_sequence_in_two_pieces_is_that_in_one() -> None:
+def test_a_sequence_in_two_pieces_equals_the_whole() -> None:
     for seed, carry, size in ((0, "previous", 4), (1, "linked", 4), (2, "previous", None)):
         case = Case(
             seed,
@@ -296,7 +296,7 @@ def test_an_empty_batch() -> None:
     assert all(tensor.sum() == 0 for tensor in results.values())
 
 
-def test_numbers_that_are_none_stay_in_their_rows() -> None:
+def test_nan_stays_in_its_row() -> None:
     case = Case(7, steps=6, batch=9, edges=True, share=0.5, resets=0.0, ragged=False)
     case.tensors["inputs"][2, 1, 0] = torch.nan
     outputs = [case.run(is_fused, case.leaves())[0] for is_fused in (False, True)]
@@ -358,7 +358,7 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPat
 def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     acquire = buffers.acquire
-    monkeypatch.setattr(problem.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
+    monkeypatch.setattr(arguments.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
     for steps in (100, 200, 400):
         case = Case(0, steps=steps, batch=2, edges=True, first=3, edge_size=2, capacity=5)
         case.run(True, case.leaves())
@@ -388,7 +388,7 @@ def check_second_derivatives(seed: int, **options: Any) -> None:
 
 
 @pytest.mark.parametrize(("carry", "size"), [("previous", 2), ("linked", 2), ("previous", None)])
-def test_second_derivatives_are_those_of_the_loop(carry: str, size: int | None) -> None:
+def test_second_derivatives_equal_the_loop(carry: str, size: int | None) -> None:
     check_second_derivatives(1, carry=carry, edge_size=size, edges=True, share=0.5, resets=0.2, ragged=True)
 
 
@@ -400,7 +400,7 @@ def test_second_derivatives_for_many_options() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("carry", "size"), [("previous", 2), ("linked", 2), ("previous", None)])
-def test_gradients_are_those_of_finite_differences(carry: str, size: int | None) -> None:
+def test_gradients_equal_finite_differences(carry: str, size: int | None) -> None:
     sizes = {"steps": 4, "batch": 2, "inputs": 2, "first": 2, "edge_types": 2, "capacity": 2, "slots": 2}
     given: Any = {"edges": True, "share": 0.6, "ragged": True, "resets": 0.2, "wild": False}
     case = Case(1, carry=carry, edge_size=size, **sizes, **given)
@@ -469,7 +469,7 @@ def test_autocast_leaves_the_memory_in_the_type_of_the_parameters() -> None:
         case.run(True, leaves)
 
 
-def test_tensors_may_lie_in_memory_in_any_way() -> None:
+def test_tensors_may_have_any_memory_layout() -> None:
     case = Case(7, steps=5, batch=3, edges=True, ragged=True, resets=0.2, bias=True)
     expected = case.results()
 
@@ -503,7 +503,7 @@ def test_all_units_cannot_be_carried_for_several_types() -> None:
         case.run(True, case.leaves())
 
 
-def test_what_has_no_kernels_says_so() -> None:
+def test_a_cell_without_kernels_gives_the_reason() -> None:
     assert graph_gru.unsupported_reason(torch.zeros(1)) is None
     assert graph_gru.unsupported_reason(torch.zeros(1).half()) == "there are no kernels for torch.float16 on cpu"
 

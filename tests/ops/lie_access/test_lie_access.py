@@ -22,8 +22,8 @@ from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import buffers, lie_access
 from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.lie_access import cpu, problem, reference
-from gyral.ops.lie_access.problem import Constants, Options, Tensors
+from gyral.ops.lie_access import arguments, cpu, reference
+from gyral.ops.lie_access.arguments import FixedArguments, Options, Tensors
 from tests.helpers.kernels import compile_for
 
 try:
@@ -216,7 +216,7 @@ def test_extreme_values_stay_finite(dtype: torch.dtype) -> None:
             assert all(tensor.isfinite().all() for tensor in found), (weighting, value)
 
 
-def test_numbers_that_are_none_stay_in_their_rows() -> None:
+def test_nan_stays_in_its_row() -> None:
     inputs = torch.randn(5, 9, 3)
     inputs[2, 1, 0] = torch.nan
     cell = small(torch.float32)
@@ -241,7 +241,7 @@ def test_steps_beyond_the_lengths_change_nothing() -> None:
     assert (first["gradient of inputs"][padding] == 0).all()
 
 
-def test_a_sequence_in_two_pieces_is_that_in_one() -> None:
+def test_a_sequence_in_two_pieces_equals_the_whole() -> None:
     case = Case(4, steps=9, ragged=False, resets=0.0, begun=True, capacity=5)
     model = Recurrent(lambda _: case.cell, 1, backend="fused")
     whole, (final,) = model(MaskedInputs(case.inputs, case.write), (case.state,))
@@ -310,7 +310,7 @@ def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = small(capacity=600, forget=0)
     sizes: list[int] = []
     acquire = buffers.acquire
-    monkeypatch.setattr(problem.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
+    monkeypatch.setattr(arguments.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
     model = Recurrent(lambda _: cell, 1, backend="fused")
     for steps in (100, 200, 400):
         model(torch.randn(steps, 2, 3, dtype=torch.float64))
@@ -321,7 +321,7 @@ def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- autograd
 
 
-def arguments_of(seed: int, **options: Any) -> tuple[Constants, Tensors]:
+def arguments_of(seed: int, **options: Any) -> tuple[FixedArguments, Tensors]:
     """Return the arguments of the kernels of a case."""
     case = Case(seed, **{"steps": 5, "batch": 2, "inputs": 2, "hidden": 3, "width": 2, "capacity": 3, **options})
     cell, state = case.cell, case.state
@@ -334,17 +334,17 @@ def arguments_of(seed: int, **options: Any) -> tuple[Constants, Tensors]:
         torch.cat((weight_hh, weight_ih[:, cell.input_size :]), dim=1),
         cell.head_weight,
         cell.head_bias,
-        inner.record(),
+        inner.flatten(),
         *state[6:9],
-        None if case.starts is None else inner.record()[0].cos(),
+        None if case.starts is None else inner.flatten()[0].cos(),
     )
     leaves = (None if tensor is None else tensor.detach().clone() for tensor in tensors)
     options = Options(cell.group, cell.weighting == "softmax", cell.forget)
-    return Constants(options, state.count, case.write, case.lengths, case.starts), Tensors(*leaves)
+    return FixedArguments(options, state.count, case.write, case.lengths, case.starts), Tensors(*leaves)
 
 
-def run_kernels(constants: Constants, tensors: Tensors) -> list[Tensor]:
-    return list(lie_access.sequence._Run.apply(constants, True, *tensors)[:5])
+def run_kernels(fixed: FixedArguments, tensors: Tensors) -> list[Tensor]:
+    return list(lie_access.sequence._Run.apply(fixed, True, *tensors)[:5])
 
 
 def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> tuple[Tensor, ...]:
@@ -354,11 +354,11 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
 
 def check_against_the_twin(seed: int, **options: Any) -> None:
     """Compare values, gradients and second derivatives of the kernels with those of the twin."""
-    constants, given = arguments_of(seed, **options)
+    fixed, given = arguments_of(seed, **options)
     found = []
     for function in (run_kernels, reference.run):
         tensors = Tensors(*(None if tensor is None else tensor.clone().requires_grad_() for tensor in given))
-        values, leaves = function(constants, tensors), [tensor for tensor in tensors if tensor is not None]
+        values, leaves = function(fixed, tensors), [tensor for tensor in tensors if tensor is not None]
         alone = derivatives(values, leaves, retain_graph=True)
         first = derivatives(values, leaves, create_graph=True)
         found.append([*values, *alone, *first, *derivatives(list(first), leaves)])
@@ -368,12 +368,12 @@ def check_against_the_twin(seed: int, **options: Any) -> None:
 
 @every_group
 @every_weighting
-def test_the_kernels_equal_the_twin_and_have_its_second_derivatives(group: str, weighting: str) -> None:
+def test_the_kernels_equal_the_reference_and_have_its_second_derivatives(group: str, weighting: str) -> None:
     check_against_the_twin(1, group=group, weighting=weighting)
 
 
 @pytest.mark.slow
-def test_the_kernels_equal_the_twin_for_many_options() -> None:
+def test_the_kernels_equal_the_reference_for_many_options() -> None:
     for seed in range(60):
         check_against_the_twin(seed)
 
@@ -381,13 +381,13 @@ def test_the_kernels_equal_the_twin_for_many_options() -> None:
 @pytest.mark.slow
 @every_group
 @every_weighting
-def test_gradients_are_those_of_finite_differences(group: str, weighting: str) -> None:
-    constants, given = arguments_of(1, group=group, weighting=weighting, ragged=True, resets=0.3, masked=True)
+def test_gradients_equal_finite_differences(group: str, weighting: str) -> None:
+    fixed, given = arguments_of(1, group=group, weighting=weighting, ragged=True, resets=0.3, masked=True)
     tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
 
     def function(*leaves: Tensor) -> tuple[Tensor, ...]:
         rest = iter(leaves)
-        return tuple(run_kernels(constants, Tensors(*(None if each is None else next(rest) for each in tensors))))
+        return tuple(run_kernels(fixed, Tensors(*(None if each is None else next(rest) for each in tensors))))
 
     assert torch.autograd.gradcheck(function, [tensor for tensor in tensors if tensor is not None])
 
@@ -396,7 +396,7 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
     model = Recurrent(lambda _: small(), 1, backend="fused")
     inputs, other = (torch.randn(6, 9, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     outputs, (final,) = model(inputs)
-    values, leaves = [outputs, final.reading, final.keys], [inputs, *model.parameters()]
+    values, leaves = [outputs, final.read_vector, final.keys], [inputs, *model.parameters()]
     cotangents = [torch.randn_like(value) for value in values]
     first = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
     for _ in range(2):
@@ -457,7 +457,7 @@ def test_autocast_leaves_the_state_in_the_type_of_the_parameters() -> None:
         torch.testing.assert_close(one, other.to(one.dtype))
 
 
-def test_tensors_may_lie_in_memory_in_any_way() -> None:
+def test_tensors_may_have_any_memory_layout() -> None:
     case = Case(7, steps=5, batch=3, capacity=4, ragged=True, masked=True, resets=0.2, begun=True)
     expected = case.results("fused")
 
@@ -494,7 +494,7 @@ def test_a_count_beyond_the_capacity_does_not_read_beyond_the_memory() -> None:
     torch.testing.assert_close(outputs, model(inputs, (state._replace(count=torch.tensor([4, 0])),))[0])
 
 
-def test_what_has_no_fused_path_says_so() -> None:
+def test_a_cell_without_a_fused_path_gives_the_reason() -> None:
     reasons = {
         "controller: only an LSTMCell has a fused path within LANTMCell, not GRUCell": {"controller": GRUCell},
         "controller: layer_norm has no fused path within LANTMCell": {

@@ -31,7 +31,7 @@ def test_trains_and_evaluates_in_half_precision(lambd: float, dtype: torch.dtype
     assert (rounded.float() - exact).norm() <= 0.2 * exact.norm()
 
 
-def test_product_of_hessian_and_vector_is_that_of_finite_differences() -> None:
+def test_product_of_hessian_and_vector_equals_finite_differences() -> None:
     cell = RUMCell(X, 4, lambd=0.5, activation="tanh").double()
     model = Recurrent(lambda _: cell, X)
     inputs, along = torch.randn(2, 4, 2, X, dtype=torch.float64)

@@ -15,7 +15,7 @@ from gyral.cells.rum import ACTIVATIONS, RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
 from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum import Options, Problem
+from gyral.ops.rum import Arguments, Options
 from gyral.ops.rum import cpu as rum_cpu
 from tests.helpers.running import ROOT, spawn
 
@@ -147,13 +147,13 @@ def test_large_sizes(lambd: float, steps: int, batch: int, hidden: int) -> None:
         assert error(fused[name], tensor) <= 2 * max(error(plain[name], tensor), 1e-6), name
 
 
-def problem(e: Tensor, target: Tensor) -> Problem:
+def arguments(e: Tensor, target: Tensor) -> Arguments:
     """Return one step from h = 0 and R = I, after which the memory is the rotation from e to the target (B, N)."""
     batch, size = e.shape
     parts = torch.stack((target, e), dim=1).unsqueeze(0).contiguous()
     memory = torch.eye(size, dtype=e.dtype).expand(batch, -1, -1).contiguous()
     options = Options("relu", False, None)
-    return Problem(parts, e.new_zeros(size, size), e.new_zeros(batch, size), memory, None, None, None, options)
+    return Arguments(parts, e.new_zeros(size, size), e.new_zeros(batch, size), memory, None, None, None, options)
 
 
 def angled(size: int, angles: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ def test_every_angle_gives_a_rotation(size: int) -> None:
     near = torch.logspace(-7, -0.5, 20, dtype=torch.float64)
     angles = torch.cat([torch.zeros(1, dtype=torch.float64), near, torch.pi - near[near >= 1e-5], 0.1 + 3 * near])
     e, target = (tensor.float() for tensor in angled(size, angles))
-    memory = rum_cpu.forward(problem(e, target)).memory
+    memory = rum_cpu.forward(arguments(e, target)).memory
     x = torch.randn(len(angles), size)
     turned = torch.einsum("bij,bj->bi", memory, x)
     assert ((turned.norm(dim=1) / x.norm(dim=1) - 1).abs() < 1e-5).all()
@@ -208,7 +208,7 @@ def test_corners_agree_with_the_loop(kind: str, lambd: float) -> None:
             torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-9)
 
 
-def test_numbers_that_are_none_stay_visible() -> None:
+def test_nan_stays_visible() -> None:
     cell = RUMCell(3, 4)
     inputs = torch.randn(5, 2, 3)
     inputs[2, 1, 0] = torch.nan
@@ -219,7 +219,7 @@ def test_numbers_that_are_none_stay_visible() -> None:
 
 
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
-def test_tensors_may_lie_in_memory_in_any_way(lambd: float) -> None:
+def test_tensors_may_have_any_memory_layout(lambd: float) -> None:
     cell = RUMCell(3, 5, lambd=lambd)
     model = Recurrent(lambda _: cell, 3, backend="fused")
     inputs, state = torch.randn(6, 4, 3), tree_map(lambda leaf: leaf.clone(), cell.init_state(4))
@@ -338,7 +338,7 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
         (1.0, {"activation": "sigmoid", "update_gate": False, "trainable_target": False}),
     ],
 )
-def test_second_derivatives_are_those_of_the_loop(lambd: float, options: dict[str, Any]) -> None:
+def test_second_derivatives_equal_the_loop(lambd: float, options: dict[str, Any]) -> None:
     case = Case(1, steps=4, batch=3, inputs=2, hidden=5, lambd=lambd, ragged=True, training=True, **options)
     found = []
     for backend in ("reference", "fused"):
@@ -395,15 +395,15 @@ def test_a_memory_rebuilt_over_two_thousand_steps_has_drifted_little() -> None:
     with torch.no_grad():
         parts = torch.nn.functional.linear(inputs, cell.weight_ih, cell.bias).view(steps, batch, 3, size)
     state = cell.init_state(batch)
-    given = Problem(parts, cell.weight_hh.detach(), *state, None, None, None, Options("relu", True, None))
-    solution = rum_cpu.forward(given)
+    given = Arguments(parts, cell.weight_hh.detach(), *state, None, None, None, Options("relu", True, None))
+    results = rum_cpu.forward(given)
     assert steps <= rum_cpu.CHECKPOINT_EVERY, "the drift is that of all steps"
-    memory = rum_cpu._padded(solution.memory)
-    scalars, candidates, checkpoints, *_ = solution.saved
+    memory = rum_cpu._padded(results.memory)
+    scalars, candidates, checkpoints, *_ = results.saved
     rum_cpu._run(
         given,
         backward=True,
-        outputs=solution.outputs,
+        outputs=results.outputs,
         scalars=scalars,
         candidates=candidates,
         checkpoints=checkpoints,
@@ -413,7 +413,7 @@ def test_a_memory_rebuilt_over_two_thousand_steps_has_drifted_little() -> None:
         grad_memory=torch.zeros_like(memory),
         grad_bias=torch.zeros(1, 2, 3, size),
     )
-    orthogonal = (solution.memory.mT @ solution.memory - torch.eye(size)).abs().max()
+    orthogonal = (results.memory.mT @ results.memory - torch.eye(size)).abs().max()
     drift = (memory[..., :size] - torch.eye(size)).abs().max()
     assert orthogonal < 1e-5
     assert drift < 1e-5

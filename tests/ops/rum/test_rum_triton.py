@@ -18,7 +18,7 @@ from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
 from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum import Options, Problem, Solution
+from gyral.ops.rum import Arguments, Options, Results
 from gyral.ops.rum.triton import launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -103,7 +103,7 @@ class Example(NamedTuple):
 
 
 def example(case: Case) -> Example:
-    size, batch, steps, groups = case.size, case.batch, case.steps, 3 if case.update_gate else 2
+    size, batch, steps, parts_count = case.size, case.batch, case.steps, 3 if case.update_gate else 2
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape).double()
@@ -115,8 +115,8 @@ def example(case: Case) -> Example:
     lengths[0] = 1
     lengths[-1] = steps
     return Example(
-        parts=draw(steps, batch, groups, size),
-        weight=(draw((groups - 1) * size, size) / size**0.5).float().double(),
+        parts=draw(steps, batch, parts_count, size),
+        weight=(draw((parts_count - 1) * size, size) / size**0.5).float().double(),
         hidden=0.5 * draw(batch, size),
         memory=rotation.matrix(a, b).float().double(),
         norms=norms.float().double(),
@@ -178,7 +178,7 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
 
 def by_kernel(case: Case, given: Example, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
     """Run the kernels, `dtype` being that of the parts and weights."""
-    problem = Problem(
+    arguments = Arguments(
         parts=given.parts.to(DEVICE, dtype, copy=True),
         weight_hh=given.weight.to(DEVICE, dtype),
         hidden=given.hidden.float().to(DEVICE),
@@ -189,20 +189,20 @@ def by_kernel(case: Case, given: Example, dtype: torch.dtype = torch.float32) ->
         options=Options(case.activation, case.update_gate, case.eta, case.epsilon),
         starts=given.starts.to(DEVICE) if case.resets else None,
     )
-    before = [tensor.clone() for tensor in problem[1:4] if tensor is not None]
-    solution = launch.forward(problem)
-    values = [solution.outputs.clone(), solution.hidden.clone()]
+    before = [tensor.clone() for tensor in arguments[1:4] if tensor is not None]
+    found = launch.forward(arguments)
+    values = [found.outputs.clone(), found.hidden.clone()]
     cotangents = [cotangent.float().to(DEVICE) for cotangent in given.cotangents]
     grad_memory = cotangents[2] if case.lambd == 1 else None
-    gradients = launch.backward(problem, solution, cotangents[0], cotangents[1], grad_memory)
+    gradients = launch.backward(arguments, found, cotangents[0], cotangents[1], grad_memory)
     # only the parts may be overwritten
-    assert all(torch.equal(*pair) for pair in zip(before, [t for t in problem[1:4] if t is not None], strict=True))
-    assert torch.equal(solution.outputs, values[0])
-    assert torch.equal(solution.hidden, values[1])
-    results = {"outputs": values[0], "hidden": values[1], "cosines": solution.cosines}
+    assert all(torch.equal(*pair) for pair in zip(before, [t for t in arguments[1:4] if t is not None], strict=True))
+    assert torch.equal(found.outputs, values[0])
+    assert torch.equal(found.hidden, values[1])
+    results = {"outputs": values[0], "hidden": values[1], "cosines": found.cosines}
     results |= {"d parts": gradients.parts, "d bias": gradients.bias, "d hidden": gradients.hidden}
     if case.lambd == 1:
-        results |= {"memory": solution.memory, "d memory": gradients.memory}
+        results |= {"memory": found.memory, "d memory": gradients.memory}
     if case.layer_norm:
         results["d norms"] = used_norms(case, gradients.norms)
         assert case.update_gate or not gradients.norms[1].any()
@@ -318,7 +318,7 @@ def test_kernels_equal_the_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
 def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1000 if precision == "resident" else 0
     monkeypatch.setattr(launch, "RESIDENT_SIZE", {"ieee": size, "tf32": size})
-    monkeypatch.setattr(launch, "TILE", 256)  # so that the rows of a program go in groups where they are streamed
+    monkeypatch.setattr(launch, "TILE", 256)  # so that the rows of a program run in blocks where they are streamed
     for case in (
         Case(33, 17, 3, ragged=True),
         Case(40, 2, 2, layer_norm=True, eta=1.0),
@@ -387,12 +387,12 @@ def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     # they are in use: without them no gradient comes before the last of them
     forward = launch.forward
 
-    def forgetful(problem: Problem) -> Solution:
-        solution = forward(problem)
-        assert solution.saved[-1].shape == (2, 1, case.size, case.size)
-        assert not solution.saved[-1].isnan().any()
-        solution.saved[-1].fill_(float("nan"))
-        return solution
+    def forgetful(arguments: Arguments) -> Results:
+        results = forward(arguments)
+        assert results.saved[-1].shape == (2, 1, case.size, case.size)
+        assert not results.saved[-1].isnan().any()
+        results.saved[-1].fill_(float("nan"))
+        return results
 
     monkeypatch.setattr(launch, "forward", forgetful)
     case = case._replace(batch=1, ragged=False, resets=False)
@@ -417,7 +417,7 @@ def test_half_precision(dtype: torch.dtype, bound: float, monkeypatch: pytest.Mo
             assert error <= 4 * bound, f"{case}: {name}: {error:.1e}"
 
 
-def test_a_probe_tells_whether_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_reports_whether_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device(DEVICE)
     launch._probe.cache_clear()
     launch.prepare(device)

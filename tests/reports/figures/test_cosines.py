@@ -33,7 +33,7 @@ def test_one_validation_is_enough_to_draw(run: Run, tmp_path: Path) -> None:
     assert histogram.get_title() == "step 8"
 
 
-def test_a_run_that_recorded_no_cosines_is_told_how_to(run: Run, tmp_path: Path) -> None:
+def test_a_run_without_cosines_names_the_callback(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text((run.directory / "config.yaml").read_text())
     with pytest.raises(
         OptionError, match=r"has no cosines\.csv, which is recorded by training with callbacks=cosines$"

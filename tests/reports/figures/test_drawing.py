@@ -28,7 +28,7 @@ def test_drawing_writes_two_files_and_nothing_else(directory: Path, name: str) -
     assert image.imread(path).shape[1] > 700
 
 
-def test_a_figure_drawn_again_is_the_same_to_the_byte(directory: Path) -> None:
+def test_figures_are_reproducible(directory: Path) -> None:
     first, second = [
         [path.read_bytes(), path.with_suffix(".pdf").read_bytes()]
         for path in (draw("target_kernel", directory) for _ in range(2))
@@ -36,7 +36,7 @@ def test_a_figure_drawn_again_is_the_same_to_the_byte(directory: Path) -> None:
     assert first == second
 
 
-def test_an_unknown_figure_is_told() -> None:
+def test_an_unknown_figure_is_refused() -> None:
     with pytest.raises(
         OptionError,
         match=r"^figure=plot: must be one of target_kernel, .*, derivatives, or with run=",
@@ -53,7 +53,7 @@ def test_figures_of_runs_need_one(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in DRAWN if name not in ("cosines", "norms")])
-def test_a_run_without_checkpoint_is_told(name: str, run: Run, tmp_path: Path) -> None:
+def test_a_run_without_checkpoint_is_refused(name: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text((run.directory / "config.yaml").read_text())
     with pytest.raises(OptionError, match=f"^run={tmp_path}: has no checkpoint"):
         draw(name, tmp_path)
@@ -69,7 +69,7 @@ def test_a_run_without_checkpoint_is_told(name: str, run: Run, tmp_path: Path) -
         ("loss_plane", "phase-coded weights"),
     ],
 )
-def test_a_cell_that_lacks_what_is_shown_is_told(name: str, part: str, lstm: Path) -> None:
+def test_a_cell_without_the_drawn_part_is_refused(name: str, part: str, lstm: Path) -> None:
     with pytest.raises(OptionError) as told:
         draw(name, lstm)
     assert str(told.value) == f"run={lstm}: the figure needs a cell with {part}, such as RUMCell; this is LSTMCell"

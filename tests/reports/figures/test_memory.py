@@ -109,14 +109,14 @@ def test_strips_show_answers(lantm: Run) -> None:
     assert examples is not None
     batch = next(iter(task.data.loader("val")))
     for example, row, panels in zip(examples, range(4), np.reshape(np.array(figure.axes), (-1, 3)), strict=True):
-        assert example.target[-1] == task.end, "the symbol that ends the answer"
+        assert example.target[-1] == task.end, "the end symbol"
         assert example.target.tolist() == [each for each in batch.targets[row].tolist() if each >= 0]
         target, prediction, wrong = (panel.images[0].get_array().ravel() for panel in panels)
         assert np.array_equal(wrong, target != prediction)
         assert f"{wrong.sum()} wrong" in panels[0].get_title(loc="left")
 
 
-def test_cells_and_tasks_without_what_is_shown_are_told(lantm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_cells_and_tasks_are_refused(lantm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def use(*overrides: str) -> None:
         task = build_task(*overrides, "model.cell.hidden_size=4").eval()
         monkeypatch.setattr(build, "load_trained", lambda run, checkpoint: (task, 0))

@@ -120,7 +120,7 @@ def test_runs_that_failed_or_are_shorter_are_named(runs: Path) -> None:
     assert gru_line.get_ydata() == pytest.approx(gru), "without the failed run"
     assert lstm_line.get_ydata() == pytest.approx(lstm), "up to the end of the shortest run"
     rest = [list(line.get_xdata()) for line in axes.lines if line.get_gid() is None]
-    assert rest == [[200, 250, 300]] * 2, "the other two runs go on"
+    assert rest == [[200, 250, 300]] * 2, "the other two runs continue"
 
 
 @pytest.mark.parametrize(("axis", "factor"), [("tokens", 500), ("time", 0.5)])
@@ -193,7 +193,7 @@ def test_files_are_reproducible_and_have_text(runs: Path, tmp_path: Path) -> Non
     ],
     ids=lambda value: ",".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_option_is_told_in_one_line(
+def test_a_wrong_option_is_one_line(
     arguments: list[str], error: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.helpers.running import invoke
 
 
-def test_files_are_written_by_their_suffix(runs: Path, tmp_path: Path) -> None:
+def test_the_suffix_selects_the_format(runs: Path, tmp_path: Path) -> None:
     names = [tmp_path / f"new/report{suffix}" for suffix in (".md", ".tex", ".csv", ".html")]
     outcome = invoke(f"sweep={runs}", f"save=[{','.join(map(str, names))}]", entry="report")
     assert outcome.status == 0, outcome.err

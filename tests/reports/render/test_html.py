@@ -87,7 +87,7 @@ def test_a_page_needs_neither_scripts_nor_other_files(runs: Path) -> None:
     assert not re.search(r"https?://|@import|url\(", text)
 
 
-def test_text_of_runs_is_no_markup(tmp_path: Path) -> None:
+def test_text_of_runs_is_escaped(tmp_path: Path) -> None:
     written = write_run(tmp_path, f"{TABLE1}/gru", "+name='</style><b>'", losses=LOSSES)
     (written / "FAILED").write_text("Error: <script>alert(1)</script> & more\n")
     page = Reader(render(tmp_path))
@@ -123,7 +123,7 @@ def test_runs_without_a_value_that_can_be_drawn_have_a_page(losses: str, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_a_thousand_runs_are_reported_in_seconds(tmp_path: Path) -> None:
+def test_a_report_of_a_thousand_runs_needs_little_memory(tmp_path: Path) -> None:
     columns = [
         "train/loss",
         "train/baseline",
@@ -140,20 +140,17 @@ def test_a_thousand_runs_are_reported_in_seconds(tmp_path: Path) -> None:
         write_run(tmp_path / "runs", row, "threads=1", seed=seed, accuracy=0.5 + seed / 1000, losses=losses)
     saved = tmp_path / "report.html"
     script = f"""
-import re, resource, sys
+import re, sys
 from gyral import report
 from gyral.config import command_line as cli
 sys.argv = ["src/report.py", "sweep={tmp_path / "runs"}", "save={saved}"]
 cli.main(report.report, "_report/report")
-used = resource.getrusage(resource.RUSAGE_SELF)
 memory = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1)  # of this program alone
-print(used.ru_utime + used.ru_stime, int(memory) / 1024)
+print(int(memory) / 1024)
 """
     outcome = spawn("-c", script)
     assert outcome.status == 0, outcome.err
-    seconds, memory = map(float, outcome.out.splitlines()[-1].split())
-    print(f"{seconds:.1f} s of a processor, at most {memory:.0f} MB, a page of {saved.stat().st_size / 1e6:.1f} MB")
-    assert seconds < 10
+    memory = float(outcome.out.splitlines()[-1])
     assert memory < 500
     assert saved.stat().st_size < 20e6
 

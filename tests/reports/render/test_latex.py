@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gyral.reports.render import latex
-from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.columns import choose_columns
+from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section
 
 HOSTILE = '[*] \\x $y_{z}^2$ #1 & 5 % ~ <a|b> λ = 0.5, η″ 漢 — é\n"q"'
@@ -28,8 +28,8 @@ def body_of(text: str) -> str:
 
 def hostile(section: Section) -> Section:
     """Return a section with a table whose texts have characters that LaTeX interprets or does not have."""
-    cells = (TableCell("1,234.5°* ± 0.1", best=True), TableCell("-0.5", missing=("seed 2 FAILED",)), TableCell(HOSTILE))
-    rows = [(HOSTILE, cells), ("[0] starts an argument", cells)]
+    entries = (Entry("1,234.5°* ± 0.1", best=True), Entry("-0.5", missing=("seed 2 FAILED",)), Entry(HOSTILE))
+    rows = [(HOSTILE, entries), ("[0] starts an argument", entries)]
     table = Table(HOSTILE, HOSTILE, ("row", HOSTILE, "[1]", "*"), rows, prose=True)
     return replace(section, title=HOSTILE, tables=[table], commands=[HOSTILE])
 
@@ -52,7 +52,7 @@ def test_tables_are_short_and_have_labels_and_the_best_numbers_in_bold(sections:
     assert re.search(r"^% GRU: seed 1, DONE, \S+, commit ac466c4a76, W&B 0f22b828c43a, ", text, re.MULTILINE)
 
 
-def test_cells_and_names_are_typeset(sections: list[Section]) -> None:
+def test_entries_and_names_are_typeset(sections: list[Section]) -> None:
     lines = body_of(latex.render([hostile(sections[0])], [], "x")).splitlines()
     [first, second] = [line for line in lines if r"\mathbf" in line]
     assert r"$\mathbf{1{,}234.5} \pm 0.1$\rlap{$^{\circ*}$} & $-0.5$\rlap{$^{\dagger}$}" in first

@@ -6,15 +6,15 @@ import pytest
 
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY
-from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.columns import choose_columns, read_names
+from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section
 
 HEADS = ("row", "accuracy\nin %\ndelay = 10", "accuracy\nin %\ndelay = 20", "loss /\nbaseline", "parameters", "seeds")
 
 
 def section_of(*heads: str) -> Section:
-    table = Table("t", "c", heads, [("a", tuple(TableCell(str(i)) for i in range(1, len(heads))))], details=heads[-1:])
+    table = Table("t", "c", heads, [("a", tuple(Entry(str(i)) for i in range(1, len(heads))))], details=heads[-1:])
     return Section("t", (ACCURACY,), [], [], [table])
 
 
@@ -33,11 +33,11 @@ def test_columns_are_chosen_by_their_heads(heads: tuple[str, ...], names: list[s
     [section] = choose_columns([section_of(*heads), section_of("row", "other")], names)
     [table] = section.tables
     assert table.heads == ("row", *(heads[int(index)] for index in shown))
-    assert [cell.text for cell in table.rows[0][1]] == [*shown]
+    assert [entry.text for entry in table.rows[0][1]] == [*shown]
     assert table.details == ()
 
 
-def test_an_unknown_column_names_those_that_there_are() -> None:
+def test_an_unknown_column_lists_the_columns() -> None:
     with pytest.raises(OptionError, match="columns=loss: must be among accuracy in %, seeds, other"):
         choose_columns([section_of("row", "accuracy\nin %", "seeds"), section_of("row", "other")], ["seeds", "loss"])
 

@@ -10,17 +10,17 @@ from gyral.reports import catalogue
 from tests.helpers.written import TABLE1, report_of, write_run
 
 
-def test_runs_that_are_not_done_are_told(tmp_path: Path) -> None:
+def test_unfinished_runs_are_listed(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
     failed = write_run(tmp_path, f"{TABLE1}/gru", seed=2)
     (failed / "FAILED").write_text("Traceback …\n  …\nNonFiniteError: step 8\n")
     stopped = write_run(tmp_path, f"{TABLE1}/lstm")
     early = write_run(tmp_path, f"{TABLE1}/lstm", length=50, seed=2)
     (early / "metrics.csv").unlink()
-    cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "25.0 seed 2 FAILED"  # the caption has the seed and the steps of the only number
-    assert cells["LSTM"][0] == "seed 1 unfinished at step 40 seed 2 missing"
-    assert cells["LSTM"][2] == "seed 2 unfinished at step 0 seed 1 missing"
+    entries, printed = report_of(tmp_path)
+    assert entries["GRU"][0] == "25.0 seed 2 FAILED"  # the caption has the seed and the steps of the only number
+    assert entries["LSTM"][0] == "seed 1 unfinished at step 40 seed 2 missing"
+    assert entries["LSTM"][2] == "seed 2 unfinished at step 0 seed 1 missing"
     for line in (
         f"FAILED: {failed}: NonFiniteError: step 8",
         f"unfinished at step 40: {stopped}",
@@ -35,33 +35,33 @@ def test_a_complete_sweep_needs_no_command(tmp_path: Path, monkeypatch: pytest.M
     sweep = catalogue.load("rum_paper_table1")
     for experiment, length, seed in itertools.product(*sweep.axes.values()):
         write_run(catalogue.DIRECTORY / sweep.name, experiment, length=int(length), seed=int(seed), accuracy=0.5)
-    cells, printed = report_of(Path("rum_paper_table1"))
-    assert all(cells[name][0] == "50.0 ± 0.0" for name in cells)
+    entries, printed = report_of(Path("rum_paper_table1"))
+    assert all(entries[name][0] == "50.0 ± 0.0" for name in entries)
     assert "mean ± standard deviation over seeds 1, 2, 100,000 steps each, at the" in " ".join(printed.split())
     assert "gyral.train" not in printed
 
 
-def test_only_rows_with_other_seeds_than_most_say_which(tmp_path: Path) -> None:
+def test_only_rows_with_unusual_seeds_show_their_seeds(tmp_path: Path) -> None:
     for cell, seeds in {"gru": (1, 2), "lstm": (1, 2), "goru": (1,)}.items():
         for seed in seeds:
             write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
-    cells, printed = report_of(tmp_path)
-    assert [cells[name][0] for name in ("GRU", "LSTM")] == ["50.0 ± 0.0"] * 2
-    assert cells["GORU"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
+    entries, printed = report_of(tmp_path)
+    assert [entries[name][0] for name in ("GRU", "LSTM")] == ["50.0 ± 0.0"] * 2
+    assert entries["GORU"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
     assert "over seeds (seeds 1, 2 and 100,000 steps unless a row says otherwise), at the" in " ".join(printed.split())
 
 
-def test_without_a_majority_every_row_says_its_seeds(tmp_path: Path) -> None:
+def test_without_a_majority_every_row_shows_its_seeds(tmp_path: Path) -> None:
     for cell, seeds in {"gru": (1, 2), "lstm": (1,)}.items():
         for seed in seeds:
             write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
-    cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "50.0 ± 0.0 seeds 1, 2 100,000 steps"
-    assert cells["LSTM"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
+    entries, printed = report_of(tmp_path)
+    assert entries["GRU"][0] == "50.0 ± 0.0 seeds 1, 2 100,000 steps"
+    assert entries["LSTM"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
     assert "over seeds, at the" in " ".join(printed.split())
 
 
-def test_what_is_missing_in_a_sweep_is_all_that_its_command_runs(tmp_path: Path) -> None:
+def test_the_command_of_a_sweep_runs_only_missing_jobs(tmp_path: Path) -> None:
     sweep = catalogue.load("rum_paper_table1")
     for experiment, length, seed in itertools.product(*sweep.axes.values()):
         if experiment != f"{TABLE1}/gru" or (length, seed) == ("30", "1"):
@@ -76,7 +76,7 @@ def test_what_is_missing_in_a_sweep_is_all_that_its_command_runs(tmp_path: Path)
     assert "resume=" not in printed
 
 
-def test_the_rest_of_a_multirun_is_told_with_its_command(tmp_path: Path) -> None:
+def test_missing_jobs_of_a_multirun_are_listed_with_their_command(tmp_path: Path) -> None:
     given = ["model=gru,lstm", "optimizer.lr=0.1,1e-3", "task.delay=3", "~callbacks.progress_bar"]
     written = write_run(tmp_path, "none", accuracy=0.5)
     job = ["model=gru", "optimizer.lr=0.1", "task.delay=3", "~callbacks.progress_bar=null"]

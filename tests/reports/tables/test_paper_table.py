@@ -7,8 +7,8 @@ from pathlib import Path
 from gyral.core.measures import ACCURACY, COARSE
 from gyral.reports import catalogue
 from gyral.reports.measures import with_measures
-from gyral.reports.tables.cells import NOTHING
-from gyral.reports.tables.paper_table import measured_cell, paper_table
+from gyral.reports.tables.entries import NOTHING
+from gyral.reports.tables.paper_table import measured_entry, paper_table
 from gyral.runs.records import read
 from tests.helpers.written import TABLE1, report_of, write_run
 
@@ -19,9 +19,9 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
     write_run(tmp_path, f"{TABLE1}/gru", length=50, accuracy=0.1751)
     for seed, steps in ((1, 9_000), (2, 8_000)):
         write_run(tmp_path, f"{TABLE1}/rum_lambda1", seed=seed, accuracy=0.9995, steps=steps)
-    cells, printed = report_of(tmp_path)
+    entries, printed = report_of(tmp_path)
     # the deviation of two values is their distance over √2: 3 / 1.414
-    assert cells["GRU"] == [
+    assert entries["GRU"] == [
         "21.5 ± 2.1 seeds 1, 2 100,000 steps",
         "21.5",
         "17.5 seed 1 100,000 steps seed 2 missing",
@@ -29,10 +29,10 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
         "12,030 12,050",
         "14k",
     ]
-    assert cells["RUM λ = 1, η none"][:2] == ["100.0 ± 0.0 seeds 1, 2 8,000 to 9,000 steps", "100.0"]
-    assert cells["WeiNet"] == ["missing", "100.0", "missing", "100.0", "–", "22k"]
-    assert cells["uRNN (not in the paper)"] == ["missing", "–", "missing", "–", "–", "–"]
-    assert list(cells) == [paper["row"] for paper in catalogue.load("rum_paper_table1").papers.values()]
+    assert entries["RUM λ = 1, η none"][:2] == ["100.0 ± 0.0 seeds 1, 2 8,000 to 9,000 steps", "100.0"]
+    assert entries["WeiNet"] == ["missing", "100.0", "missing", "100.0", "–", "22k"]
+    assert entries["uRNN (not in the paper)"] == ["missing", "–", "missing", "–", "–", "–"]
+    assert list(entries) == [paper["row"] for paper in catalogue.load("rum_paper_table1").papers.values()]
     assert "Runs missing: 47, not done: 0." in printed
     given = "logger=none '~callbacks.progress_bar'"
     assert f"python -m src.train sweep=rum_paper_table1 {given} hydra.sweep.dir={tmp_path}\n" in printed
@@ -41,21 +41,21 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
 def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
     short = "+trainer.limit=300"
     write_run(tmp_path, f"{TABLE1}/gru", short, "threads=1", accuracy=0.1, steps=300)
-    cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "10.0 seed 2 missing"
+    entries, printed = report_of(tmp_path)
+    assert entries["GRU"][0] == "10.0 seed 2 missing"
     caption = f"seed 1, 300 steps, at the checkpoints with the best validation score; all with {short}"
     assert caption in " ".join(printed.split())
     # a job's directory is named after all that was given
     assert f"sweep=rum_paper_table1 {short} logger=none threads=1 '~callbacks.progress_bar' hydra" in printed
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.3)
     write_run(tmp_path, f"{TABLE1}/gru", length=4, accuracy=0.4)
-    cells, printed = report_of(tmp_path)
-    assert cells["GRU"][:6:2] == [
+    entries, printed = report_of(tmp_path)
+    assert entries["GRU"][:6:2] == [
         "30.0 seed 1 100,000 steps seed 2 missing",
         "missing",
         "40.0 seed 1 100,000 steps seed 2 missing",
     ]
-    assert cells[f"GRU {short}"][0] == "10.0 seed 1 300 steps seed 2 missing"
+    assert entries[f"GRU {short}"][0] == "10.0 seed 1 300 steps seed 2 missing"
     assert "all with" not in printed
 
 
@@ -69,12 +69,12 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
     records, _ = read(tmp_path)
     sweep = catalogue.load("rum_paper_table1")
-    assert measured_cell(sweep, ACCURACY, records).text.startswith("50.0")
-    assert measured_cell(sweep, COARSE, records) == NOTHING
-    assert measured_cell(sweep, COARSE, []).missing == ("missing",)
+    assert measured_entry(sweep, ACCURACY, records).text.startswith("50.0")
+    assert measured_entry(sweep, COARSE, records) == NOTHING
+    assert measured_entry(sweep, COARSE, []).missing == ("missing",)
 
 
-def test_seeds_and_steps_stand_at_the_first_of_the_numbers_of_the_same_runs(tmp_path: Path) -> None:
+def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> None:
     for length, steps in ((30, 9_000), (50, 8_000)):  # with the same steps, they would be in the caption
         write_run(tmp_path, f"{TABLE1}/gru", length=length, accuracy=0.5, steps=steps)
     sweep = replace(catalogue.load("rum_paper_table1"), column=None, also=("accuracy",))
@@ -83,5 +83,5 @@ def test_seeds_and_steps_stand_at_the_first_of_the_numbers_of_the_same_runs(tmp_
     rows.append(replace(rows[0], records=[]))
     *table, (_, absent) = paper_table(with_measures(sweep, rows[0].records), rows).rows
     for _, measured in table:
-        assert [len(cell.lines) for cell in measured[:4:2]] == [4, 1]
-    assert [cell.lines for cell in absent[:4:2]] == [["missing"], ["missing"]]
+        assert [len(entry.lines) for entry in measured[:4:2]] == [4, 1]
+    assert [entry.lines for entry in absent[:4:2]] == [["missing"], ["missing"]]

@@ -22,12 +22,12 @@ def write_bits(directory: Path, seed: int, bits: float, ngrams: dict[int, float]
 def test_a_table_in_bits_has_ngrams_below_its_rows(tmp_path: Path) -> None:
     write_bits(tmp_path, 1, 1.2394, {})
     write_bits(tmp_path, 2, 1.2414, SCORES)
-    cells, printed = report_of(tmp_path)
-    assert cells["LSTM 1000"] == ["1.240 ± 0.001", "1.240", "4,586,450", "4.5M"]
-    assert cells["FS-RUM-2"] == ["missing", "1.189", "–", "11.2M"]
-    assert list(cells)[-4:] == [f"{order}-gram (Witten–Bell)" for order in SCORES]
+    entries, printed = report_of(tmp_path)
+    assert entries["LSTM 1000"] == ["1.240 ± 0.001", "1.240", "4,586,450", "4.5M"]
+    assert entries["FS-RUM-2"] == ["missing", "1.189", "–", "11.2M"]
+    assert list(entries)[-4:] == [f"{order}-gram (Witten–Bell)" for order in SCORES]
     for order, score in SCORES.items():
-        assert cells[f"{order}-gram (Witten–Bell)"] == [f"{score:.3f}", "–", "–", "–"]
+        assert entries[f"{order}-gram (Witten–Bell)"] == [f"{score:.3f}", "–", "–", "–"]
     assert "n-gram models" not in printed
 
 
@@ -36,7 +36,7 @@ def test_a_footnote_says_how_to_log_ngrams_that_no_run_has(
     tmp_path: Path, logged: dict[int, float], absent: str
 ) -> None:
     write_bits(tmp_path, 1, 1.2394, logged)
-    cells, printed = report_of(tmp_path)
-    assert ("1-gram (Witten–Bell)" in cells) is bool(logged)
+    entries, printed = report_of(tmp_path)
+    assert ("1-gram (Witten–Bell)" in entries) is bool(logged)
     assert f"No run has scores of n-gram models; to log them, train a row with task.ngrams=[{absent}].\n" in printed
     assert "n-gram models" not in invoke(f"sweep={tmp_path}", "missing=false", entry="report").out

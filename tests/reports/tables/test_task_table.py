@@ -8,7 +8,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from gyral.reports.sweep_report import collect
-from gyral.reports.tables.cells import Table
+from gyral.reports.tables.entries import Table
 from tests.helpers.running import compose_config, invoke
 from tests.helpers.written import RESULTS, write_run
 
@@ -38,7 +38,7 @@ def tables_of(directory: Path, **options: Any) -> list[Table]:
 
 
 def texts(table: Table, column: int) -> dict[str, str]:
-    return {name: cells[column].text for name, cells in table.rows}
+    return {name: entries[column].text for name, entries in table.rows}
 
 
 def test_a_sweep_has_a_row_for_each_model_with_the_best_marked_and_other_runs_apart(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_sweep_has_a_row_for_each_model_with_the_best_marked_and_other_runs_ap
     # the deviation of two values is their distance over √2
     assert texts(table, 0) == {"LSTM": "60.0 ± 14.1", "RUM λ = 1": "95.0 ± 7.1", "GRU": "20.0"}
     assert table.heads == ("row", "accuracy\nin %", "test loss\n(nats)", "loss /\nbaseline", "parameters", "seeds")
-    best = {name: [cell.best for cell in cells] for name, cells in table.rows}
+    best = {name: [entry.best for entry in entries] for name, entries in table.rows}
     assert best["RUM λ = 1"] == [True, True, True, False, False]
     assert not any(best["LSTM"] + best["GRU"])
     assert texts(table, 4) == {"LSTM": "2", "RUM λ = 1": "2", "GRU": "1 of 2"}
@@ -75,19 +75,19 @@ def test_values_of_a_tasks_option_are_columns_and_are_not_compared(tmp_path: Pat
     assert table.heads == ("row", "accuracy\nin %\ndelay = 3", "accuracy\nin %\ndelay = 12", "parameters")
     names = ["GRU, learning rate = 0.1", "GRU, learning rate = 0.2", "LSTM, learning rate = 0.1"]
     assert [name for name, _ in table.rows] == names
-    assert [[cell.best for cell in cells] for _, cells in table.rows] == [
+    assert [[entry.best for entry in entries] for _, entries in table.rows] == [
         [False, True, False],
         [True, False, False],
         [False, False, False],
     ]
     caption = "seed 1, 40 steps, at the checkpoints with the best validation score; all with trainer.max_steps=40"
     assert table.caption == caption
-    assert len(section.labels) == 6, "figures have a line for each"
+    assert len(section.labels) == 6, "figures have a curve for each"
 
 
-def test_rows_with_other_steps_or_seeds_say_so(tmp_path: Path) -> None:
+def test_rows_with_other_steps_or_seeds_show_them(tmp_path: Path) -> None:
     write_job(tmp_path, "task=copy", "model=gru", "seed=1", accuracy=0.5)
     write_job(tmp_path, "task=copy", "model=lstm", "seed=2", accuracy=0.5)
     [table] = tables_of(tmp_path)
-    assert [cells[-1].notes for _, cells in table.rows] == [("seed 1", "40 steps"), ("seed 2", "40 steps")]
-    assert [cells[0].best for _, cells in table.rows] == [True, True], "ties are all marked"
+    assert [entries[-1].notes for _, entries in table.rows] == [("seed 1", "40 steps"), ("seed 2", "40 steps")]
+    assert [entries[0].best for _, entries in table.rows] == [True, True], "ties are all marked"

@@ -88,7 +88,7 @@ def test_a_killed_run_averages_the_same_weights(
         ("min", [5, 4, 3, 4, 2, 1, 0], None),
     ],
 )
-def test_averaging_starts_once_the_monitored_metric_gets_no_better(
+def test_averaging_starts_when_the_monitored_metric_stops_improving(
     task: Any, mode: str, scores: list[float], starts: int | None
 ) -> None:
     task.mode = mode

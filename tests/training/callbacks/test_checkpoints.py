@@ -31,7 +31,7 @@ def test_last_checkpoint_is_written_on_time_and_at_the_end(task: Any) -> None:
     assert saved.index(("best.ckpt", 20)) + 1 == saved.index(("last.ckpt", 20))
 
 
-def test_without_validation_the_last_checkpoint_is_written_all_the_same(task: Any) -> None:
+def test_without_validation_the_last_checkpoint_is_written(task: Any) -> None:
     saved = Recorder(task, interval=None, max_steps=9).take_steps(Checkpoints(every=4), 9, {})
     assert saved == [("last.ckpt", 4), ("last.ckpt", 8), ("last.ckpt", 9)]
 
@@ -44,14 +44,14 @@ def test_nothing_is_written_while_a_parameter_is_not_finite(task: Any) -> None:
     assert recorder.saved == []
 
 
-def test_a_score_that_is_not_a_number_is_never_the_best_for_ever(task: Any) -> None:
+def test_a_nan_score_is_not_the_best(task: Any) -> None:
     task.mode = "min"
     saved = Recorder(task).take_steps(Checkpoints(every=1000), 30, {10: float("nan"), 20: 0.4, 30: 0.5})
     assert ("best.ckpt", 20) in saved
     assert ("best.ckpt", 30) not in saved
 
 
-def test_best_score_and_random_state_outlive_the_process(task: Any) -> None:
+def test_best_score_and_random_state_are_restored(task: Any) -> None:
     task.mode = "min"
     recorder = Recorder(task)
     first = Checkpoints(every=1000)

@@ -69,7 +69,7 @@ def test_the_shares_agree_with_cosines_recomputed_from_a_checkpoint(directory: P
 
 
 @pytest.mark.parametrize("every", [3, 8])  # the last checkpoint lies before the row at step 16, or after it
-def test_a_continued_run_holds_every_row_once(
+def test_a_resumed_run_has_every_row_once(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     arguments = [argument for argument in RUM if "checkpoints.every" not in argument]
@@ -138,7 +138,7 @@ def test_any_cell_that_records_is_counted_and_rounding_beyond_one_is_not_lost(tm
     assert len(row) == 51
 
 
-def test_a_model_that_records_nothing_is_told(tmp_path: Path) -> None:
+def test_a_model_without_cosines_is_refused(tmp_path: Path) -> None:
     told = invoke(*SMALL_RECALL, "model=lstm", "callbacks=cosines", f"hydra.run.dir={tmp_path}/run").error
     assert told == "callbacks.cosines: LSTMCell records no cosines; use it with a RUMCell"
     silent = Turning(torch.ones(2))

@@ -65,7 +65,7 @@ def test_a_validation_outside_of_training_ends_nothing(task: Any) -> None:
 
 
 @pytest.mark.parametrize("at", ["much", float("inf"), True])
-def test_what_solves_a_task_is_a_number(at: Any) -> None:
+def test_the_threshold_is_a_number(at: Any) -> None:
     with pytest.raises(OptionError, match=f"stopping_threshold={at}: must be a finite number"):
         EarlyStopping(stopping_threshold=at)
 
@@ -147,7 +147,7 @@ def test_a_killed_run_is_solved_at_the_same_step(
         ("min", [math.nan, math.nan, 0.1], 1),
     ],
 )
-def test_a_run_ends_once_it_gets_no_better(
+def test_a_run_stops_when_the_metric_stops_improving(
     task: Any, mode: str, scores: list[float], stopped_at: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     task.mode = mode

@@ -61,7 +61,7 @@ def test_the_gradient_nearest_to_the_loss_is_named(task: Any, batch: Batch) -> N
     assert first_non_finite(task, batch) == "norm of the gradient of model.head.weight"
 
 
-def test_looking_for_it_changes_nothing(task: Any, batch: Batch) -> None:
+def test_the_search_for_the_tensor_changes_nothing(task: Any, batch: Batch) -> None:
     task.loss(task(batch), batch).backward()
     before = [(p.clone(), p.grad.clone()) for p in task.parameters()]
     first_non_finite(task, batch)
@@ -84,7 +84,7 @@ def guarded(task: Any, batch: Batch, every: int, step: int, spoil: bool) -> None
     guard.on_before_optimizer_step(trainer, task, torch.optim.SGD(task.parameters()))
 
 
-def test_the_guard_stops_a_step_and_tells_which(task: Any, batch: Batch) -> None:
+def test_the_guard_stops_and_names_the_step(task: Any, batch: Batch) -> None:
     guarded(task, batch, every=1, step=7, spoil=False)
     with pytest.raises(NonFiniteError, match=r"^step 8: .* inf; first non-finite: gradient of model\.head\.weight$"):
         guarded(task, batch, every=1, step=7, spoil=True)

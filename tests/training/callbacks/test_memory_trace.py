@@ -34,9 +34,7 @@ def test_a_row_is_recorded_at_each_validation(memory_run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_continued_run_holds_every_row_once(
-    memory_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_has_every_row_once(memory_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = SequenceTask.training_step
 
     def fail_late(self: Any, batch: Any, index: int) -> Tensor:
@@ -63,7 +61,7 @@ def test_a_row_has_only_writes_that_are_allowed() -> None:
     assert list(to_row(MemoryTrace(np.ones(1, bool), {"g": np.ones(1)}, {}, None))) == ["gate/g/0"]
 
 
-def test_a_model_without_external_memory_is_told() -> None:
+def test_a_model_without_external_memory_is_refused() -> None:
     told = r"^callbacks\.memory_trace: LSTMCell has no external memory; use it with a LANTMCell$"
     with pytest.raises(UserError, match=told):
         MemoryTraces().check_task(build_task(*SMALL_ALGORITHM, "model=lstm"))

@@ -91,7 +91,7 @@ def test_the_gradient_at_a_step_is_what_moving_its_hidden_state_costs(directory:
     assert values[-1, moved_at] == pytest.approx(gradient.norm().item(), rel=1e-4)
 
 
-def test_a_continued_run_holds_every_row_once(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_has_every_row_once(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         step = build.SequenceTask.training_step
 
@@ -115,7 +115,7 @@ def test_every_layer_has_its_steps(tmp_path: Path) -> None:
         assert np.nansum(values) > 0
 
 
-def test_the_figure_has_two_curves_and_a_panel_a_cell(directory: Path, tmp_path: Path) -> None:
+def test_the_figure_has_two_curves_and_a_panel_per_cell(directory: Path, tmp_path: Path) -> None:
     figure = norms(load_run(directory))
     above = figure.axes[:2]
     for axes, name in zip(above, ("train/gradient_norm", "train/hidden_norm"), strict=True):
@@ -130,7 +130,7 @@ def test_the_figure_has_two_curves_and_a_panel_a_cell(directory: Path, tmp_path:
     assert draw("norms", directory).is_file()
 
 
-def test_a_run_that_recorded_none_is_told_how_to(directory: Path, tmp_path: Path) -> None:
+def test_a_run_without_norms_names_the_callback(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text((directory / "config.yaml").read_text())
     with pytest.raises(OptionError, match=r"has no step_gradients\.csv, which is recorded by .* callbacks=norms$"):
         draw("norms", tmp_path)

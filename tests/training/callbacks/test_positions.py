@@ -16,7 +16,7 @@ from tests.helpers.running import (
 from tests.training.callbacks.conftest import TEXT
 
 
-def test_positions_are_a_row_a_validation_and_average_to_the_loss(tmp_path: Path) -> None:
+def test_each_validation_writes_a_row_of_positions_that_average_to_the_loss(tmp_path: Path) -> None:
     assert invoke(*TEXT, "callbacks=positions", f"hydra.run.dir={tmp_path}").status == 0
     with (tmp_path / "positions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -46,7 +46,7 @@ def test_the_line_is_updated_by_the_clock_and_at_the_last_step(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("options", [{"seconds": -1}, {"seconds": "x"}, {"refresh_rate": 0}])
-def test_how_often_the_line_is_updated_is_checked(options: dict[str, Any]) -> None:
+def test_the_update_interval_is_checked(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
         ProgressBar(**options)
 

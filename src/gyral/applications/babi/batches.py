@@ -22,10 +22,10 @@ class QuestionBatch(NamedTuple):
 
     Attributes:
         inputs: word indices; (B, T) at the word level, (B, T, W) at the sentence level, where W is the length of the
-            longest sentence and shorter ones are padded. At the sentence level the question is the last step.
-        lengths: (B,) number of steps of each row; the answer is given at the last one.
-        answers: (B,) classes; `IGNORED` for an answer that is not in the training split. It does not contribute to the
-            loss, and no prediction equals it, so that it counts as wrong in an accuracy over all rows.
+            longest sentence and shorter sentences are padded. At the sentence level the question is the last step.
+        lengths: (B,) number of steps of each row; the answer is predicted at the last step.
+        answers: (B,) classes; `IGNORED` for an answer that is not in the training split. It has no loss and
+            counts as wrong in an accuracy over all rows.
         tasks: (B,) numbers of the tasks.
         edges: `Edges` with batch-first leaves (B, T, 1, D); None: no edges.
     """

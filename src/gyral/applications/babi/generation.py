@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import decode, reading
+from gyral.core.inputs import decode, open_input
 from gyral.data.babi.stories import Question, Sentence
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def answer_story(task: "BabiTask", *, story: str) -> Iterator[str]:
 
 
 def answer(task: "BabiTask", lines: Iterable[str]) -> Iterator[str]:
-    """Answer the questions of stories, each as soon as it is read.
+    """Answer each question of stories as soon as it is read.
 
     A line is a sentence or a question; a question ends with a question mark. A story ends at an empty line. If lines
     are numbered, as in the official format, a story also ends before a line with number 1. Text after a tab, which is
@@ -78,7 +78,7 @@ def read_lines(name: str) -> Iterator[str]:
     Raises:
         OptionError: the file cannot be read, or is not UTF-8.
     """
-    with nullcontext(sys.stdin.buffer) if name == "-" else reading("story", name) as lines:
+    with nullcontext(sys.stdin.buffer) if name == "-" else open_input("story", name) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 yield decode(line)

@@ -11,7 +11,6 @@ embeddings of its words.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torchmetrics import MeanMetric
 
 from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
 from gyral.cells.inputs import LinkedInputs
-from gyral.core.checks import check_choice, check_integer
+from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, Remark, percentage
 from gyral.data.babi import corpus as babi
@@ -31,12 +30,12 @@ from gyral.data.babi.answers import answer_counts, frequency_loss
 from gyral.data.babi.corpus import Babi, load_stories
 from gyral.data.babi.entities import EDGES, EntityMentions
 from gyral.data.babi.stories import Question
-from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.batching import IGNORED
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
 from gyral.tasks.base import ModelFactory, SequenceTask
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.metrics import AccuracyMetrics
 
 log = logging.getLogger(__name__)
@@ -44,28 +43,22 @@ READOUTS: dict[bool | str, ReadoutFactory] = {False: LastStep, True: Attention, 
 LINE_WIDTH = 108  # columns of a rendered story
 
 
-class BabiData(SplitData):
-    """Questions with their stories: training batches of similar lengths, one pass over the other splits.
+class BabiData(ExampleData):
+    """Questions with their stories.
 
     Args:
         babi: the questions.
         level: unit of a step: "word" or "sentence".
-        batch_size, eval_batch_size: questions per batch, in training and in evaluation.
-        data_seed: seed of the order of the training batches.
         edges: "entities": edges between consecutive mentions of an entity; "none".
+        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
 
     Raises:
         OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self, babi: Babi, *, level: str, batch_size: int, eval_batch_size: int, data_seed: int, edges: str = "none"
-    ) -> None:
-        super().__init__()
+    def __init__(self, babi: Babi, *, level: str, edges: str = "none", **options: int) -> None:
+        super().__init__(**options)
         self.babi = babi
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
         self.level = level
         self._mentions = EntityMentions.of("all") if check_choice("edges", edges, EDGES) == "entities" else None
         self._encoded = {"train": self.encode(babi.splits["train"])}
@@ -75,20 +68,11 @@ class BabiData(SplitData):
         lists = [list(story) for story in stories]
         return EncodedQuestions(lists, self.babi.vocabulary, self.babi.classes, self.level, self._mentions)
 
-    def encoded(self, split: str) -> EncodedQuestions:
+    def examples(self, split: str) -> EncodedQuestions:
         """Return the encoded questions of a split; the first call encodes them."""
         if split not in self._encoded:
             self._encoded[split] = self.encode(self.babi.splits[split])
         return self._encoded[split]
-
-    def loader(self, split: str) -> SortedBatches:
-        """Return the questions of a split, sorted by length, for evaluation."""
-        return SortedBatches(self.encoded(check_choice("split", split, SPLITS)), self.eval_batch_size)
-
-    def stream(self) -> BucketedBatches:
-        """Return the training stream, which reads the questions in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
 
 
 class QuestionMetrics(AccuracyMetrics):
@@ -130,9 +114,8 @@ class BabiTask(SequenceTask[BabiData]):
 
     The model predicts one class per question, at the last step: one of the answers of the training split. An answer of
     several words, such as "football,milk", is one class. The baseline is the loss on the test split of a predictor that
-    knows the frequency of each answer of the task in training. If there is no release, the task generates stories and
-    logs the constant `generated` = 1 with all metrics. The constant `stand_ins` is the number of tasks that are trained
-    on fewer questions than `size`.
+    knows the frequency of each answer of the task in training. Without a release, the task generates stories and logs
+    the metric `generated` = 1. The metric `stand_ins` is the number of tasks with fewer training questions than `size`.
 
     Args:
         model: makes the model from the sizes of the task and the readout that `attention` selects.
@@ -202,7 +185,7 @@ class BabiTask(SequenceTask[BabiData]):
             "%s: %s; one pass over the training split takes %d steps",
             found.name,
             ", ".join(f"{sum(map(len, stories)):,} {split} questions" for split, stories in found.splits.items()),
-            -(-len(data.encoded("train")) // batch_size),
+            -(-len(data.examples("train")) // batch_size),
         )
         super().__init__(
             model,
@@ -212,14 +195,14 @@ class BabiTask(SequenceTask[BabiData]):
             output_size=len(found.classes),
             baseline=frequency_loss(found),
             metrics=QuestionMetrics(found),
-            max_writes=max(int(data.encoded(split).lengths.max(initial=1)) for split in SPLITS),
+            max_writes=max(int(data.examples(split).lengths.max(initial=1)) for split in SPLITS),
             **options,
         )
 
-    def constants(self) -> dict[str, float]:
+    def data_metrics(self) -> dict[str, float]:
         found = self.data.babi
         return {
-            **super().constants(),
+            **super().data_metrics(),
             "generated": float(found.name == babi.GENERATED),
             "stand_ins": float(len(found.stand_ins)),
         }
@@ -231,7 +214,7 @@ class BabiTask(SequenceTask[BabiData]):
         return batch.answers
 
     def loss(self, logits: Tensor, batch: QuestionBatch) -> Tensor:
-        """Return the mean cross-entropy of the questions whose answer is a class, in nats; 0 if there is none."""
+        """Return the mean cross-entropy, in nats, of the questions whose answer is a class; 0 if none is."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
         return total / (batch.answers != IGNORED).sum().clamp(min=1)
 
@@ -269,7 +252,7 @@ class BabiTask(SequenceTask[BabiData]):
 
     def probabilities(self, asked: Sequence[Question]) -> Tensor:
         """Return the probabilities (n, classes) of the answers to n questions of any stories."""
-        with self._evaluating():
+        with self.evaluating():
             return self(self.batch_of(asked)).softmax(dim=-1)
 
     def attention(self, asked: Sequence[Question]) -> Tensor:
@@ -281,17 +264,7 @@ class BabiTask(SequenceTask[BabiData]):
         readout = self.model.readout
         if not isinstance(readout, Attention):
             raise OptionError("task.attention", False, "must be true or rotational")
-        with self._evaluating():
+        with self.evaluating():
             batch = self.batch_of(asked)
             outputs = self.model.run(self.model_inputs(batch), lengths=batch.lengths)[0]
             return readout.weights(outputs, batch.lengths)
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Turn off dropout and gradients within the context."""
-        training = self.training
-        try:
-            with torch.no_grad():
-                yield None if not training else self.eval()
-        finally:
-            self.train(training)

@@ -16,7 +16,7 @@ CORNERS = ("left", "bottom", "right", "top")
 
 
 class Boxes(AfterValidation):
-    """After each validation, appends to boxes.csv where the boxes of some concepts are in the plane.
+    """Appends the positions of some boxes in the plane to boxes.csv after each validation.
 
     Each row is a validation: `step`, the index of the last optimizer step, from 0, then `<concept>/<side>` for the
     sides left, bottom, right and top of each box. A resumed run continues the file as it does metrics.csv.

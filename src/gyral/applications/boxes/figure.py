@@ -1,4 +1,4 @@
-"""The boxes of some concepts in the plane, and how they move during training."""
+"""The boxes of some concepts in the plane, and an animation of their training."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,9 +16,9 @@ from gyral.reports.figures.style import COLORS, DASHES, add_legend
 from gyral.runs.directory import Run
 from gyral.training import build
 
-MAX_FRAMES = 120  # of an animation, about 1 MB
+MAX_FRAMES = 120  # frames of an animation, about 1 MB
 HEIGHT = 4.2  # inches
-MARGIN = 0.05  # of the plane, around the boxes
+MARGIN = 0.05  # margin around the boxes, as a fraction of the plane
 
 
 def draw_boxes(run: Run) -> tuple[Figure, Iterator[Figure] | None]:
@@ -27,10 +27,10 @@ def draw_boxes(run: Run) -> tuple[Figure, Iterator[Figure] | None]:
 
 
 def boxes(run: Run) -> Figure:
-    """Draw the boxes of up to 12 concepts, those with the most hyponyms, with their hard edges.
+    """Draw the boxes of the 12 concepts with the most hyponyms, with their hard edges.
 
     Raises:
-        OptionError: The model of the run has no boxes in the plane.
+        OptionError: the model of the run has no boxes in the plane.
     """
     task, step = build.load_trained(run, "best")
     try:
@@ -68,7 +68,7 @@ def read_boxes(run: Run) -> tuple[list[int], list[str], np.ndarray]:
         (V, concepts, 4).
 
     Raises:
-        OptionError: The file does not exist or holds no validation.
+        OptionError: the file does not exist or contains no validation.
     """
     header, values = read_numbers(run.directory, Boxes.FILE, "boxes")
     names = _concepts(header[1:])

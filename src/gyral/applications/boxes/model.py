@@ -1,4 +1,4 @@
-"""Embeddings of concepts as boxes or points that are partially ordered: how probable is one concept, given another?"""
+"""Embeddings of concepts as boxes or partially ordered points, with the probability of one concept given another."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from gyral.core.checks import check_integer, check_real
 SMALLEST = 1e-12  # side of an intersection of hard boxes whose logarithm is computed; the gradient is zero below it
 DISJOINT = -50.0  # logarithm of the conditional probability of disjoint hard boxes, plus the surrogate in (-1, 1)
 SMALL = -15.0  # argument below which softplus is computed by a series
-FRACTION_TERMS = 40  # of the continued fraction of the Mills ratio: exact in double precision for arguments above 3
+FRACTION_TERMS = 40  # terms of the continued fraction of the Mills ratio; exact in float64 for arguments above 3
 TAIL = -3.0  # argument below which the Gaussian side is computed by the continued fraction
 
 
@@ -76,8 +76,8 @@ class BoxModel(ConceptModel):
 
     Args:
         concepts, dimension: see `ConceptModel`.
-        spread: of the initial lower corners in each dimension.
-        side: of the initial boxes.
+        spread: range of the initial lower corners in each dimension.
+        side: side of the initial boxes.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -107,21 +107,21 @@ class BoxModel(ConceptModel):
         return self.log_sides(box).sum(dim=-1)
 
     def log_probability(self, concepts: Tensor) -> Tensor:
-        """Return log P(a) of concepts (…,): volumes relative to that of the box around all boxes."""
+        """Return log P(a) of concepts (…,): volumes relative to the volume of the box around all boxes."""
         return self.log_volume(self.boxes(concepts)) - self.log_volume(self.universe())
 
     def forward(self, pairs: Tensor) -> Tensor:
         first, second = (self.boxes(concepts) for concepts in pairs.unbind(dim=-1))
-        # side by side: the difference of two volumes would lose digits
+        # the difference of two volumes would lose digits
         return (self.log_sides(intersect(first, second)) - self.log_sides(second)).sum(dim=-1)
 
 
 class HardBoxes(BoxModel):
     """Boxes with hard edges (Vilnis et al. 2018, arXiv:1805.06627): the side of an intersection is max(0, side).
 
-    The probability of disjoint boxes is 0 and has no gradient. As in that paper, a lower bound takes the place of the
-    volume of the intersection, vol(a) + vol(b) − vol(a ∨ b), where a ∨ b is the smallest box that contains both; here
-    relative to vol(a ∨ b), and added to a large negative number.
+    The probability of disjoint boxes is 0 and has no gradient. As in that paper, a lower bound replaces the volume of
+    the intersection: vol(a) + vol(b) − vol(a ∨ b), where a ∨ b is the smallest box that contains both. Here the bound
+    is relative to vol(a ∨ b) and is added to a large negative number.
     """
 
     def log_sides(self, box: Box) -> Tensor:
@@ -142,7 +142,7 @@ class SmoothedBoxes(BoxModel):
 
         vol = Π_i ρ softplus((M_i − m_i) / ρ)
 
-    Disjoint boxes have a volume in common and so a gradient. The volume is that of the hard box for ρ → 0.
+    Disjoint boxes have a common volume and therefore a gradient. For ρ → 0 the volume is the volume of the hard box.
 
     Args:
         concepts, dimension, spread, side: see `BoxModel`.
@@ -165,8 +165,8 @@ class GaussianBoxes(SmoothedBoxes):
 
         vol = Π_i ρ g((M_i − m_i) / ρ),  g(z) = z Φ(z) + φ(z)
 
-    g is the integral of the normal distribution function Φ, of which softplus, the integral of the logistic function,
-    is an approximation.
+    g is the integral of the normal distribution function Φ; softplus, the integral of the logistic function,
+    approximates it.
     """
 
     def log_sides(self, box: Box) -> Tensor:
@@ -176,8 +176,8 @@ class GaussianBoxes(SmoothedBoxes):
 class OrderEmbeddings(ConceptModel):
     """Points in the positive orthant (Vendrov et al., ICLR 2016, arXiv:1511.06361).
 
-    A concept is more general than those whose coordinates are all larger. The energy of a violation of this order is
-    turned into a probability, so that the loss of all models is the same:
+    A concept is more general than concepts whose coordinates are all larger. The energy of a violation of this order
+    becomes a probability, so that all models have the same loss:
 
         log P(a | b) = −‖max(0, |a| − |b|)‖²
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def relate_formulas(task: "LogicalInferenceTask", *, formulas: str) -> Iterator[str]:
     """Yield two formulas with the most likely relation between them and its probability, one line.
 
-    The right relation, which follows from the truth tables of the formulas, is logged.
+    The log has the correct relation, which follows from the truth tables of the formulas.
 
     Args:
         task: a trained task.
@@ -26,7 +26,7 @@ def relate_formulas(task: "LogicalInferenceTask", *, formulas: str) -> Iterator[
             spaces are optional beside brackets.
 
     Raises:
-        OptionError: these are not two formulas.
+        OptionError: the text is not two formulas.
     """
     parts = [re.findall(r"[^\s()]+|[()]", part) for part in formulas.split(",")]
     if len(parts) != 2:

@@ -7,7 +7,7 @@ from gyral.models.attention import last_of
 
 
 class PairClassifier(nn.Module):
-    """A perceptron on the last outputs of two sequences that the same network has read.
+    """A perceptron on the last outputs of the same network for two sequences.
 
     With the outputs h₁ and h₂ at the last steps of a pair:
 

@@ -1,6 +1,6 @@
 """Logical inference (Bowman et al. 2015, arXiv:1506.04834): the relation between two formulas of propositional logic.
 
-An example, in which the second formula implies the first one:
+An example; the second formula implies the first:
 
     input       ( ( d ( or e ) ) ( and f ) ) ? ( f ( and e ) )
     target      > reverse entailment
@@ -20,22 +20,21 @@ from gyral.applications.logic.data import corpus
 from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, LogicCorpus, Pairs
 from gyral.applications.logic.data.formulas import RELATIONS
 from gyral.applications.logic.model import PairClassifier
-from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.checks import check_integer, check_real
 from gyral.core.measures import ACCURACY, SUBSTITUTE, percentage
-from gyral.data.batching import IGNORED, Batch, BucketedBatches, SortedBatches, mix_seed
-from gyral.data.splits import SPLITS
+from gyral.data.batching import IGNORED, Batch, Examples
 from gyral.data.vocabulary import PADDING_ID
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
-from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import GroupedMetrics, GroupShares
+from gyral.tasks.data_module import ExampleData
+from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 
 log = logging.getLogger(__name__)
-TESTED = OPERATORS[1:]  # numbers of operators with an accuracy of their own; there are only a few pairs without any
+TESTED = OPERATORS[1:]  # numbers of operators with a separate accuracy; only a few pairs have no operator
 
 
-class GroupedPairs:
-    """The pairs of a test, whose batches have the groups of the numbers of operators."""
+class CategorizedPairs:
+    """The pairs of a test; the categories of a batch are the numbers of operators."""
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
@@ -45,55 +44,44 @@ class GroupedPairs:
         return len(self.pairs)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        groups = torch.ones(len(rows), 1 + len(TESTED), dtype=torch.bool)
-        groups[:, 1:] = torch.from_numpy(self.pairs.operators[rows, None] == np.array(TESTED))
-        return self.pairs.batch(rows)._replace(groups=groups)
+        categories = torch.ones(len(rows), 1 + len(TESTED), dtype=torch.bool)
+        categories[:, 1:] = torch.from_numpy(self.pairs.operators[rows, None] == np.array(TESTED))
+        return self.pairs.batch(rows)._replace(categories=categories)
 
 
-class LogicData(SplitData):
-    """Pairs of formulas: training batches of similar lengths, one pass over the other splits.
+class LogicData(ExampleData):
+    """Pairs of formulas.
 
     Args:
         pairs: the pairs.
-        batch_size, eval_batch_size: pairs per batch, in training and in evaluation.
-        data_seed: seed of the order of the training batches.
-
-    Raises:
-        OptionError: an option is out of bounds.
+        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
     """
 
-    def __init__(self, pairs: LogicCorpus, *, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
-        super().__init__()
+    longest_first = True
+
+    def __init__(self, pairs: LogicCorpus, **options: int) -> None:
+        super().__init__(**options)
         self.pairs = pairs
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
-    def loader(self, split: str) -> SortedBatches[Batch]:
-        """Return the pairs of a split for evaluation, the longest first."""
-        own = self.pairs.splits[check_choice("split", split, SPLITS)]
-        return SortedBatches(GroupedPairs(own) if split == "test" else own, self.eval_batch_size, longest_first=True)
-
-    def stream(self) -> BucketedBatches[Batch]:
-        """Return the training stream, which reads the pairs in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.pairs.splits["train"], self.batch_size, seed=seed, length=self.steps())
+    def examples(self, split: str) -> Examples[Batch]:
+        pairs = self.pairs.splits[split]
+        return CategorizedPairs(pairs) if split == "test" else pairs
 
 
-class RelationMetrics(GroupedMetrics):
-    """Loss and accuracy; a test also reports those by operators, such as `accuracy_7_operators`."""
+class RelationMetrics(CategoryMetrics):
+    """Loss and accuracy; a test also reports the accuracy by operators, such as `accuracy_7_operators`."""
 
-    names = (*GroupedMetrics.names, "accuracy")
+    names = (*CategoryMetrics.names, "accuracy")
 
     def __init__(self) -> None:
         super().__init__([f"{number}_operators" for number in TESTED])
-        self.accuracy = GroupShares(len(self.groups))
+        self.accuracy = CategoryShares(len(self.categories))
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         """Add one batch: its logits (B, classes) and its mean loss."""
-        counted, groups = batch.targets != IGNORED, self.membership(batch)
-        self.update_loss(loss, counted.sum(), groups)
-        self.accuracy.update(logits.argmax(dim=-1) == batch.targets, counted, groups)
+        counted, categories = batch.targets != IGNORED, self.membership(batch)
+        self.update_loss(loss, counted.sum(), categories)
+        self.accuracy.update(logits.argmax(dim=-1) == batch.targets, counted, categories)
 
 
 class LogicalInferenceTask(SequenceTask[LogicData]):
@@ -101,8 +89,8 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
 
     The model reads both formulas with the same network, and a classifier compares its last outputs
     (`gyral.applications.logic.model.PairClassifier`). The baseline is the loss on the test split of a predictor that
-    knows the frequency of each relation in training. If there are no files, the task generates pairs and logs the
-    constant `substitute` = 1 with all metrics.
+    knows the frequency of each relation in training. Without files, the task generates pairs and logs the metric
+    `substitute` = 1.
 
     Args:
         model: makes the model from the sizes of the task.
@@ -159,11 +147,11 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
             **options,
         )
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "substitute": float(bool(self.data.pairs.substitute))}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "substitute": float(bool(self.data.pairs.substitute))}
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the logits (B, classes). The model reads all formulas, the first and the second ones, as one batch."""
+        """Return the logits (B, classes). The model reads the first and the second formulas as one batch."""
         formulas = torch.cat(batch.inputs.unbind(dim=2))
         logits: Tensor = self.model(formulas, lengths=(formulas != PADDING_ID).sum(dim=1))[0]
         return logits
@@ -189,9 +177,5 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         """Return the probabilities (classes,) of the relations between two formulas, given as tokens."""
         pairs = corpus.encode("\t".join((CLASSES[0], " ".join(first), " ".join(second))), 0, "formulas")
         batch = self.transfer_batch_to_device(pairs.batch(np.arange(1)), self.device, 0)
-        training = self.training
-        try:
-            with torch.no_grad():
-                return self.eval()(batch).softmax(dim=-1)[0]
-        finally:
-            self.train(training)
+        with self.evaluating():
+            return self(batch).softmax(dim=-1)[0]

@@ -1,4 +1,4 @@
-"""Probes of language models: trees that their gates imply, and minimal pairs of sentences."""
+"""Probes of language models: trees from their gates, and minimal pairs of sentences."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

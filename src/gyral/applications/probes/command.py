@@ -11,7 +11,7 @@ from gyral.tasks.base import SequenceTask
 
 
 def probe_trees(task: SequenceTask, request: Request, *, parse: str) -> dict[str, float]:
-    """Score the trees that the gates of a language model of words imply.
+    """Score the trees from the gates of a language model of words.
 
     Args:
         task: a trained task.

@@ -27,7 +27,7 @@ def syntactic_distances(task: TextTask, sentences: Sequence[Sequence[str]]) -> d
 
     Args:
         task: a trained task with a vocabulary of words.
-        sentences: words; those outside the vocabulary are read as `<unk>`.
+        sentences: words; words outside the vocabulary become `<unk>`.
 
     Returns:
         By "layer 1", "layer 2", …: for each sentence (n,), one distance for each word.
@@ -62,7 +62,7 @@ def _encode(vocabulary: Vocabulary, words: Sequence[str]) -> Tensor:
 
 
 def _read(task: TextTask, tokens: Tensor) -> dict[str, np.ndarray]:
-    """Return the distances (T, B) of tokens (B, T) by layer; padding follows the sentences, so it changes nothing."""
+    """Return the distances (T, B) of tokens (B, T) by layer; padding follows the sentences and does not change them."""
     found: dict[str, np.ndarray] = {}
     cells = list(task.model.recurrent.cells)
     with ExitStack() as recording:

@@ -1,4 +1,4 @@
-"""The tree of a sentence in the treebank, and those that the gates of a language model imply."""
+"""The tree of a sentence in the treebank and the trees from the gates of a language model."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from gyral.runs.directory import Run
 from gyral.training import build
 
 LENGTHS = range(10, 15)  # words of the sentence
-CONSTITUENTS = 5  # of the sentence, at least
+CONSTITUENTS = 5  # smallest number of constituents of the sentence
 LEVEL = 0.15  # inches, from a node to the next higher one
 BARS = 2.0  # levels, the height of the longest bar
 SIZE = 6.5  # points, of words and labels
@@ -29,11 +29,11 @@ SIZE = 6.5  # points, of words and labels
 def parse(run: Run) -> Figure:
     """Draw the first sentence of the treebank's sample with 10 to 14 words and at least five constituents.
 
-    The first panel has the tree of the treebank; then there is one for each layer with a forget gate, with its
-    distances as bars.
+    The first panel has the tree of the treebank. Each layer with a forget gate has another panel, with its distances as
+    bars.
 
     Raises:
-        OptionError: The sample does not exist, or the run is no language model of words with a forget gate.
+        OptionError: the sample does not exist, or the run is not a language model of words with a forget gate.
     """
     task, step = build.load_trained(run, "best")
     try:
@@ -49,7 +49,7 @@ def parse(run: Run) -> Figure:
 
 
 def draw_trees(run: Run, sentence: ParsedSentence, layers: dict[str, InducedTrees], step: int) -> Figure:
-    """Draw the tree of a sentence and those of the layers, whose only sentence it is."""
+    """Draw the trees of a sentence from the treebank and from the layers."""
     gold, labels = lay_out(gold_tree(sentence), sentence.words), gold_labels(sentence)
     layouts = [gold, *(lay_out(own.trees[0], sentence.words) for own in layers.values())]
     heights = [layout.height + 2.2 + (BARS if place else 0) for place, layout in enumerate(layouts)]

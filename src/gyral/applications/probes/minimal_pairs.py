@@ -1,4 +1,4 @@
-"""Accuracy of a language model on minimal pairs: how often the grammatical sentence is the more probable one."""
+"""Accuracy of a language model on minimal pairs: how often the grammatical sentence is more probable."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,12 +15,12 @@ from gyral.tasks.text import TextTask
 
 
 class PairResult(NamedTuple):
-    """How a model judges a pair.
+    """The result of a model for a pair.
 
     Attributes:
         right: whether the grammatical sentence is strictly more probable.
-        forms_known: whether all words that only one of the sentences has are in the vocabulary.
-        known: whether all words are.
+        forms_known: whether the vocabulary has all words that only one of the sentences has.
+        known: whether the vocabulary has all words.
     """
 
     right: bool
@@ -29,7 +29,7 @@ class PairResult(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Accuracies in per cent, NaN of no pairs, and the numbers of pairs that they are over."""
+    """Accuracies in percent, NaN without pairs, and the numbers of pairs."""
 
     pairs: int
     accuracy: float
@@ -42,15 +42,15 @@ class Tally(NamedTuple):
 def judge(task: TextTask, sets: Sequence[PairSet]) -> list[list[PairResult]]:
     """Return the results of the pairs of each set.
 
-    A sentence is read as `SentenceEncoder` says. Its score is the sum of the log-probabilities of all its symbols after
-    the first line end, its own end included.
+    `SentenceEncoder` describes the input. The score of a sentence is the sum of the log-probabilities of all its
+    symbols after the first line end, including its end.
 
     Args:
         task: a trained task.
         sets: pairs.
 
     Raises:
-        UserError: the vocabulary lacks a word, and `<unk>`.
+        UserError: the vocabulary lacks a word and `<unk>`.
     """
     encoder = SentenceEncoder(task.data.corpus)
     sentences = dict.fromkeys(sentence for one in sets for pair in one.pairs for sentence in pair)
@@ -77,7 +77,7 @@ def _forms_known(good: EncodedSentence, bad: EncodedSentence) -> bool:
 
 
 def tally(results: Iterable[PairResult]) -> Tally:
-    """Return the accuracies over all pairs and over those in the vocabulary."""
+    """Return the accuracies over all pairs and over the pairs in the vocabulary."""
     pairs = list(results)
     forms = [pair for pair in pairs if pair.forms_known]
     known = [pair for pair in pairs if pair.known]
@@ -106,12 +106,12 @@ def report_pairs(task: SequenceTask, name: str, sets: Sequence[PairSet], model: 
     numbers = {}
     for one, own in zip(sets, results, strict=True):
         for field, value in tally(own)._asdict().items():
-            numbers[f"{one.group}/{one.name}/{field}"] = float(value)
-    groups = {"overall": [pair for own in results for pair in own]}
+            numbers[f"{one.phenomenon}/{one.name}/{field}"] = float(value)
+    phenomena = {"overall": [pair for own in results for pair in own]}
     for one, own in zip(sets, results, strict=True):
-        groups.setdefault(one.group, []).extend(own)
-    for group, own in groups.items():
-        numbers |= {f"{group}/{field}": float(value) for field, value in tally(own)._asdict().items()}
+        phenomena.setdefault(one.phenomenon, []).extend(own)
+    for phenomenon, own in phenomena.items():
+        numbers |= {f"{phenomenon}/{field}": float(value) for field, value in tally(own)._asdict().items()}
     rows = (_syneval_rows if name == "syneval" else _blimp_rows)(sets, results)
     published_heads = ["LSTM, published", "ON-LSTM, published"] if name == "syneval" else ["LSTM, published"]
     heads = ["accuracy, %", "pairs", "all pairs", "forms known", "on those", "all words known", "on those"]
@@ -138,21 +138,23 @@ def _cells(name: str, counted: Tally, *published_values: float | None) -> list[s
 
 def _syneval_rows(sets: Sequence[PairSet], results: Sequence[list[PairResult]]) -> list[list[str]]:
     rows: list[list[str]] = []
-    for group in dict.fromkeys(one.group for one in sets):
-        own = [(one, pairs) for one, pairs in zip(sets, results, strict=True) if one.group == group]
+    for phenomenon in dict.fromkeys(one.phenomenon for one in sets):
+        own = [(one, pairs) for one, pairs in zip(sets, results, strict=True) if one.phenomenon == phenomenon]
         for one, pairs in own:
             values = [100 * value for value in published.SYNEVAL[one.name]]
             rows.append(_cells(one.name, tally(pairs), *values))
-        rows += [_cells(group, tally(pair for _, pairs in own for pair in pairs), None, None), []]
+        rows += [_cells(phenomenon, tally(pair for _, pairs in own for pair in pairs), None, None), []]
     return rows
 
 
 def _blimp_rows(sets: Sequence[PairSet], results: Sequence[list[PairResult]]) -> list[list[str]]:
-    groups: dict[str, list[PairResult]] = {}
+    phenomena: dict[str, list[PairResult]] = {}
     for one, pairs in zip(sets, results, strict=True):
-        groups.setdefault(one.group, []).extend(pairs)
-    rows = [_cells(group, tally(pairs), published.BLIMP.get(group)) for group, pairs in groups.items()]
-    everything = tally(pair for pairs in groups.values() for pair in pairs)
+        phenomena.setdefault(one.phenomenon, []).extend(pairs)
+    rows = [
+        _cells(phenomenon, tally(pairs), published.BLIMP.get(phenomenon)) for phenomenon, pairs in phenomena.items()
+    ]
+    everything = tally(pair for pairs in phenomena.values() for pair in pairs)
     return [*rows, [], _cells("overall", everything, published.BLIMP["overall"])]
 
 

@@ -1,4 +1,4 @@
-"""Parsing without supervision: the trees that a language model's gates imply, beside those of a treebank."""
+"""Parsing without supervision: the trees from the gates of a language model, compared to a treebank."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,18 +19,18 @@ from gyral.runs.evaluation_report import EvaluationReport, number
 from gyral.tasks.base import SequenceTask
 from gyral.tasks.text import TextTask
 
-LABELS = ("ADJP", "NP", "PP", "INTJ")  # of which recall was published
+LABELS = ("ADJP", "NP", "PP", "INTJ")  # labels with published recall
 MORE_LABELS = ("VP", "S", "SBAR")
-DRAWS = 5  # of random trees, as in the paper
+DRAWS = 5  # number of draws of random trees, as in the paper
 SEED = 1
 
 
 class InducedTrees(NamedTuple):
-    """What a layer of a model finds in some sentences.
+    """Distances and trees of a layer of a model.
 
     Attributes:
         distances: for each sentence (n,), the distance between each word and the word before it.
-        trees: their trees.
+        trees: the tree of each sentence.
     """
 
     distances: list[np.ndarray]
@@ -65,7 +65,7 @@ def induce(task: SequenceTask, sentences: Sequence[ParsedSentence], source: str 
 
 
 def baselines(sentences: Sequence[ParsedSentence]) -> Iterator[Row]:
-    """Yield the scores of trees that need no model, and of the binary trees that fit best."""
+    """Yield the scores of trees without a model, and of the best possible binary trees."""
     lengths = [len(sentence.words) for sentence in sentences]
     fixed = (
         ("right branching", trees.right_branching),
@@ -147,7 +147,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    """Return the scores by name: their means over the draws, and of F1 the standard deviations of several."""
+    """Return the scores by name: means over the draws and, for several draws, standard deviations of F1."""
     each = [
         {
             **{"f1": draw.f1, "short_f1": draw.short_f1, "depth": draw.depth},

@@ -1,7 +1,7 @@
-"""Scores of induced trees beside the trees of a treebank, as in the evaluation of Shen et al. (ICLR 2019).
+"""Scores of induced trees compared to a treebank, as in the evaluation of Shen et al. (ICLR 2019).
 
-Their code, yikangshen/Ordered-Neurons on GitHub, is followed in all details: test_phrase_grammar.py, data_ptb.py and
-parse_comparison.py.
+The scores equal those of their code: test_phrase_grammar.py, data_ptb.py and parse_comparison.py of
+yikangshen/Ordered-Neurons on GitHub.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ class ParsingScores(NamedTuple):
     """Scores of the trees of some sentences.
 
     Attributes:
-        f1: mean over all sentences of the unlabeled F1, in per cent.
+        f1: mean over all sentences of the unlabeled F1, in percent.
         short_f1: the same over the sentences with at most `SHORT` words; NaN if there are none.
         depth: mean over the sentences of the mean number of constituents that contain a word.
-        correct, total: for each label, the number of the treebank's constituents with two or more words, whole
-            sentences included, that are in the trees, and of all of them.
+        correct, total: for each label, the number of constituents of the treebank that are in the trees, and of all
+            constituents. Constituents have two or more words and include whole sentences.
     """
 
     f1: float
@@ -32,7 +32,7 @@ class ParsingScores(NamedTuple):
     total: Counter[str]
 
     def recall(self, label: str) -> float:
-        """Return the share of the constituents with this label that are in the trees, in per cent."""
+        """Return the share of the constituents with this label that are in the trees, in percent."""
         return 100 * self.correct[label] / self.total[label] if self.total[label] else float("nan")
 
 
@@ -45,7 +45,7 @@ def gold_tree(sentence: ParsedSentence) -> Tree:
 def sentence_f1(tree: Tree, sentence: ParsedSentence) -> float:
     """Return the unlabeled F1, in [0, 1], of the constituents other than the whole sentence.
 
-    If the treebank has none, the score is 1 if the tree has none either, which is so with one or two words, and else 0.
+    If the treebank has no such constituent, the score is 1 if the tree has none, as with one or two words, and else 0.
     """
     whole = (0, len(sentence.words))
     found, gold = set(tree) - {whole}, set(gold_tree(sentence)) - {whole}

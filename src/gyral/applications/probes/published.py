@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class PublishedTrees(NamedTuple):
-    """Published scores of trees in Shen et al. (ICLR 2019), in per cent, with means over five seeds.
+    """Published scores of trees in Shen et al. (ICLR 2019), in percent, with means over five seeds.
 
     Attributes:
         f1: on section 23 of the Wall Street Journal.
@@ -28,7 +28,7 @@ TREES = {
     "ON-LSTM, layer 2": _trees(47.7, 65.1, 5.6, 46.2, 61.4, 55.4, 0),
     "ON-LSTM, layer 3": _trees(36.6, 54.0, 5.3, 44.8, 57.5, 47.2, 0),
     "PRPN-LM": _trees(37.4, 70.5, 5.9, 26.2, 63.9, 24.4, 0),
-    # F1 of these four from memory: not looked up in the published paper
+    # the F1 of these four is from memory and was not checked in the paper
     "random trees": _trees(18.4, 31.7, 5.3, 17.4, 22.3, 16.0, 40.4),
     "balanced trees": _trees(24.5, 43.4, 4.6, 22.1, 20.2, 9.3, 55.9),
     "left branching": _trees(9.0, 19.6, 12.4),
@@ -59,7 +59,7 @@ SYNEVAL = {
 }
 
 # Accuracies of the LSTM of Gulordava et al. (2018), from training on 83 million words of Wikipedia, in Warstadt et al.
-# (TACL 2020), in per cent: unweighted means over the sets of a phenomenon.
+# (TACL 2020), in percent: unweighted means over the sets of a phenomenon.
 BLIMP = {
     "overall": 69.8,
     "anaphor agreement": 91.7,

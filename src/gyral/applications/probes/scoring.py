@@ -9,22 +9,21 @@ from torch import nn
 
 from gyral.nn.recurrent import reorder
 
-NUMBERS = 2**25  # of logits or state values at once
+NUMBERS = 2**25  # number of logits or state values at once
 MAX_ROWS = 1024
 END = -1  # after the tokens of a sentence
 
 
 @torch.inference_mode()
 def log_probabilities(model: nn.Module, sentences: Sequence[Sequence[int]], *, rows: int = 0) -> np.ndarray:
-    """Return the log-probability of each sentence: the sum over all tokens but the first, given those before them.
+    """Return the log-probability of each sentence: the sum over all tokens but the first, given the tokens before.
 
-    Sentences are sorted, and tokens that several of them begin with are read once. Equal sentences have exactly equal
-    values.
+    Sentences are sorted, and common prefixes are computed once. Equal sentences have exactly equal values.
 
     Args:
         model: called like `gyral.models.sequence.SequenceModel`, in eval mode.
         sentences: the tokens of each sentence, at least one.
-        rows: number of different sentences at once; 0: as many as fit into a moderate amount of memory.
+        rows: number of different sentences at once; 0: chosen for a moderate amount of memory.
 
     Returns:
         (number of sentences,) in nats, float64.
@@ -39,7 +38,7 @@ def log_probabilities(model: nn.Module, sentences: Sequence[Sequence[int]], *, r
 
 
 def _rows(model: nn.Module) -> int:
-    """Return how many rows of logits and of states have about `NUMBERS` values."""
+    """Return the number of rows whose logits and states have about `NUMBERS` values."""
     state_size: Any = model.state_size
     vocabulary_size: Any = model.vocabulary_size
     return min(max(NUMBERS // max(state_size(), vocabulary_size), 1), MAX_ROWS)
@@ -52,7 +51,7 @@ def _score(model: nn.Module, sentences: Sequence[tuple[int, ...]]) -> np.ndarray
     tokens = np.full((len(sentences), longest), END)
     for row, sentence in enumerate(sentences):
         tokens[row, : len(sentence)] = sentence
-    starts = np.ones_like(tokens, dtype=bool)  # whether a row differs from the row before up to this column
+    starts = np.ones_like(tokens, dtype=bool)  # whether a row differs from the previous row up to this column
     starts[1:] = np.logical_or.accumulate(tokens[1:] != tokens[:-1], axis=1)
     values = np.zeros(len(sentences))
     state, parents = None, np.zeros(len(sentences), dtype=int)
@@ -61,7 +60,7 @@ def _score(model: nn.Module, sentences: Sequence[tuple[int, ...]]) -> np.ndarray
         # rows that share a prefix are neighbors; sentences that end here are no longer needed
         rows = np.flatnonzero(goes_on)
         first = _first_rows(starts[:, column], rows)
-        prefix = np.cumsum(first) - 1  # of each row
+        prefix = np.cumsum(first) - 1  # index of the prefix of each row
         read = rows[first]
         if state is not None:
             state = reorder(state, torch.from_numpy(parents[read]).to(device))
@@ -76,6 +75,6 @@ def _score(model: nn.Module, sentences: Sequence[tuple[int, ...]]) -> np.ndarray
 
 
 def _first_rows(starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return which of some rows are the first of their prefix, where `starts` has the first of all rows."""
+    """Return a mask of the rows that are the first of their prefix; `starts` is the mask of all rows."""
     prefix = np.cumsum(starts)[rows]
     return np.concatenate(([True], prefix[1:] != prefix[:-1]))

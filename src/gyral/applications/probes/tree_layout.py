@@ -17,7 +17,7 @@ class DrawnNode(NamedTuple):
     Attributes:
         span: its words.
         x: its center, in characters.
-        height: 0 for a word, else one more than that of its highest part.
+        height: 0 for a word, else the height of its highest part + 1.
         parts: x and height of its parts, in order.
     """
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     Attributes:
         words: the center of each word, in characters.
         width: characters.
-        height: of the highest node.
+        height: height of the highest node.
         nodes: the constituents with two or more words, each after its parts.
     """
 
@@ -64,7 +64,7 @@ def lay_out(tree: Tree, words: Sequence[str]) -> Layout:
 
 
 def gold_labels(sentence: ParsedSentence) -> dict[Span, str]:
-    """Return the labels of the constituents with two or more words; several of one span are joined, outermost first."""
+    """Return the labels of the constituents with two or more words; labels of one span are joined, outermost first."""
     labels: dict[Span, list[str]] = {span: [] for span in gold_tree(sentence)}
     for start, end, label in sentence.constituents:
         if (start, end) in labels:

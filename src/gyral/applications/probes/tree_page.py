@@ -1,4 +1,4 @@
-"""An HTML page of sentences with their trees: that of the treebank beside those of each layer of a model."""
+"""An HTML page of sentences with their trees from the treebank and from each layer of a model."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ class _Node(NamedTuple):
 
 
 class _Word(NamedTuple):
-    """A word in a picture: its middle, its distance to the word before, if it has one, and the height of its bar."""
+    """A word in a picture: its center, its distance to the previous word, if any, and the height of its bar."""
 
     text: str
     x: int
@@ -41,7 +41,7 @@ class _Word(NamedTuple):
 
 
 class _Picture(NamedTuple):
-    """A tree in pixels; `baseline` is that of the words."""
+    """A tree in pixels; `baseline` is the baseline of the words."""
 
     width: int
     height: int
@@ -67,7 +67,7 @@ def write_page(
 
 
 def _pictures(sentence: ParsedSentence, place: int, induced: dict[str, InducedTrees]) -> Iterator[tuple[str, _Picture]]:
-    """Yield the caption and the picture of each tree of a sentence, that of the treebank first."""
+    """Yield the caption and the picture of each tree of a sentence; the treebank comes first."""
     labels = gold_labels(sentence)
     yield "treebank", _draw(lay_out(gold_tree(sentence), sentence.words), sentence.words, labels, is_gold=True)
     for layer, own in induced.items():
@@ -107,7 +107,7 @@ def _draw(
     middles = [round(middle * CHARACTER) for middle in layout.words]
     if distances is None:
         drawn = [_Word(word, x, None, 0) for word, x in zip(words, middles, strict=True)]
-    else:  # the smallest distance of the sentence has no bar, the largest one the longest
+    else:  # bars range from 0 for the smallest distance of the sentence to the longest bar for the largest
         bars = BARS * (distances - distances.min()) / max(float(np.ptp(distances)), 1e-9)
         drawn = list(map(_Word, words, middles, distances.tolist(), bars.tolist()))
     bottom = baseline + 14 + (0 if distances is None else BARS + 8)

@@ -1,8 +1,8 @@
-"""Unlabeled trees over the words of a sentence: from distances, and those that need no model.
+"""Unlabeled trees over the words of a sentence, from distances or without a model.
 
 A tree is the list of its constituents with two or more words, each as (start, end): the words from `start` to before
-`end`. A constituent comes before those inside it, the first one is the whole sentence, and a sentence of one word has
-none.
+`end`. The list starts with the whole sentence, and a constituent precedes the constituents inside it. The list of a
+sentence of one word is empty.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ def tree_of_distances(distances: Sequence[float] | np.ndarray) -> Tree:
     """Return the tree of distances by a greedy split from the top (Shen et al., ICLR 2019).
 
     A sequence is split before and after the word i with the largest distance, the leftmost of equal ones:
-    [tree of the words before i, [word i, tree of the words after i]], without the parts that are empty. So equal
-    distances give right branching. The code of the paper: yikangshen/Ordered-Neurons on GitHub,
-    test_phrase_grammar.py.
+    [tree of the words before i, [word i, tree of the words after i]], without empty parts. Equal distances
+    therefore give right branching. The code of the paper is test_phrase_grammar.py of yikangshen/Ordered-Neurons on
+    GitHub.
 
     Args:
-        distances: (n,), for each word the distance between it and the word before it.
+        distances: (n,), the distance between each word and the word before it.
     """
     values = np.asarray(distances)
     tree: Tree = []
@@ -50,12 +50,12 @@ def left_branching(words: int) -> Tree:
 
 
 def balanced(words: int) -> Tree:
-    """Return the tree whose right parts have the largest power of two of words below the number of words."""
+    """Return the tree whose right parts have the largest power of two that is below the number of words."""
     return _split(words, lambda start, end: end - (1 << (end - start - 1).bit_length() - 1))
 
 
 def random_merges(words: int, random: np.random.Generator) -> Tree:
-    """Return the tree of merging two random neighbors until one constituent is left."""
+    """Return the tree of a process that merges two random neighbors until one constituent is left."""
     order = random.permutation(words - 1)  # the boundary after each word is removed at this place in the order
     return _split(words, lambda start, end: start + 1 + int(order[start : end - 1].argmax()))
 
@@ -66,7 +66,7 @@ def random_distances(words: int, random: np.random.Generator) -> Tree:
 
 
 def binarized(tree: Tree, words: int) -> Tree:
-    """Return a binary tree with all constituents of a tree: each one branches to the right."""
+    """Return a binary tree with all constituents of a tree; parts branch to the right."""
     found = set(tree)
     for start, end in [(0, words), *tree]:
         if end - start > 1:
@@ -80,7 +80,7 @@ def children(tree: Tree, span: Span) -> list[Span]:
     parts: list[Span] = []
     place = span[0]
     for start, end in sorted(inside, key=_outermost_first):
-        if start < place:  # inside of the last part
+        if start < place:  # inside the last part
             continue
         parts += [(word, word + 1) for word in range(place, start)]
         parts.append((start, end))

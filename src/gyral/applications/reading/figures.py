@@ -21,9 +21,9 @@ from gyral.training import build
 if TYPE_CHECKING:
     from gyral.applications.reading.tasks.base import ReadingTask
 
-MAX_ANSWERS = 12  # columns, the answers with the highest probabilities in any of the runs
-MAX_SENTENCES = 24  # of a document that fits into a figure
-SEARCHED = 200  # validation questions among which the figure shows the longest document that fits
+MAX_ANSWERS = 12  # columns: the answers with the highest probabilities in any run
+MAX_SENTENCES = 24  # largest number of sentences that fit into a figure
+SEARCHED = 200  # number of validation questions; the figure shows the longest of their documents that fits
 ENDS = (".", "!", "?")  # words that end a sentence
 SENTENCE_WIDTH = 46  # characters of a sentence beside the figure
 
@@ -41,8 +41,8 @@ class Read(NamedTuple):
 def answers(*runs: Run) -> Figure:
     """Draw the probabilities of the answers to a validation question after each sentence, a panel for each run.
 
-    As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the document and the question are read as a whole, and
-    the answer is that of the state at the end of each sentence; see
+    As in Figure 4 of Dhingra et al. (2017, arXiv:1703.02620), the model reads the whole document and the question,
+    and the answer is computed from the state at the end of each sentence; see
     `gyral.applications.reading.models.reader.Reader.answers_after`.
 
     Raises:
@@ -81,7 +81,7 @@ def answers(*runs: Run) -> Figure:
 
 
 def sentence_ends(words: Sequence[str]) -> list[int]:
-    """Return the steps at which the sentences of a document end, of which the last one is its last step."""
+    """Return the steps at which the sentences of a document end; the last one is its last step."""
     ends = [step for step, word in enumerate(words) if word in ENDS]
     return ends if ends and ends[-1] == len(words) - 1 else [*ends, len(words) - 1]
 
@@ -90,12 +90,12 @@ def _check(run: Run) -> None:
     """Raise `OptionError` if the task of a run has no reader."""
     task = build.task_class(run)
     if task.figures().get("answers") is not answers:
-        reason = f"must be a run of a task with a reader, as the other one; its task is {task.__name__}"
+        reason = f"must be a run of a task with a reader, as the other run; its task is {task.__name__}"
         raise OptionError("run", run.directory, reason)
 
 
 def _load(run: Run, like: Read | None) -> Read:
-    """Return the answers of a run to a question; to that of another run if `like` is one."""
+    """Return the answers of a run to a question, which is the question of `like` if given."""
     task: Any
     task, step = build.load_trained(run, "best")
     row = _choose(run, task) if like is None else _find(run, task, like)
@@ -105,7 +105,7 @@ def _load(run: Run, like: Read | None) -> Read:
 
 
 def _choose(run: Run, task: "ReadingTask") -> int:
-    """Return the validation question, among the first ones, that has the most sentences that fit into the figure."""
+    """Return the row of the longest document that fits into the figure among the first validation questions."""
     most, found = 1, None
     for row in range(min(len(task.data.splits["val"]), SEARCHED)):
         batch = task.batch_of("val", [row])

@@ -26,7 +26,7 @@ def answer_questions(task: "ReadingTask", *, questions: int = 8, html: str | Non
 
     Args:
         task: a trained task.
-        questions: number of questions, which are spread evenly over the split.
+        questions: number of questions, evenly spaced over the split.
         html: page to write, which shows the documents with their chains of mentions and the attention.
 
     Raises:
@@ -46,7 +46,7 @@ def answer_questions(task: "ReadingTask", *, questions: int = 8, html: str | Non
 
 
 def explain(task: "ReadingTask", batch: ReadingBatch, place: str) -> Shown:
-    """Return what a page shows of a batch of one question."""
+    """Return the content of a page for a batch of one question."""
     words, length = task.words(batch, 0), int(batch.document_lengths[0])
     probabilities = task.probabilities(batch)[0].cpu().numpy()
     best = np.argsort(-probabilities, kind="stable")[:MOST_LIKELY].tolist()

@@ -8,18 +8,18 @@ import numpy as np
 
 from gyral.core.html import strengths, write_html
 
-# Units of the picture. The text has a font of fixed width, so that the places of the words are known.
+# Units of the picture. The font has a fixed width, so that the positions of the words are known.
 SIGN = 8.2  # width of a character
 WIDTH = 92  # characters of a line
 LINE = 40  # distance between lines
 RISE = 0.16  # height of an arc in a line, as a share of its length
 MAX_RISE = 22
-BULGE = 9  # of a curve to the side, for each line that it passes
+BULGE = 9  # sideways bulge of a curve per line that it passes
 MAX_BULGE = 55
-FIRST = 8  # characters; curves between words that begin within them bulge to the left
+FIRST = 8  # curves between words that begin within this number of characters bulge to the left
 LEFT = 70  # margins
 MARGIN = 28
-COLORS = 8  # of chains, which repeat
+COLORS = 8  # number of colors of chains; they repeat
 ENDS = (".", "!", "?")  # words that end a line
 
 
@@ -32,7 +32,7 @@ class Arc(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A possible answer with its probability, and whether it is right."""
+    """A possible answer, its probability, and whether it is correct."""
 
     name: str
     probability: float
@@ -43,13 +43,13 @@ class Shown(NamedTuple):
     """A question about a document with the answer of a reader.
 
     Attributes:
-        place: where the question is in the data.
-        document, question: their words.
-        attention: of each word of the document, with sum 1.
-        arcs: links between words, which are numbered through document and question.
-        is_read: whether the model reads along the links.
-        candidates: the most likely answers, the most likely first.
-        right: the right answer.
+        place: position of the question in the data.
+        document, question: the words.
+        attention: attention to each word of the document, with sum 1.
+        arcs: links between words, whose indices count the document and then the question.
+        is_read: whether the model uses the links as edges.
+        candidates: the most likely answers, in descending order.
+        right: the correct answer.
     """
 
     place: str
@@ -63,7 +63,7 @@ class Shown(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a word is in the picture: its left end, its width, and the number of its line."""
+    """Position of a word in the picture: its left end, its width, and the number of its line."""
 
     x: float
     width: float
@@ -83,9 +83,9 @@ class _Word(NamedTuple):
 
     Attributes:
         text: the word.
-        place: where it is.
-        color: number of the color of its chain; None: of no chain.
-        attention: to the word; None in the question.
+        place: its position.
+        color: number of the color of its chain; None without a chain.
+        attention: attention to the word; None in the question.
         strength: opacity of its background, with two digits.
     """
 
@@ -130,7 +130,7 @@ def draw(shown: Shown) -> Picture:
 
 
 def _lay_out(shown: Shown) -> list[_Place]:
-    """Return the places of the words. A line ends after a sentence, at the end of the document, or where it is full."""
+    """Return the positions of the words. A line ends with a sentence, with the document, or when it is full."""
     places, column, line = list[_Place](), 0, 0
     for index, word in enumerate((*shown.document, *shown.question)):
         is_new = index > 0 and (index == len(shown.document) or shown.document[index - 1 : index] in _SENTENCE_ENDS)
@@ -142,7 +142,7 @@ def _lay_out(shown: Shown) -> list[_Place]:
 
 
 def _curve(source: _Place, target: _Place) -> str:
-    """Return the path of an arc above the words of a line, or of a curve between lines, past those between them."""
+    """Return the path of an arc above the words of a line, or of a curve between lines, beside the lines in between."""
     lines = target.line - source.line
     if lines == 0:
         rise = min(8 + RISE * (target.middle - source.middle), MAX_RISE)

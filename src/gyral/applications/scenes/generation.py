@@ -1,4 +1,4 @@
-"""Answers to questions about a test scene, with the programs that are found and the sets after each step."""
+"""Answers to questions about a test scene, with the programs of the model and the sets after each step."""
 
 import logging
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SPLIT = "test"
 
 
 def answer_scene(task: "ScenesTask", *, scene: int, html: str | None = None) -> Iterator[str]:
-    """Yield the questions about a scene of the test split with the model's programs and answers, one line for each.
+    """Yield the questions about a scene of the test split with the programs and answers of the model, one per line.
 
     Args:
         task: a trained task.
@@ -31,7 +31,7 @@ def answer_scene(task: "ScenesTask", *, scene: int, html: str | None = None) -> 
         html: HTML page to write, with the picture and the attention to its objects after each step of the programs.
 
     Raises:
-        OptionError: there is no such scene, or a page is asked for a model without programs.
+        OptionError: the scene does not exist, or the model has no programs for a page.
     """
     scenes = task.data.splits[SPLIT]
     index = check_integer("scene", scene, maximum=len(scenes)) - 1

@@ -1,4 +1,4 @@
-"""An HTML page of a scene with its questions, the programs that a model finds, and the sets after each step."""
+"""An HTML page of a scene with its questions, the programs of a model, and the sets after each step."""
 
 import base64
 import io
@@ -19,12 +19,12 @@ class Asked(NamedTuple):
 
     Attributes:
         words: its words.
-        program: the program that the model finds.
-        attention: for each step but the last, which gives the answer, the probability of each object to be in the set
+        program: the program of the model.
+        attention: for each step but the last, which gives the answer, the probability that each object is in the set
             on top of the stack.
         answer: the model's answer.
-        probability: its probability.
-        right: the right answer.
+        probability: the probability of this answer.
+        right: the correct answer.
     """
 
     words: list[str]
@@ -41,7 +41,7 @@ def write_page(path: Path, image: np.ndarray, places: np.ndarray, asked: Sequenc
     Args:
         path: the file.
         image: (H, W, 3) uint8, the picture of the scene.
-        places: (N, 2) middles of its objects, in pixels.
+        places: (N, 2) centers of its objects, in pixels.
         asked: the questions.
         title: title of the page.
     """

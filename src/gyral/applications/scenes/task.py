@@ -1,4 +1,4 @@
-"""Questions about scenes of objects in the manner of CLEVR, for models that learn concepts from answers.
+"""Questions about scenes of objects as in CLEVR, for models that learn concepts from answers.
 
 An example:
 
@@ -37,18 +37,18 @@ from gyral.data.splits import SPLITS
 from gyral.tasks.base import Task
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
-from gyral.tasks.metrics import GroupedMetrics, GroupShares
+from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 from gyral.tasks.objective import Classification
 
 log = logging.getLogger(__name__)
-MORE_OBJECTS = "more_objects"  # the group of the test with more objects than in training
-MAX_STEPS = 30  # of a program
+MORE_OBJECTS = "more_objects"  # the category of test scenes with more objects than in training
+MAX_STEPS = 30  # largest number of steps of a program
 
 
 class SceneStream(Stream[SceneBatch]):
     """Training batches of scenes and questions within the bounds of the current lesson.
 
-    Batch i depends on the seed, i and the lesson alone.
+    Batch i depends only on the seed, i and the lesson.
 
     Args:
         scenes: the scenes.
@@ -102,17 +102,17 @@ class SceneStream(Stream[SceneBatch]):
 
 
 class OrderedScenes:
-    """One pass over the scenes of one or several collections, with all of their questions.
+    """One pass over the scenes of one or several collections with all their questions.
 
     Args:
-        collections: the collections, each with the groups to which its scenes belong.
+        collections: the collections, each with the categories to which its scenes belong.
         batch_size: scenes per batch.
     """
 
     def __init__(self, collections: Sequence[tuple[SceneCollection, Sequence[bool]]], batch_size: int) -> None:
         self.parts = [
-            (scenes, groups, np.arange(start, min(start + batch_size, len(scenes))))
-            for scenes, groups in collections
+            (scenes, categories, np.arange(start, min(start + batch_size, len(scenes))))
+            for scenes, categories in collections
             for start in range(0, len(scenes), batch_size)
         ]
 
@@ -120,12 +120,12 @@ class OrderedScenes:
         return len(self.parts)
 
     def __iter__(self) -> Iterator[SceneBatch]:
-        for scenes, groups, rows in self.parts:
-            yield scenes.batch(rows, [scenes.questions_of(row) for row in rows.tolist()], groups)
+        for scenes, categories, rows in self.parts:
+            yield scenes.batch(rows, [scenes.questions_of(row) for row in rows.tolist()], categories)
 
 
 class SceneData(SplitData):
-    """Scenes with questions. A test may also have scenes with more objects, as a second group.
+    """Scenes with questions. A test may also have scenes with more objects, which are a second category.
 
     Args:
         splits: the scenes of train, val and test, and of `MORE_OBJECTS` if there are any.
@@ -157,7 +157,7 @@ class SceneData(SplitData):
         self.data_seed = data_seed
 
     def loader(self, split: str) -> OrderedScenes:
-        """Return the scenes of a split in order, for evaluation; those with more objects last."""
+        """Return the scenes of a split in order, for evaluation; scenes with more objects come last."""
         own = self.splits[check_choice("split", split, SPLITS)]
         more = self.splits.get(MORE_OBJECTS) if split == "test" else None
         further = [] if more is None else [(more, (False, True))]
@@ -169,16 +169,16 @@ class SceneData(SplitData):
         return SceneStream(self.splits["train"], self.curriculum, seed=self.data_seed, length=self.steps(), **sizes)
 
 
-class SceneMetrics(GroupedMetrics):
+class SceneMetrics(CategoryMetrics):
     """Loss, accuracy, and accuracy on the current lesson; a test adds accuracies by type and with more objects."""
 
-    names = (*GroupedMetrics.names, "accuracy", "lesson_accuracy")
+    names = (*CategoryMetrics.names, "accuracy", "lesson_accuracy")
 
     def __init__(self, lessons: Lessons) -> None:
         more = [f"{MORE_OBJECTS}_{type_}" for type_ in TYPES]
         super().__init__([*TYPES, MORE_OBJECTS, *more])
-        self.accuracy = GroupShares(len(self.groups))
-        self.lesson_accuracy = GroupShares(len(self.groups))
+        self.accuracy = CategoryShares(len(self.categories))
+        self.lesson_accuracy = CategoryShares(len(self.categories))
         self._lessons = lessons
 
     def update(self, outputs: Tensor, batch: SceneBatch, loss: Tensor) -> None:
@@ -188,36 +188,37 @@ class SceneMetrics(GroupedMetrics):
         right = outputs[is_asked].argmax(dim=1) == targets
         ones = torch.ones_like(right)
         of_type = types.unsqueeze(1) == torch.arange(len(TYPES), device=types.device)
-        own, more = batch.groups[is_asked.nonzero()[:, 0], :2].unsqueeze(2).unbind(1)
-        groups = torch.cat((own, own & of_type, more, more & of_type), dim=1)
-        self.update_loss(loss, is_asked.sum(), groups)
-        self.accuracy.update(right, ones, groups)
+        own, more = batch.categories[is_asked.nonzero()[:, 0], :2].unsqueeze(2).unbind(1)
+        categories = torch.cat((own, own & of_type, more, more & of_type), dim=1)
+        self.update_loss(loss, is_asked.sum(), categories)
+        self.accuracy.update(right, ones, categories)
         objects, steps = self._lessons.bounds or (MAX_OBJECTS, batch.operators.shape[-1])
         lengths = (batch.operators[is_asked] > 0).sum(dim=1)
         in_lesson = (lengths <= steps) & (batch.objects[is_asked.nonzero()[:, 0]] <= objects)
         in_lesson = in_lesson.unsqueeze(1) & own
-        # of the first group alone
-        self.lesson_accuracy.update(right, ones, torch.nn.functional.pad(in_lesson, (0, groups.shape[1] - 1)))
+        # of the first category alone
+        self.lesson_accuracy.update(right, ones, torch.nn.functional.pad(in_lesson, (0, categories.shape[1] - 1)))
 
 
 class ScenesTask(Task[SceneData]):
-    """Questions about scenes, trained on answers alone or with programs, as the model says.
+    """Questions about scenes. The model determines whether training uses programs or only answers.
 
     The accuracy is reported over all questions and, in a test, by type, and on scenes with more objects than in
     training. The baseline is the loss on the test split of a predictor that knows the frequency of each answer in
     training.
 
     Args:
-        model: makes the model from the vocabulary and the most steps of a program.
+        model: makes the model from the vocabulary and the largest number of steps of a program.
         objects: smallest and largest number of objects of a scene.
-        more_objects: the same for the second group of the test; None: no such group.
-        train_scenes, val_scenes, test_scenes: scenes in each split; `test_scenes` also of the second group.
+        more_objects: the same for the second category of the test; None: there is no second category.
+        train_scenes, val_scenes, test_scenes: scenes in each split; the second category has
+            `test_scenes`, too.
         questions: questions of each scene.
-        max_length: the most steps of a program.
+        max_length: largest number of steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
-            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then those of its excerpts, and `objects`,
-            `more_objects` and `questions` have no effect. None: generated scenes.
+            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then the sizes of its excerpts, and
+            `objects`, `more_objects` and `questions` have no effect. None: generated scenes.
         batch_size, eval_batch_size, batch_questions: see `SceneData`.
         data_seed: seed of the scenes and of the training batches.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
@@ -295,28 +296,25 @@ class ScenesTask(Task[SceneData]):
         )
         self.vocabulary = vocabulary
 
-    def constants(self) -> dict[str, float]:
-        """Return the constants of all tasks and the number of the lesson, from 1."""
-        return {**super().constants(), "lesson": 1.0 + self.data.curriculum.level}
+    def data_metrics(self) -> dict[str, float]:
+        """Return the numbers of all tasks and the number of the lesson, from 1."""
+        return {**super().data_metrics(), "lesson": 1.0 + self.data.curriculum.level}
 
     def forward(self, batch: SceneBatch) -> Tensor | Answers:
-        """Return the scores of the answers (S, K, answers), in training with the loss of the parser."""
+        """Return the scores of the answers (S, K, answers); in training, also the loss of the parser."""
         found: Tensor | Answers = self.model(batch)
         return found
 
     def loss(self, outputs: Tensor | Answers, batch: SceneBatch) -> Tensor:
-        """Return the mean cross-entropy of the answers in nats, in training plus the loss of the parser."""
+        """Return the mean cross-entropy of the answers in nats; in training, plus the loss of the parser."""
         if isinstance(outputs, Answers):
             return super().loss(outputs.scores, batch) + outputs.parser_loss
         return super().loss(outputs, batch)
 
     def predict(self, batch: SceneBatch) -> Tensor:
-        """Return the most likely answers (S, K), without random draws."""
-        training = self.training
-        try:
-            return super(ScenesTask, self.eval()).predict(batch)
-        finally:
-            self.train(training)
+        """Return the most likely answers (S, K)."""
+        with self.evaluating():
+            return super().predict(batch)
 
     @classmethod
     def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:

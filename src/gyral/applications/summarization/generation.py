@@ -16,7 +16,7 @@ from gyral.applications.summarization.data.files import STANDARD_INPUT, Article,
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.page import Shown, write_page
 from gyral.core.checks import check_integer
-from gyral.data.records import Report
+from gyral.data.raw_examples import Report
 
 if TYPE_CHECKING:
     from gyral.applications.summarization.task import SummaryTask, Written
@@ -39,7 +39,7 @@ def summarize(
     length_penalty: float | None = None,
     block_ngrams: int | None = None,
 ) -> Iterator[str]:
-    """Summarize articles batch by batch. Records that cannot be used are skipped, and counted in the log.
+    """Summarize articles batch by batch. Examples that cannot be used are skipped and counted in the log.
 
     Args:
         task: a trained task.
@@ -47,7 +47,7 @@ def summarize(
             one article or lines of JSON.
         out: output file, one line of JSON per summary. An existing file is continued.
         html: page that shows the first `ON_PAGE` summaries.
-        batch_size: number of articles that are summarized together; None: the run's eval_batch_size.
+        batch_size: articles per batch; None: the run's eval_batch_size.
         beam, min_length, max_length, length_penalty, block_ngrams: see `BeamSearch`; None: the value of the run.
 
     Yields:
@@ -128,7 +128,7 @@ class _Progress:
     """Logs the number of articles and the speed, every `LOG_INTERVAL` seconds and at the end; a context manager.
 
     Args:
-        report: skipped and unusual records, logged at the end.
+        report: skipped and unusual examples, logged at the end.
     """
 
     def __init__(self, report: Report) -> None:

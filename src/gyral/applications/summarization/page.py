@@ -45,11 +45,11 @@ def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:
 
 
 class _Section(NamedTuple):
-    """What the page has of a summary.
+    """Data of a summary for the page.
 
     Attributes:
         shown: the summary.
-        facts: its metrics.
+        facts: the metrics of the summary.
         article: the words of the article with their strengths of color.
         summary: the words of each sentence with the fraction that was copied.
         steps: bytes of the strengths (T, S) as base64.

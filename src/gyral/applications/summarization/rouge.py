@@ -14,11 +14,11 @@ from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.parallel import parallel_map
 
-MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # our names and those of the library
+MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # the names here and in the library
 BLOCK = 250  # number of pairs that a process scores in one call
 ORDERS = (1, 2, 3, 4)  # of the n-grams in `repetition`
 
-import_extra("rouge_score", "ROUGE", "applications")  # now, before a run that ends with its scores
+import_extra("rouge_score", "ROUGE", "applications")  # before a run, whose end needs the scores
 
 
 class Rouge(NamedTuple):
@@ -92,8 +92,8 @@ class _StemmingTokenizer:
     """Tokenizer of rouge-score with the stemmer of ROUGE-1.5.5.
 
     The stemmer looks a word up in WordNet's list of irregular forms ("were" is "be"), and applies the rules of Porter
-    to words that are not in it. The list changes scores on CNN / Daily Mail by 0.25 %. It is a file of the package
-    py-rouge, the only one that is used. Stems are cached, because stemming would take most of the time.
+    to words that are not in it. The list changes scores on CNN / Daily Mail by 0.25 %. It is the only file of the
+    package py-rouge that is used. Stems are cached, because stemming would take most of the time.
     """
 
     def __init__(self) -> None:

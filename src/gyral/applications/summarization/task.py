@@ -30,10 +30,10 @@ from gyral.core.checks import check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
 from gyral.core.files import replace_when_written
 from gyral.core.measures import Measure
-from gyral.data.batching import IGNORED, BucketedBatches, SortedBatches, mix_seed
+from gyral.data.batching import IGNORED
 from gyral.data.text.penn import split_sentences
 from gyral.tasks.base import ModelFactory, SequenceTask
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -41,50 +41,28 @@ SAMPLE = 20_000  # number of training pairs whose words are counted for the base
 LINE_WIDTH = 108  # columns of a rendered example
 
 
-class SummaryData(SplitData):
-    """Articles with summaries: training batches of similar lengths, one pass over the other splits.
+class SummaryData(ExampleData):
+    """Articles with summaries.
 
     Args:
         corpus: the articles.
         article_length, summary_length: see `gyral.applications.summarization.data.batches.EncodedSummaries`.
-        batch_size, eval_batch_size: pairs per batch, in training and in evaluation.
-        data_seed: seed of the order of the training batches.
+        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
 
     Raises:
         OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        corpus: SummaryCorpus,
-        *,
-        article_length: int,
-        summary_length: int,
-        batch_size: int,
-        eval_batch_size: int,
-        data_seed: int,
-    ) -> None:
-        super().__init__()
+    def __init__(self, corpus: SummaryCorpus, *, article_length: int, summary_length: int, **options: int) -> None:
+        super().__init__(**options)
         self.corpus = corpus
         check_integer("article_length", article_length)
         check_integer("summary_length", summary_length)
         self.lengths = {"max_article": article_length, "max_summary": summary_length}
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
-    def encoded(self, split: str) -> EncodedSummaries:
+    def examples(self, split: str) -> EncodedSummaries:
         """Return the encoded pairs of a split."""
         return EncodedSummaries(self.corpus, split, **self.lengths)
-
-    def loader(self, split: str) -> SortedBatches:
-        """Return the pairs of a split, sorted by the length of the article, for evaluation."""
-        return SortedBatches(self.encoded(split), self.eval_batch_size)
-
-    def stream(self) -> BucketedBatches:
-        """Return the training stream, which reads the pairs in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.encoded("train"), self.batch_size, seed=seed, length=self.steps())
 
 
 class SummaryMetrics(Metrics):
@@ -169,7 +147,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         self.decoded = decoded if decoded is None else check_integer("decoded", decoded, minimum=0)
         self.decoding = decoding
         size = len(corpus.vocabulary)
-        pairs = len(data.encoded("train"))
+        pairs = len(data.examples("train"))
         log.info(
             "%s: %s words; one pass over the training split takes %s steps",
             corpus.name,
@@ -209,11 +187,8 @@ class SummaryTask(SequenceTask[SummaryData]):
 
     def search(self, batch: SummaryBatch) -> Hypotheses:
         """Return the summaries that the search finds for a batch, without dropout."""
-        training = self.training
-        try:
-            return self.eval().model.summarize(batch, self.decoding)
-        finally:
-            self.train(training)
+        with self.evaluating():
+            return self.model.summarize(batch, self.decoding)
 
     @classmethod
     def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
@@ -316,7 +291,7 @@ def frequency_loss(data: SummaryData) -> float:
 
     The words of `SAMPLE` pairs are counted. Counts start at 1 (add-one smoothing), so that no word has probability 0.
     """
-    train, test = data.encoded("train"), data.encoded("test")
+    train, test = data.examples("train"), data.examples("test")
     size = len(data.corpus.vocabulary)
     counts = np.ones(size)
     for row in range(min(len(train), SAMPLE)):

@@ -18,7 +18,7 @@ def answer_counts(babi: Babi) -> dict[int, Counter[str]]:
 def frequency_loss(babi: Babi) -> float:
     """Return the cross-entropy, in nats, of the answers of the test split under the frequencies in the training split.
 
-    Frequencies are those of each task. Counts start at 1 (add-one smoothing), so that no class has probability 0.
+    Each task has separate frequencies. Counts start at 1 (add-one smoothing), so that no class has probability 0.
     Answers that are not a class are ignored.
     """
     counts, classes = answer_counts(babi), set(babi.classes)

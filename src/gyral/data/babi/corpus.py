@@ -32,8 +32,7 @@ class Babi:
         name: folder of the release that contains the questions, or "generated".
         splits: "train", "val" and "test".
         stand_ins: tasks for which the 1k training file replaces a missing 10k training file.
-        vocabulary: words in lower case; index 0 is padding, and index 1 stands for all words outside the training
-            split.
+        vocabulary: words in lower case; index 0 is padding, and index 1 is any word outside the training split.
         classes: answers of the training split, sorted; the index of an answer is its class.
     """
 
@@ -68,11 +67,11 @@ class Babi:
         return Counter(question.answer for question in questions(self.splits[split]) if question.answer not in known)
 
     def majority(self, split: str) -> dict[int, float]:
-        """Return, for each task, the accuracy on a split of always giving the most frequent training answer."""
+        """Return, for each task, the accuracy on a split of the most frequent training answer."""
         answers: dict[int, Counter[str]] = {}
         for question in questions(self.splits["train"]):
             answers.setdefault(question.task, Counter())[question.answer] += 1
-        # of equally frequent answers, the alphabetically first
+        # the alphabetically first of equally frequent answers
         most = {task: min(counts, key=lambda answer: (-counts[answer], answer)) for task, counts in answers.items()}
         total, correct = Counter[int](), Counter[int]()
         for question in questions(self.splits[split]):
@@ -105,7 +104,7 @@ def load(
     Raises:
         NoReleaseError: `path` is None, and the data folder does not contain the release.
         OptionError: an option is out of its bounds; a file of the release does not exist, cannot be read, is not the
-            published one, or is not in the format.
+            published file, or is not in the format.
     """
     tasks = _tasks(qa, TASKS)
     folder = FOLDERS[
@@ -134,7 +133,7 @@ def _read(found: Release, folder: str, size: str, small: str) -> Babi:
         found: the release.
         folder: folder of the files.
         size: training questions per task in it.
-        small: folder with the 1k files, which stand in for missing 10k files if the release was opened with it.
+        small: folder with the 1k files, which replace missing 10k files if the release was opened with it.
     """
     sizes = release.SIZES
     splits: dict[str, list[Story]] = {split: [] for split in SPLITS}
@@ -157,7 +156,7 @@ def _read(found: Release, folder: str, size: str, small: str) -> Babi:
         for split, stories in {**pieces, "test": test}.items():
             splits[split] += stories
     if stand_ins:
-        log.warning("%s: the 1k training file replaces that of task %s", folder, ", ".join(map(str, stand_ins)))
+        log.warning("%s: the 1k training file replaces the 10k file of task %s", folder, ", ".join(map(str, stand_ins)))
     return Babi.of(folder, splits, tuple(stand_ins))
 
 
@@ -192,7 +191,7 @@ def _tasks(qa: Any, known: Sequence[int]) -> list[int]:
 
 
 def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: bool, seed: int, **options: Any) -> Babi:
-    """Return the published questions or, if there is no release, generated ones.
+    """Return the published questions or, without a release, generated questions.
 
     Args:
         qa, size, data_dir, **options: see `load`.

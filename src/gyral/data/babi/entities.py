@@ -9,7 +9,7 @@ from gyral.data.babi import synthetic
 from gyral.data.babi.stories import Question, Sentence
 from gyral.data.mentions import Chain, Mention, chain_edges, entity_chains
 
-# Each entity of the release with that of another world which replaces it in bAbI-Mix.
+# Each entity of the release, and the entity of another world that replaces it in bAbI-Mix.
 PEOPLE = {  # tasks 1–14, 15, 16 and 20
     **{"mary": "maria", "john": "jonas", "daniel": "david", "sandra": "susan", "bill": "bob", "fred": "frank"},
     **{"jeff": "jack", "julie": "judith", "gertrude": "greta", "winona": "wilma", "emily": "emma"},
@@ -56,7 +56,7 @@ EDGES = ("entities", "none")  # edges between consecutive mentions of an entity;
 
 
 class EntityMentions:
-    """The mentions of entities in stories. Pronouns are no mentions.
+    """The mentions of entities in stories. Pronouns do not count.
 
     Args:
         entities: the entities, as `gyral.data.mentions.entity_chains` expects them.
@@ -76,7 +76,7 @@ class EntityMentions:
         return cls(ENTITIES[check_choice("entities", kind, tuple(ENTITIES))])
 
     def chains(self, question: Question) -> dict[str, Chain]:
-        """Return the chain of each entity in a story and its question, whose words are numbered as one sequence."""
+        """Return the chain of each entity in a story and its question, which are one sequence of words."""
         found: dict[str, list[Mention]] = {}
         start = 0
         for sentence in (*question.story, question.words):

@@ -15,14 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 from gyral.core.errors import UserError
-from gyral.core.inputs import read_bytes, reading
+from gyral.core.inputs import open_input, read_bytes
 from gyral.data.babi.stories import Story, parse
 from gyral.data.catalogue import CATALOGUE
 
 TASKS = range(1, 21)
 SIZES = {"1k": 1_000, "10k": 10_000}  # training questions per task
 TEST_SIZE = 1_000
-FOLDERS = {  # of the release, by validation split and size
+FOLDERS = {  # folders of the release, by validation split and size
     ("cut", "1k"): "en",
     ("cut", "10k"): "en-10k",
     ("official", "1k"): "en-valid",
@@ -33,7 +33,7 @@ ARCHIVE = CATALOGUE["babi"].files[0].name
 FILE = re.compile(r"qa(\d+)_(?:.+_)?(train|valid|test)\.txt")
 
 # The first digits of the SHA-256 of the files of version 1.2; earlier versions have files of the same names. Each line
-# is a task: its test file, its training file with 1k questions and, except for task 3, the one with 10k questions.
+# is a task: its test file, its training file with 1k questions and, except for task 3, the file with 10k questions.
 DIGESTS = """
     55acf66cef2f c64ba9b1a49b 749ea9f7c990
     eff93fb9cd81 a4978af5bc0d d4074c0c5d54
@@ -116,7 +116,7 @@ class Release:
             contains_files = root.is_dir() and any(FILE.fullmatch(path.name) for path in root.iterdir())
             if contains_files or any((root / folder).is_dir() for folder in FOLDERS.values()):
                 for folder in self.folders:
-                    # a folder that contains the files is of one size; `stories` checks the number of questions
+                    # a folder of files has one size; `stories` checks the number of questions
                     for path in sorted((root if contains_files else root / folder).glob("qa*.txt")):
                         self._add(folder, path.name, str(path), functools.partial(read_bytes, *self.option, path))
                 return True
@@ -128,7 +128,7 @@ class Release:
             raise NoReleaseError(
                 f"{self.path}: has neither {RELEASE} nor {ARCHIVE}; `gyral fetch babi` downloads it {origin}"
             )
-        with reading(*self.option, archive) as packed:
+        with open_input(*self.option, archive) as packed:
             try:
                 self._read_members(archive, packed)
             except UserError:
@@ -165,7 +165,7 @@ class Release:
         return parse(text, task, file.label)
 
     def check(self, folder: str, task: int, part: str, count: int, size: int, digest: str | None) -> None:
-        """Check that a file is the published one.
+        """Check that a file is the published file.
 
         Args:
             folder, task, part: key of the file.

@@ -1,6 +1,6 @@
 r"""The bAbI story format (Weston et al. 2015, arXiv:1502.05698): parsing, writing, validation split.
 
-A story in the official format, which contains three questions, each about the sentences before it:
+A story in the official format with three questions, each about the sentences before it:
 
     1 Mary got the milk there.
     2 John moved to the bedroom.
@@ -31,7 +31,7 @@ class Question(NamedTuple):
         story: the sentences before the question, without earlier questions; words keep their case.
         words: words of the question and the question mark.
         answer: the answer class; several words, such as "football,milk" or "n,w", are one class.
-        supports: indices in `story` of the sentences from which the answer follows.
+        supports: indices in `story` of the sentences that imply the answer.
     """
 
     task: int

@@ -20,9 +20,9 @@ TASKS = (1, 2)
 def generate(qa: int, count: int, seed: int) -> list[Story]:
     """Return generated stories in the form of task 1 (where is a person?) or task 2 (where is an object?).
 
-    The words differ from those of bAbI. In task 1, the answer is in the last sentence in which the person moves. In
-    task 2, an object moves with the person who took it: one supporting sentence says who took or left it last, and the
-    other one where that person was.
+    The words differ from the words of bAbI. In task 1, the answer is in the last sentence in which the person moves. In
+    task 2, an object moves with the person who took it: one supporting sentence contains who took or left it last,
+    and the other one the place of that person.
 
     Args:
         qa: task, 1 or 2.

@@ -1,4 +1,4 @@
-"""Curricula of Zaremba and Sutskever (2014, arXiv:1410.4615, section 5): which numbers of digits to train on."""
+"""Curricula of Zaremba and Sutskever (2014, arXiv:1410.4615, section 5) for the number of digits in training."""
 
 from typing import Any
 
@@ -13,10 +13,11 @@ class Curriculum:
     """Draws the numbers of digits of the operands of training programs.
 
     * "none": always the largest number.
-    * "naive": the smallest number first; one digit more whenever the scores of `patience` validations in a row are not
-      above the best one since the last digit was added.
+    * "naive": the smallest number first; one more digit when `patience` validations in a row do not exceed the best
+    score
+      since the last digit was added.
     * "mixed": each operand has its own number, uniform between the smallest and the largest.
-    * "combined": each program is drawn as by "naive" or by "mixed", with probability 1/2.
+    * "combined": each program follows "naive" or "mixed", with probability 1/2 each.
 
     Args:
         strategy: one of `CURRICULA`; the option `curriculum`.
@@ -36,7 +37,7 @@ class Curriculum:
         self.patience = check_integer("patience", patience)
         self.level = smallest
         self._best: float | None = None
-        self._failures = 0  # validations in a row whose score was not above the best one
+        self._failures = 0  # validations in a row without a new best score
 
     def draw(self, generator: np.random.Generator, programs: int, operands: int) -> np.ndarray:
         """Return the number of digits of each operand of each program, (programs, operands)."""
@@ -49,7 +50,7 @@ class Curriculum:
         return np.where(generator.integers(2, size=(programs, 1)) == 0, self.level, mixed)
 
     def update(self, score: float) -> None:
-        """Take the score of a validation into account; a greater one is better."""
+        """Update the level after a validation; larger scores are better."""
         if self._best is None or score > self._best:
             self._best, self._failures = score, 0
             return

@@ -1,4 +1,4 @@
-"""Draws programs of six kinds, each with the integer that it prints.
+"""Draws programs of six kinds with the integers that they print.
 
     kind            example                                               prints
     arithmetic      print((5997-738))                                     5259
@@ -8,7 +8,7 @@
     substitution    f=3184;print((f-29))                                  3155
     conditional     print((4526 if 2881>1321 else 3532))                  4526
 
-The kinds are those of Zaremba and Sutskever (2014, arXiv:1410.4615, section 4; wojciechz/learning_to_execute on GitHub)
+The kinds come from Zaremba and Sutskever (2014, arXiv:1410.4615, section 4; wojciechz/learning_to_execute on GitHub),
 without nesting. A semicolon separates statements.
 """
 
@@ -22,7 +22,7 @@ SYMBOLS = "".join(sorted({*"0123456789", *"print();=+-*<>", *"for x in range():"
 
 
 class Parts(NamedTuple):
-    """What the template of a program is filled with.
+    """Values for the template of a program.
 
     Attributes:
         a, b, c, d: operands.
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
     Attributes:
         templates: one form of the program, or two that are equally frequent.
-        value: what the program prints.
+        value: the integer that the program prints.
     """
 
     templates: tuple[str, ...]
@@ -74,7 +74,7 @@ KINDS = {
         lambda parts: parts.a if (parts.b > parts.c if parts.order == ">" else parts.b < parts.c) else parts.d,
     ),
 }
-OPERANDS = 5  # of `Parts`: a, b, c, d, small
+OPERANDS = 5  # operands of `Parts`: a, b, c, d, small
 SMALL = 4  # the small operand is from 1 to 4 times its number of digits
 
 
@@ -83,7 +83,7 @@ class Program(NamedTuple):
 
     Attributes:
         text: the program.
-        value: what it prints.
+        value: the integer that it prints.
         kind: its kind, a key of `KINDS`.
         digits: number of digits of its longest operand.
     """
@@ -121,7 +121,7 @@ def _program(row: list[int], kinds: Sequence[str]) -> Program:
 
 
 def longest_program(kinds: Sequence[str], digits: int) -> int:
-    """Return the number of symbols of the longest program of some kinds, with numbers of so many digits."""
+    """Return the number of symbols of the longest program of some kinds for a number of digits."""
     number = 10**digits - 1
     parts = Parts(number, number, number, number, SMALL * digits, "+", "<", "a")
     return max(len(template.format(**parts._asdict())) for kind in kinds for template in KINDS[kind].templates)

@@ -1,6 +1,6 @@
 """Evaluates programs that print one integer, without executing them.
 
-A program is a sequence of statements with semicolons between them, the last of which prints:
+A program is a sequence of statements with semicolons between them. The last statement prints:
 
     name=expression
     for name in range(expression):name+=expression       or name-=expression
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from gyral.core.errors import UserError
 
 LONGEST = 1000  # symbols of a program
-PASSES = 1000  # of a loop
-LARGEST = 10**50  # magnitude of a number
+PASSES = 1000  # passes of a loop
+LARGEST = 10**50  # largest magnitude of a number
 ASSIGNMENT = re.compile(r"([a-z]\w*)=([^=].*)", re.DOTALL)
 LOOP = re.compile(r"for ([a-z]\w*) in range\((.*)\):([a-z]\w*)([+-])=(.*)", re.DOTALL)
 PRINT = re.compile(r"print\((.*)\)", re.DOTALL)
@@ -34,7 +34,7 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 
 
 class ProgramError(UserError):
-    """A text is not a program of this form. The message is the reason, such as "'x' has no value"."""
+    """A text is not a valid program. The message is the reason, such as "'x' has no value"."""
 
 
 def evaluate_program(text: str) -> int:

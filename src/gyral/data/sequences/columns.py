@@ -8,7 +8,7 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, reading
+from gyral.core.inputs import check_file, open_input
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Column:
     """An array of a .npz file, or a column of a .parquet file.
 
     Attributes:
-        place: what errors call it: "array inputs".
+        place: its name in errors, such as "array inputs".
         values: the entries of all rows one after another, (S, …).
         lengths: (N,) number of entries of each row.
         is_scalar: whether each row has a single entry rather than a list of them.
@@ -45,9 +45,9 @@ class ColumnFile(Protocol):
     """A file with named columns.
 
     Attributes:
-        path: its path.
+        path: path of the file.
         kind: "array" or "column".
-        names: the names of its columns.
+        names: names of the columns.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class ColumnFile(Protocol):
         """Return a column of the file.
 
         Raises:
-            OptionError: it cannot be read, or does not contain numbers or text.
+            OptionError: the column cannot be read, or does not contain numbers or text.
         """
 
 
@@ -66,7 +66,7 @@ class NumpyFile:
     """A file that `numpy.savez` wrote. See `ColumnFile`.
 
     Raises:
-        OptionError: it is not such a file.
+        OptionError: the file is not an .npz file of named arrays.
     """
 
     kind = "array"
@@ -74,7 +74,7 @@ class NumpyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         # NumPy leaves a file open that it cannot read, unless it is opened here.
-        with reading("data", path) as file:
+        with open_input("data", path) as file:
             try:
                 archive = np.load(file, allow_pickle=False)
             except Exception as error:  # damaged archives raise many kinds
@@ -84,7 +84,7 @@ class NumpyFile:
         self.names = list(archive.files)
 
     def read(self, name: str) -> Column:
-        with reading("data", self.path) as file:
+        with open_input("data", self.path) as file:
             try:
                 array = np.load(file, allow_pickle=False)[name]
             except Exception as error:  # damaged archives raise many kinds
@@ -172,7 +172,7 @@ def open_columns(path: str | Path) -> ColumnFile:
     """Open a file of columns by its suffix.
 
     Raises:
-        OptionError: there is no such file, or it cannot be read.
+        OptionError: the file does not exist or cannot be read.
         UserError: the package that reads it is not installed.
     """
     path = Path(path)

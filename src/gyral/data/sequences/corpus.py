@@ -126,11 +126,11 @@ def load(
 
     Args:
         data: path of a .npz or .parquet file.
-        inputs: name of the column with the inputs; of several, which are the dimensions of real vectors.
-        targets: name of the column with the targets; of several, which are the dimensions of real values.
+        inputs: name of the column with the inputs, or names of several columns, the dimensions of real vectors.
+        targets: name of the column with the targets, or names of several columns, the dimensions of real values.
         lengths: name of the column with the lengths. None: all steps are used.
         split: name of the column with the splits. None: the rows are split at random.
-        per_step: whether there is a target for each step. None: the shape of the targets decides.
+        per_step: whether each step has a target. None: inferred from the shape of the targets.
         val_fraction, test_fraction: shares of the rows for validation and test, without a column for the splits.
         split_seed: seed of the random split.
 
@@ -191,7 +191,7 @@ def _read_optional(file: ColumnFile, option: str, name: str | None) -> Column | 
 
 
 def _draw_splits(path: Path, count: int, val_fraction: float, test_fraction: float, seed: int) -> dict[str, np.ndarray]:
-    """Return a random split of the rows, in which no split is empty."""
+    """Return random splits of the rows, none of which is empty."""
     if count < len(SPLITS):
         raise OptionError("data", path, f"has {count} rows; must have at least {len(SPLITS)}, one for each split")
     generator = torch.Generator().manual_seed(mix_seed(seed, "split"))

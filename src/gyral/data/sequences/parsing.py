@@ -41,7 +41,7 @@ class Parser:
         return self._join(columns, "tokens"), first.lengths
 
     def lengths(self, column: Column, available: np.ndarray) -> np.ndarray:
-        """Return the lengths (N,), at most those that are available."""
+        """Return the lengths (N,), at most the available lengths."""
         self._check_rows(column, len(available))
         if not column.is_scalar or column.values.dtype.kind not in "iu":
             raise self._error(column.place, "must have one integer per row")
@@ -74,8 +74,8 @@ class Parser:
         Args:
             columns: their columns.
             available: (N,) number of steps of each row in the file.
-            is_kept: (S,) which of these steps are kept.
-            per_step: whether there is a target for each step. None: if the shape fits.
+            is_kept: (S,) mask of the steps that are kept.
+            per_step: whether each step has a target. None: if the shape fits.
         """
         first = columns[0]
         for column in columns:

@@ -1,4 +1,4 @@
-"""Corpora for language modelling: published ones, any text file, and a small synthetic text."""
+"""Corpora for language modelling: published corpora, any text file, and a small synthetic text."""
 
 import codecs
 import hashlib
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import decode, read_bytes, reading
+from gyral.core.inputs import decode, open_input, read_bytes
 from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
@@ -20,7 +20,7 @@ SYNTHETIC = "own_text"  # name of the synthetic corpus
 
 
 class TextCorpus(NamedTuple):
-    """How the files of a published corpus become a text.
+    """The files of a published corpus and their conversion to a text.
 
     Attributes:
         folder: name of the corpus in `gyral.data.catalogue.CATALOGUE` and of its folder in the data folder.
@@ -65,12 +65,12 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
         name: name of the corpus, from the table.
         data_dir: data folder, which contains the files in a folder `ptb`, `text8` or `enwik8`.
         exclude: "treebank": the training split of ptb_word lacks the sentences of the parsed sample of the Treebank, so
-            that a parse of them is a parse of unseen text: 37,519 of 42,068 sentences are left, with 834,228 words. The
-            vocabulary stays the same. None: the training split is whole.
+            that they are unseen text: 37,519 of 42,068 sentences remain, with 834,228 words. The vocabulary is the
+            same. None: the training split is complete.
 
     Raises:
-        OptionError: the name is unknown; a file does not exist or is not the published one; the corpus has no sentences
-            to exclude.
+        OptionError: the name is unknown; a file does not exist or is not the published file; the corpus has no
+            sentences to exclude.
     """
     corpus = TEXT_CORPORA[check_choice("name", name, tuple(TEXT_CORPORA))]
     if exclude is not None and check_choice("exclude", exclude, (SAMPLE,)) and name != "ptb_word":
@@ -122,7 +122,7 @@ def load_file(
     test_fraction: float = 0.05,
     minimum_count: int | None = None,
 ) -> Corpus:
-    """Return any text file as a corpus. Its end is the test split; the validation split comes before that.
+    """Return any text file as a corpus. The test split is its end, and the validation split precedes it.
 
     Args:
         path: path of a file, in UTF-8 unless the level is "byte"; line ends are not converted, and a byte order mark is
@@ -131,8 +131,8 @@ def load_file(
         level: kind of symbols, see `gyral.data.vocabulary.Vocabulary`.
         val_fraction, test_fraction: fractions of the symbols.
         minimum_count: with 2 or more, symbols that occur less often in the training split become `<unk>`; with 1, a
-            symbol that does not occur in the training split is an error. None: 2 for words, because every longer text
-            contains new ones, and 1 otherwise.
+            symbol that does not occur in the training split is an error. None: 2 for words, because longer texts
+            contain new words, and 1 otherwise.
 
     Raises:
         OptionError: the file cannot be read, is empty, or is not in UTF-8; an option is out of its bounds; a split has
@@ -164,7 +164,7 @@ def load_file(
 
 def _identify(path: str | Path, level: str) -> list[str]:
     """Return the SHA-256 of a file, and a remark if it begins with a byte order mark, which earlier versions kept."""
-    with reading("path", path) as content:
+    with open_input("path", path) as content:
         begin = content.read(len(codecs.BOM_UTF8))
         if not begin:
             raise OptionError("path", path, "is empty")

@@ -33,7 +33,7 @@ class Corpus:
 
     Attributes:
         name: name of the corpus.
-        vocabulary: its symbols, which are characters, words or bytes: `vocabulary.level`.
+        vocabulary: the symbols of the text, which are characters, words or bytes: `vocabulary.level`.
         splits: "train", "val" and "test", each (n,) unsigned integers of type `vocabulary.dtype`, memory-mapped and
             read-only.
     """
@@ -95,7 +95,7 @@ def load_or_build(
         corpus = _read(folder, stem, name)
         if corpus is not None:
             return corpus
-        failures.append(f"{folder}: what is written is not what is read")
+        failures.append(f"{folder}: the written corpus differs when it is read back")
     raise OptionError("data_dir", data_dir, f"no folder can be written to cache {name} ({'; '.join(failures)})")
 
 
@@ -103,7 +103,7 @@ def _read(folder: Path, stem: str, name: str) -> Corpus | None:
     """Return a corpus from a cache, or None if it is missing or damaged."""
     files = folder / f"{stem}.json", folder / f"{stem}.npy"
     try:
-        if any(path.exists() and not path.is_file() for path in files):  # a named pipe would be waited for
+        if any(path.exists() and not path.is_file() for path in files):  # reading a named pipe would block
             raise ValueError("not a file")
         saved = json.loads(files[0].read_text())
         numbers = np.load(files[1], mmap_mode="r")
@@ -112,7 +112,7 @@ def _read(folder: Path, stem: str, name: str) -> Corpus | None:
             raise ValueError("checksum")
         bounds = np.cumsum([0, *description["lengths"]])
         vocabulary = Vocabulary.from_json(description["vocabulary"])
-        if numbers.dtype != vocabulary.dtype or numbers.shape != (bounds[-1],):  # the checksum is that of the bytes
+        if numbers.dtype != vocabulary.dtype or numbers.shape != (bounds[-1],):  # the checksum only covers the bytes
             raise ValueError("type")
         splits = {split: numbers[bounds[i] : bounds[i + 1]] for i, split in enumerate(SPLITS)}
         return Corpus(name, vocabulary, splits)

@@ -1,4 +1,4 @@
-"""n-gram models of a corpus, the reference for the results of networks.
+"""n-gram models of a corpus, a reference for the results of networks.
 
 Interpolated Witten-Bell smoothing (Witten and Bell 1991, method C; recursive form: Chen and Goodman 1998, section 2.5):
 for a symbol w after a context h of n − 1 symbols,
@@ -7,8 +7,8 @@ for a symbol w after a context h of n − 1 symbols,
 
 where c(h w) is the number of times that w follows h in the training split, c(h) = Σ_w c(h w), T(h) is the number of
 different symbols that follow h, and h' is the context without its oldest symbol. For a context that is not in the
-training split, P_n = P_{n−1}. P_0 is uniform. Relative frequencies as P_1 would change the result on characters of the
-Penn Treebank by less than 10⁻⁵ bits.
+training split, P_n = P_{n−1}. P_0 is uniform. With relative frequencies as P_1, the result on characters of the
+Penn Treebank would change by less than 10⁻⁵ bits.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ def witten_bell(train: np.ndarray, scored: np.ndarray, vocabulary_size: int, ord
         places = np.minimum(np.searchsorted(grams, scored_grams), len(grams) - 1)
         seen = grams[places] == scored_grams
         count = np.where(seen, counts[places], 0)
-        # a context at the very end of the training text has an index, but no following symbol
+        # the context at the end of the training text has an index but no following symbol
         known = (scored_contexts >= 0) & (scored_contexts < len(followers))
         known[known] = followers[scored_contexts[known]] > 0
         context, longer = (

@@ -13,7 +13,7 @@ OPENING = ("-lrb-", "-lsb-", "-lcb-", "``", "`")
 CLOSING = ("-rrb-", "-rsb-", "-rcb-", "''", "'")
 ENDS = (".", "!", "?", "...")
 
-# A period after these abbreviations is part of the token; after those of the second list, only before a number.
+# A period after these abbreviations is part of the token; after abbreviations of the second list, only before a number.
 ABBREVIATIONS = (
     "mr|mrs|ms|messrs|dr|prof|sen|sens|rep|reps|gov|gen|col|capt|lt|sgt|cpl|maj|adm|cmdr|rev|hon|pres|supt|insp|st|sr|"
     "jr|bros|inc|ltd|co|corp|vs|etc|ave|blvd|jan|feb|aug|sept|oct|nov|dec|ala|ariz|calif|colo|conn|fla|kan|mich|minn|"
@@ -58,8 +58,8 @@ _TOKEN = re.compile(
 def tokenize(text: str, lower: bool = True) -> list[str]:
     """Return the words and punctuation marks of a text, in lower case unless `lower` is False.
 
-    The rules are those of the Penn Treebank in the version of Stanford's tokenizer, with which See et al. (2017)
-    prepared the CNN / Daily Mail corpus: "don't" becomes `do n't`, brackets become `-lrb-` and `-rrb-`, quotation marks
+    The rules are the rules of the Penn Treebank in the version of Stanford's tokenizer, which See et al. (2017) used
+    for the CNN / Daily Mail corpus: "don't" becomes `do n't`, brackets become `-lrb-` and `-rrb-`, quotation marks
     become ```` `` ```` and `''`, the period at the end of a sentence is a token, and the period of an abbreviation is
     part of its token. Tokenized text does not change. Control characters separate words.
     """

@@ -26,7 +26,7 @@ BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 
 
 def synthetic_text(size: int = SIZE, seed: int = 1) -> str:
-    """Return sentences of a small grammar, to try out models on a new machine and to test what they learn.
+    """Return sentences of a small grammar, for first runs on a new machine and for tests of learning.
 
     Each sentence is a line; its words and punctuation marks are separated by spaces, as in the Penn Treebank. The
     result depends only on the arguments. Apart from the spelling of a hundred words, a model needs memory to predict

@@ -10,8 +10,8 @@ from torch import Tensor
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, Stream, mix_seed
 
-MINIMUM_WINDOW = 5  # of windows of random length
-LONG_WINDOWS = 0.95  # probability that the mean of a random length is the whole window, and not half of it
+MINIMUM_WINDOW = 5  # smallest random length
+LONG_WINDOWS = 0.95  # probability that the mean of a random length is the full window rather than half of it
 
 
 class Window(NamedTuple):
@@ -28,7 +28,7 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """One pass over a text of n tokens, which is split into parallel rows and read window by window.
+    """One pass over a text of n tokens, in parallel rows and window by window.
 
     Every token except the first is predicted exactly once for all sizes: the last window may be shorter, and targets
     after the end of a row are `IGNORED`. With a warm-up, each row except the first starts that many tokens earlier and
@@ -38,7 +38,7 @@ class Windows:
         tokens: (n,) integers.
         batch_size: number of rows, at most n − 1.
         window: T, tokens per window.
-        warm_up: tokens that a row reads before those it predicts; fewer if the text is too short.
+        warm_up: tokens that a row reads before its first prediction; fewer if the text is too short.
 
     Raises:
         OptionError: the text has fewer predictions than rows, or than a window has steps.
@@ -66,7 +66,7 @@ class Windows:
         return self.read(index * self.window, (index + 1) * self.window)
 
     def read(self, start: int, end: int) -> Window:
-        """Return the window of the columns from `start` to `end`, exclusive, or to the last one."""
+        """Return the window of the columns from `start` to `end`, exclusive, or to the last column."""
         columns = np.arange(start, min(end, self.columns))
         places = self.starts[:, None] + columns
         known = places < len(self.tokens) - 1
@@ -82,7 +82,7 @@ class Windows:
 
 
 class RandomWindows(Stream[Window]):
-    """Repeated passes over a text in windows of random length, so that passes do not cut the text at the same places.
+    """Repeated passes over a text in windows of random length, so that passes cut the text at different positions.
 
     The length of a window is drawn from a normal distribution with the given deviation, whose mean is `windows.window`
     with probability 0.95 and else half of it; it is truncated to an integer of at least 5 (AWD-LSTM: Merity et al.,

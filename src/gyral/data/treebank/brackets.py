@@ -23,7 +23,7 @@ class Node(NamedTuple):
     children: tuple[Union["Node", str], ...]
 
     def leaves(self) -> Iterator[tuple[str, str]]:
-        """Yield the part of speech and the word of each leaf, traces and punctuation marks included."""
+        """Yield the part of speech and the word of each leaf, including traces and punctuation marks."""
         stack: list[Node] = [self]
         while stack:
             node = stack.pop()
@@ -35,7 +35,7 @@ class Node(NamedTuple):
 
 @dataclass
 class _Open:
-    """A node whose bracket is not closed yet, with the line of that bracket; the label is None before it was read."""
+    """A node with an open bracket, and the line of this bracket; the label is None until it is read."""
 
     line: int
     label: str | None = None

@@ -1,6 +1,6 @@
-"""Parsed sentences as the evaluation of Shen et al. (ICLR 2019) reads them.
+"""Parsed sentences in the form of the evaluation of Shen et al. (ICLR 2019).
 
-The words are those with one of 36 tags of parts of speech; punctuation marks, currency signs and traces are left out.
+Words have one of 36 tags of parts of speech; punctuation marks, currency signs and traces are left out.
 Words are in lower case, and each run of digits is `N`. The code of the paper: yikangshen/Ordered-Neurons on GitHub,
 data_ptb.py.
 """
@@ -20,7 +20,7 @@ from gyral.data.vocabulary import UNKNOWN
 
 SAMPLE = "treebank"  # name of the sample of the Penn Treebank, sections 00 and 01 of the Wall Street Journal
 SUFFIX = ".mrg"
-# Parts of speech of words; traces, currency signs and punctuation marks have others.
+# Parts of speech of words; traces, currency signs and punctuation marks have other tags.
 WORD_TAGS = frozenset(
     (
         *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNS", "NNP", "NNPS", "PDT"),
@@ -29,7 +29,7 @@ WORD_TAGS = frozenset(
     )
 )
 CURRENCY_TAGS = frozenset(("$", "#"))  # words of the language model's text, but not of this evaluation
-# The text of the language model also writes a per cent sign as N.
+# The text of the language model also writes a percent sign as N.
 NUMBER = re.compile(r"[-+]?[\d.,:/\\-]*\d[\d.,:/\\-]*|%")
 
 
@@ -63,7 +63,7 @@ def load(source: str | Path, data_dir: str | Path, option: str = "parse") -> lis
         option: name of the option that selects the treebank, for errors.
 
     Raises:
-        OptionError: there is no such treebank, or a file is not in brackets.
+        OptionError: the treebank does not exist, or a file is not in brackets.
     """
     try:
         found = [parse_sentence(tree) for tree in _trees(source, Path(data_dir), option)]
@@ -101,9 +101,9 @@ def parse_sentence(tree: Node) -> ParsedSentence:
 
 
 def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None) -> set[tuple[str, ...]]:
-    """Return the sentences of the Treebank's sample in the form of `ptb.train.txt`, for leaving them out of training.
+    """Return the sentences of the Treebank's sample in the form of `ptb.train.txt`, to exclude them from training.
 
-    Numbers and the per cent sign are `N`, and words that the training text does not have are `<unk>`. In this form
+    Numbers and the percent sign are `N`, and words that the training text does not have are `<unk>`. In this form
     3,910 of the 3,914 sentences are lines of the training text; it lacks the other four, which are lists of names.
 
     Args:
@@ -111,7 +111,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
         known: the words of the training text. If None, `ptb.train.txt` in the data folder determines them.
 
     Raises:
-        OptionError: the sample or the training text does not exist, or is not the published one.
+        OptionError: the sample or the training text does not exist, or is not the published file.
     """
     if known is None:
         text = Path(data_dir) / "ptb" / "ptb.train.txt"
@@ -123,7 +123,7 @@ def treebank_sentences(data_dir: str | Path, known: Container[str] | None = None
 
 
 def _training_words(tree: Node) -> Iterator[str]:
-    """Yield the words of a tree in the form of Mikolov's text, which differs from that of the evaluation."""
+    """Yield the words of a tree in the form of Mikolov's text, which differs from the form of the evaluation."""
     for tag, word in tree.leaves():
         if tag in WORD_TAGS or tag in CURRENCY_TAGS:
             yield "N" if NUMBER.fullmatch(word) else word.lower()

@@ -20,7 +20,7 @@ from gyral.nn.recurrent import RecurrentBase
 
 
 class LayerOptions(TypedDict, total=False):
-    """The options that every layer has besides those of its cell; see `Layer`."""
+    """The options that all layers share; see `Layer`."""
 
     device: torch.device | str | int | None
     dtype: torch.dtype | None
@@ -227,7 +227,7 @@ class TorchWeights(nn.Module):
 
 
 def _rename_torch_weights(module: nn.Module, saved: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Rename the entries of torch's layer, such as `weight_hh_l1_reverse`, to those of the cells."""
+    """Rename the entries of torch's layer, such as `weight_hh_l1_reverse`, to the names of the cells' parameters."""
     assert isinstance(module, Layer)
     cells: Any = module.cells
     for index, cell in enumerate(cells):

@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gyral.ops.convolution.problem import Problem, head_of_channel
+from gyral.ops.convolution.arguments import Arguments, head_of_channel
 from gyral.ops.native import library
 
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 
 LIBRARY = library.Recurrence(
     Path(__file__).with_name("convolution.cpp"),
@@ -19,27 +19,19 @@ LIBRARY = library.Recurrence(
         "grad_values", "grad_history", "grad_weights",
     ),
 )  # fmt: skip
+prepare = LIBRARY.prepare
 
 
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use.
-
-    Raises:
-        KernelUnavailableError: The kernels cannot be compiled or loaded on this machine.
-    """
-    LIBRARY.prepare()
-
-
-def forward(problem: Problem) -> Tensor:
+def forward(arguments: Arguments) -> Tensor:
     """Return the outputs (T, B, N)."""
-    outputs = torch.empty_like(problem.values)
-    _run(problem, backward=False, outputs=outputs)
+    outputs = torch.empty_like(arguments.values)
+    _run(arguments, backward=False, outputs=outputs)
     return outputs
 
 
-def backward(problem: Problem, grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def backward(arguments: Arguments, grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the gradients of values, weights and history (None without history)."""
-    values, weights, history, window = problem
+    values, weights, history, window = arguments
     batch, channels = values.shape[1:]
     heads, kernel = weights.shape[-2:]
     grad_values = torch.empty_like(values)
@@ -51,7 +43,7 @@ def backward(problem: Problem, grad_outputs: Tensor) -> tuple[Tensor, Tensor, Te
         shape = (kernel, channels) if by_channel else (heads, kernel)
         grad_weights = weights.new_zeros(LIBRARY.blocks(batch), *shape)
     _run(
-        problem,
+        arguments,
         backward=True,
         grad_outputs=grad_outputs.contiguous(),
         grad_values=grad_values,
@@ -66,9 +58,9 @@ def backward(problem: Problem, grad_outputs: Tensor) -> tuple[Tensor, Tensor, Te
     return grad_values, grad_weights, grad_history
 
 
-def _run(problem: Problem, *, backward: bool, **further: Tensor | None) -> None:
-    """Call the library on a problem; `further` are further fields of `Arguments`."""
-    values, weights, history, window = problem
+def _run(arguments: Arguments, *, backward: bool, **further: Tensor | None) -> None:
+    """Call the library; `further` are further fields of the C++ structure `Arguments`."""
+    values, weights, history, window = arguments
     steps, batch, channels = values.shape
     heads, kernel = weights.shape[-2:]
     numbers = {

@@ -1,18 +1,18 @@
 """The convolutions of `gyral.ops.convolution` in plain torch, one weight of the window after the other.
 
-The kernels compute the same. This twin runs where there is no kernel, and gives the kernels' second derivatives.
+The kernels compute the same. This code runs where there is no kernel, and gives the kernels' second derivatives.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.convolution.problem import Problem, head_of_channel
+from gyral.ops.convolution.arguments import Arguments, head_of_channel
 
 
-def run(problem: Problem) -> Tensor:
+def run(arguments: Arguments) -> Tensor:
     """Return the outputs (T, B, N), zero beyond the lengths."""
-    values, weights, history, (back, mask, lengths, since) = problem
+    values, weights, history, (back, mask, lengths, since) = arguments
     steps, _, channels = values.shape
     heads, kernel = weights.shape[-2:]
     time = torch.arange(steps, device=values.device).unsqueeze(1)

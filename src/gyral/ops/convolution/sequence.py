@@ -16,14 +16,18 @@ from torch import Tensor
 from gyral.ops import autograd, kernels
 from gyral.ops.compiler import is_exporting_to_onnx, is_traced
 from gyral.ops.convolution import reference
-from gyral.ops.convolution.problem import MODULES, Problem, Window
+from gyral.ops.convolution.arguments import MODULES, Arguments, Window
+from gyral.ops.sequences import reachable_since
+
+
+def unsupported_reason(tensor: Tensor) -> str | None:
+    """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
+    return kernels.unsupported_reason(MODULES, tensor)
 
 
 def has_kernel(tensor: Tensor) -> bool:
     """Return whether there are kernels for the device and dtype of a tensor, and no compiler traces this code."""
-    if is_traced() or is_exporting_to_onnx():
-        return False
-    return kernels.unsupported_reason(MODULES, tensor) is None
+    return not (is_traced() or is_exporting_to_onnx()) and unsupported_reason(tensor) is None
 
 
 def run(
@@ -41,11 +45,11 @@ def run(
     Args:
         values: (T, B, N).
         weights: Constant weights (H, K), or the scores (T, B, H, K) of the weights of each step; H ≤ N.
-        history: (B, P, N), the values before the first step, the latest last, or None for zeros.
+        history: (B, P, N), the values before the first step, the latest last, or None stands for zeros.
         back: See `Window`; K − 1 if None.
         mask: (T, B, H, K), factors of the weights of each step, without gradient; or None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True the row begins anew, with zeros before it, whatever came before. Or None.
+        starts: (T, B) bool, or None. True resets the row before the step: earlier values count as zeros.
 
     Returns:
         (T, B, N), zero beyond the lengths.
@@ -59,18 +63,10 @@ def run(
         lengths = lengths.contiguous()
     window = Window(kernel - 1 if back is None else back, mask, lengths, reachable_since(starts, kernel))
     if not has_kernel(values):
-        return reference.run(Problem(values, weights, history, window))
+        return reference.run(Arguments(values, weights, history, window))
     with autograd.outside_autocast(values.device):
         outputs: Tensor = _Run.apply(window, values, weights, history)
         return outputs
-
-
-def reachable_since(starts: Tensor | None, kernel: int) -> Tensor | None:
-    """Return `Window.since` for starts (T, B), or None."""
-    if starts is None:
-        return None
-    time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
-    return torch.where(starts, time, -kernel).cummax(0).values
 
 
 def window(values: Tensor, history: Tensor, lengths: Tensor | None, starts: Tensor | None) -> Tensor:
@@ -102,14 +98,14 @@ def window(values: Tensor, history: Tensor, lengths: Tensor | None, starts: Tens
     return torch.where((time >= last).unsqueeze(2), found, 0.0)
 
 
-def _problem(tensors: Sequence[Any], window: Window) -> Problem:
+def _make_arguments(tensors: Sequence[Any], window: Window) -> Arguments:
     values, weights, history = tensors
-    return Problem(values, weights, history, window)
+    return Arguments(values, weights, history, window)
 
 
 def _reference_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     def run_reference(*given: Any) -> tuple[Tensor]:
-        return (reference.run(_problem(given, ctx.window)),)
+        return (reference.run(_make_arguments(given, ctx.window)),)
 
     return None, *autograd.differentiate(run_reference, ctx.saved_tensors, [gradient])
 
@@ -120,12 +116,12 @@ class _Run(torch.autograd.Function):
         given: Any = [None if tensor is None else tensor.contiguous() for tensor in tensors]
         ctx.save_for_backward(*given)
         ctx.window = window
-        outputs: Tensor = kernels.find(MODULES, given[0]).forward(_problem(given, window))
+        outputs: Tensor = kernels.find(MODULES, given[0]).forward(_make_arguments(given, window))
         return outputs
 
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         given: Any = ctx.saved_tensors
-        found = kernels.find(MODULES, given[0]).backward(_problem(given, ctx.window), gradient)
+        found = kernels.find(MODULES, given[0]).backward(_make_arguments(given, ctx.window), gradient)
         return None, *found

@@ -1,6 +1,6 @@
 """The networks of `gyral.ops.fast_slow` in plain torch.
 
-The kernels compute the same; this twin gives their second derivatives.
+The kernels compute the same; this code gives their second derivatives.
 """
 
 import torch
@@ -8,27 +8,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops import gated, rum
-from gyral.ops.fast_slow.problem import Constants, State, Tensors
+from gyral.ops.fast_slow.arguments import FixedArguments, State, Tensors
 from gyral.ops.gated import reference as gated_reference
 from gyral.ops.rum import reference as rum_reference
 
 
-def run(constants: Constants, tensors: Tensors) -> list[Tensor | None]:
+def run(fixed: FixedArguments, tensors: Tensors) -> list[Tensor | None]:
     """Run all steps; see `gyral.ops.fast_slow.run`.
 
     Returns:
-        outputs (T, B, H) of the last subcell, then the hidden and cell vectors of each state after the last step.
+        outputs (T, B, H) of the last subcell, then hidden vector and cell state of each state after the last step.
     """
-    connections, _, lengths, starts = constants
+    connections, _, lengths, starts = fixed
     states, outputs = list(tensors.states), []
     for time, inputs in enumerate(tensors.inputs.unbind(0)):
         active = None if lengths is None else (time < lengths).unsqueeze(1)
         before = list(states)
         if starts is not None:
-            states = [gated_reference.begin_anew(starts[time], state, None) for state in states]
+            states = [gated_reference.reset_state(starts[time], state, None) for state in states]
         read: list[Tensor] = []
         for index, state in enumerate(connections.states):
-            states[state] = _step(constants, tensors, index, time, inputs, read, states[state])
+            states[state] = _step(fixed, tensors, index, time, inputs, read, states[state])
             read.append(states[state][0])
         if active is None:
             outputs.append(read[-1])
@@ -39,11 +39,11 @@ def run(constants: Constants, tensors: Tensors) -> list[Tensor | None]:
 
 
 def _step(
-    constants: Constants, tensors: Tensors, index: int, time: int, inputs: Tensor, read: list[Tensor], state: State
+    fixed: FixedArguments, tensors: Tensors, index: int, time: int, inputs: Tensor, read: list[Tensor], state: State
 ) -> State:
     """Return the state after one subcell, given the outputs of the earlier ones of the step."""
     weight_ih, bias, weight_hh, extra = tensors.weights[index]
-    connections, makers, _, _ = constants
+    connections, makers, _, _ = fixed
     source, mask = connections.sources[index], connections.masks[index]
     batch = inputs.shape[0]
     if source >= 0:
@@ -53,13 +53,19 @@ def _step(
     else:  # without inputs
         zeros = weight_ih.new_zeros(batch, len(weight_ih))
         parts = zeros if bias is None else zeros + bias
-    hidden, cell = state
-    # lengths and starts are those of all subcells together
-    problem = makers[index](
-        parts=parts.unsqueeze(0), weight_hh=weight_hh, extra=extra, hidden=hidden, cell=cell, lengths=None, starts=None
+    hidden, cell_state = state
+    # `run` applies lengths and starts to all subcells together
+    arguments = makers[index](
+        parts=parts.unsqueeze(0),
+        weight_hh=weight_hh,
+        extra=extra,
+        hidden=hidden,
+        cell_state=cell_state,
+        lengths=None,
+        starts=None,
     )
-    if isinstance(problem, gated.Problem):
-        return gated_reference.step(problem, time, parts, state)[1]
-    assert isinstance(problem, rum.Problem)
-    keep = problem.keep[time] if isinstance(problem.keep, Tensor) else problem.keep
-    return rum_reference.step(parts, weight_hh, hidden, None, extra, keep, problem.options)[0], None
+    if isinstance(arguments, gated.Arguments):
+        return gated_reference.step(arguments, time, parts, state)[1]
+    assert isinstance(arguments, rum.Arguments)
+    keep = arguments.keep[time] if isinstance(arguments.keep, Tensor) else arguments.keep
+    return rum_reference.step(parts, weight_hh, hidden, None, extra, keep, arguments.options)[0], None

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from gyral.ops import autograd, buffers, kernels
 from gyral.ops.fast_slow import reference
-from gyral.ops.fast_slow.problem import (
+from gyral.ops.fast_slow.arguments import (
     MODULES,
     Connections,
-    Constants,
+    FixedArguments,
     State,
     SubCell,
     Tensors,
-    make_problem,
+    make_arguments,
     weight_gradients,
 )
 
@@ -48,7 +48,7 @@ def run(
         connections: How they are connected.
         states: Before the first step.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True all states of the row before the step are zero, whatever they were. Or None.
+        starts: (T, B) bool, or None. True resets all states of the row to zero before the step.
 
     Returns:
         outputs (T, B, H) of the last subcell, and the states after the last step of each sequence.
@@ -65,10 +65,10 @@ def run(
     kernels.check_dtypes(dtype, inputs, *leaves)
     weights = [tensor for own in subcells for tensor in (own.weight_ih, own.bias, own.weight_hh, own.extra)]
     tensors = (inputs, *weights, *leaves)
-    needs_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    needs_gradient = autograd.needs_gradient(tensors)
     with torch.autocast(device, enabled=False):
-        constants = Constants(connections, tuple(subcell.problem for subcell in subcells), lengths, starts)
-        outputs, *found = _Run.apply(constants, needs_gradient, *tensors)
+        fixed = FixedArguments(connections, tuple(subcell.make_arguments for subcell in subcells), lengths, starts)
+        outputs, *found = _Run.apply(fixed, needs_gradient, *tensors)
     final = list(zip(found[0 : len(leaves) : 2], found[1 : len(leaves) : 2], strict=True))
     for subcell, scalars in zip(subcells, found[len(leaves) :], strict=True):
         if subcell.cosines is not None:
@@ -77,59 +77,59 @@ def run(
 
 
 def _reference_backward(ctx, *gradients):
-    constants: Constants = ctx.constants
+    fixed: FixedArguments = ctx.fixed
     _, *tensors = ctx.saved_tensors
-    states = len(set(constants.connections.states))
+    states = len(set(fixed.connections.states))
 
     def run_reference(*given):
-        return reference.run(constants, Tensors.of(constants.connections, given))
+        return reference.run(fixed, Tensors.of(fixed.connections, given))
 
     return None, None, *autograd.differentiate(run_reference, tensors, gradients[: 1 + 2 * states])
 
 
 class _Run(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, constants, needs_gradient, *tensors):
-        problem, buffer = make_problem(constants, Tensors.of(constants.connections, tensors))
-        solution = kernels.find(MODULES, buffer).forward(problem)
+    def forward(ctx, fixed, needs_gradient, *tensors):
+        arguments, buffer = make_arguments(fixed, Tensors.of(fixed.connections, tensors))
+        results = kernels.find(MODULES, buffer).forward(arguments)
         if needs_gradient:
-            ctx.save_for_backward(problem.outputs[-1], *tensors)
+            ctx.save_for_backward(arguments.outputs[-1], *tensors)
             # without the returned outputs, whose graph holds this context: that would be a reference cycle
-            ctx.saved = problem._replace(outputs=problem.outputs[:-1]), solution.scalars, buffer
-            ctx.constants = constants
+            ctx.saved = arguments._replace(outputs=arguments.outputs[:-1]), results.scalars, buffer
+            ctx.fixed = fixed
         else:
             buffers.release(buffer)
-        scalars = [tensor for tensor in solution.scalars if tensor is not None]
+        scalars = [tensor for tensor in results.scalars if tensor is not None]
         ctx.mark_non_differentiable(*scalars)
-        return problem.outputs[-1], *(leaf for state in solution.final for leaf in state), *solution.scalars
+        return arguments.outputs[-1], *(leaf for state in results.final for leaf in state), *results.scalars
 
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
     def backward(ctx, grad_outputs, *grads):
         last_outputs, *saved = ctx.saved_tensors
-        tensors = Tensors.of(ctx.constants.connections, saved)
+        tensors = Tensors.of(ctx.fixed.connections, saved)
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         saved_values, ctx.saved = ctx.saved, None
         if saved_values is None:
-            problem, buffer = make_problem(ctx.constants, tensors)
-            scalars = kernels.find(MODULES, buffer).forward(problem).scalars
+            arguments, buffer = make_arguments(ctx.fixed, tensors)
+            scalars = kernels.find(MODULES, buffer).forward(arguments).scalars
         else:
-            problem, scalars, buffer = saved_values
-            problem = problem._replace(outputs=(*problem.outputs, last_outputs))
-        found = kernels.find(MODULES, buffer)
+            arguments, scalars, buffer = saved_values
+            arguments = arguments._replace(outputs=(*arguments.outputs, last_outputs))
+        module = kernels.find(MODULES, buffer)
         states = len(tensors.states)
         grad_states = tuple(zip(grads[0 : 2 * states : 2], grads[1 : 2 * states : 2], strict=True))
-        gradients = found.backward(problem, scalars, grad_outputs, grad_states)
+        gradients = module.backward(arguments, scalars, grad_outputs, grad_states)
 
-        results: list[Tensor | None] = []
-        for index in range(len(problem.subcells)):
-            results += weight_gradients(problem, index, tensors.inputs)
-            results.append(gradients.extra[index])
-        results += [leaf for state in gradients.states for leaf in state]
+        found: list[Tensor | None] = []
+        for index in range(len(arguments.subcells)):
+            found += weight_gradients(arguments, index, tensors.inputs)
+            found.append(gradients.extra[index])
+        found += [leaf for state in gradients.states for leaf in state]
         grad_inputs = None
         if ctx.needs_input_grad[2]:
-            weight_ih = problem.weights_ih[0]
-            rows = problem.subcells[0].parts.view(tensors.inputs.shape[:2].numel(), len(weight_ih))
+            weight_ih = arguments.weights_ih[0]
+            rows = arguments.subcells[0].parts.view(tensors.inputs.shape[:2].numel(), len(weight_ih))
             grad_inputs = (rows @ weight_ih).view(tensors.inputs.shape)
         buffers.release(buffer)
-        return None, None, grad_inputs, *results
+        return None, None, grad_inputs, *found

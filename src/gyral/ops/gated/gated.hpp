@@ -1,7 +1,7 @@
 // Recurrences whose step is one matrix product and functions of a row; see `gyral.ops.gated`.
 //
 // Backward overwrites saved values with gradients. A cell is a class with `forward` and `backward` for one row and one
-// step. Widths: H of the hidden vector, C of the cell vector (0: none), G of the parts, R <= G of the product, which is
+// step. Widths: H of the hidden vector, C of the cell state (0: none), G of the parts, R <= G of the product, which is
 // added to the first columns of the parts, and K of the columns of the product that are kept separately.
 
 #pragma once
@@ -13,50 +13,50 @@ namespace gated {
 
 // The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
-    Index steps, batch, hidden_size, cell_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind, lag,
-        layers, threads;
-    double keep_mean;       // zoneout in evaluation; 0: none
-    double keep_cell_mean;  // zoneout of the cell vector, only for cells whose backward does not read that vector
-    double epsilon;         // of layer normalization
-    void* parts;         // (T, B, G); after forward: values for backward; after backward: the gradient
-    void* weight;        // (R, H); with `partner`: own and other (2, L, H) of Rotations
-    void* extra;         // further parameters of the cell
-    void* hidden;        // (B, H) before the first step
-    void* cell;          // (B, C)
-    void* keep;          // (T, B, H)
-    void* keep_cell;     // (T, B, C)
-    void* drop;          // (B, H): factors of the hidden vector in the product
-    void* lengths;       // Index (B)
-    void* starts;        // bool (T, B): whether a row begins anew before step t, with `fresh` and `fresh_cell`
-    void* fresh;         // (H), given with `starts`
-    void* fresh_cell;    // (C), likewise
-    void* partner;       // Index (L, N), or null for a dense weight; only if the parts are H wide
-    void* outputs;       // (T, B, H)
-    void* cells;         // (T, B, C)
-    void* past;          // (T, B, H): h before step t is row t - lag, or `hidden`; for a single cell: outputs, lag 1
-    void* past_cells;    // (T, B, C), likewise
-    void* kept;          // (T, B, K); after backward: the gradient of that part of the product
-    void* final_hidden;  // (B, H)
-    void* final_cell;    // (B, C)
-    void* workspace;     // gated_workspace(...) elements
-    void* grad_outputs;  // (T, B, H)
-    void* grad_hidden;   // (B, H): gradient of the final state, on return that of the initial state
-    void* grad_cell;     // (B, C), likewise
-    void* grad_extra;    // (blocks, extra_size) zeros: one partial sum per block of rows
-    void* grad_fresh;    // (blocks, H) zeros, likewise, or null
-    void* grad_weight;   // (blocks, 2, L, H) zeros, likewise, given with `partner`
+    Index steps, batch, hidden_size, cell_state_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind,
+        lag, layers, threads;
+    double keep_mean;             // zoneout in evaluation; 0: none
+    double keep_cell_state_mean;  // zoneout of the cell state, only for cells whose backward does not read that vector
+    double epsilon;               // of layer normalization
+    void* parts;                  // (T, B, G); after forward: values for backward; after backward: the gradient
+    void* weight;                 // (R, H); with `partner`: own and other (2, L, H) of Rotations
+    void* extra;                  // further parameters of the cell
+    void* hidden;                 // (B, H) before the first step
+    void* cell_state;             // (B, C)
+    void* keep;                   // (T, B, H)
+    void* keep_cell_state;        // (T, B, C)
+    void* drop;                   // (B, H): factors of the hidden vector in the product
+    void* lengths;                // Index (B)
+    void* starts;                 // bool (T, B): whether a row is reset before step t, to the two below
+    void* fresh;                  // (H), given with `starts`
+    void* fresh_cell_state;       // (C), likewise
+    void* partner;                // Index (L, N), or null for a dense weight; only if the parts are H wide
+    void* outputs;                // (T, B, H)
+    void* cell_states;            // (T, B, C)
+    void* past;                   // (T, B, H): h before step t is row t - lag, or `hidden`; for a single cell: outputs, lag 1
+    void* past_cell_states;       // (T, B, C), likewise
+    void* kept;                   // (T, B, K); after backward: the gradient of that part of the product
+    void* final_hidden;           // (B, H)
+    void* final_cell_state;       // (B, C)
+    void* workspace;              // gated_workspace(...) elements
+    void* grad_outputs;           // (T, B, H)
+    void* grad_hidden;            // (B, H): gradient of the final state, on return that of the initial state
+    void* grad_cell_state;        // (B, C), likewise
+    void* grad_extra;             // (blocks, extra_size) zeros: one partial sum per block of rows
+    void* grad_fresh;             // (blocks, H) zeros, likewise, or null
+    void* grad_weight;            // (blocks, 2, L, H) zeros, likewise, given with `partner`
 };
 
 namespace {
 
-// The values of one row at one step; `hidden` and `cell` are those before the step.
+// The values of one row at one step; `hidden` and `cell_state` are those before the step.
 template <class Real> struct Row {
     Index units, chunk;
     Real* __restrict parts;
     Real* __restrict kept;
     const Real* __restrict extra;
     const Real* __restrict hidden;
-    const Real* __restrict cell;
+    const Real* __restrict cell_state;
     Real epsilon;
 };
 
@@ -84,7 +84,7 @@ struct RealModRelu {
     }
 
     // `g` is the gradient of the new hidden vector, on return that of the old one without the path through the product;
-    // `gc` likewise for the cell vector. `scratch` holds 2 G elements.
+    // `gc` likewise for the cell state. `scratch` holds 2 G elements.
     template <class Real>
     static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
                          Real*) {
@@ -264,7 +264,7 @@ struct OnLstm {
 
     template <class Real>
     static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
-                        Real* __restrict cell) {
+                        Real* __restrict cell_state) {
         const Index n = row.units, d = (n + row.chunk - 1) / row.chunk, gates = 2 * d;
         Real* __restrict parts = row.parts;
         for (Index i = 0; i < gates; ++i) parts[i] += product[i];
@@ -272,7 +272,7 @@ struct OnLstm {
         softmax(parts + d, d);
         Real *__restrict forget = parts + gates, *__restrict write = forget + n, *__restrict out = write + n,
              *__restrict candidate = out + n;
-        const Real *__restrict more = product + gates, *__restrict old = row.cell;
+        const Real *__restrict more = product + gates, *__restrict old = row.cell_state;
         Real master = 0, past = 0;
         for (Index k = 0; k < d; ++k) {
             master += parts[k];
@@ -285,20 +285,21 @@ struct OnLstm {
                 write[i] = sigmoid(write[i] + more[n + i]);
                 out[i] = sigmoid(out[i] + more[2 * n + i]);
                 candidate[i] = hyperbolic_tangent(candidate[i] + more[3 * n + i]);
-                cell[i] = (forget[i] * both + kept) * old[i] + (write[i] * both + fresh) * candidate[i];
-                h[i] = out[i] * hyperbolic_tangent(cell[i]);
+                cell_state[i] = (forget[i] * both + kept) * old[i] + (write[i] * both + fresh) * candidate[i];
+                h[i] = out[i] * hyperbolic_tangent(cell_state[i]);
             }
         }
     }
 
     template <class Real>
-    static void backward(const Row<Real>& row, const Real* __restrict cell, Real* __restrict g, Real* __restrict gc,
+    static void backward(const Row<Real>& row, const Real* __restrict cell_state, Real* __restrict g,
+                         Real* __restrict gc,
                          Real*, Real* __restrict scratch) {
         const Index n = row.units, d = (n + row.chunk - 1) / row.chunk, gates = 2 * d;
         Real* __restrict parts = row.parts;
         Real *__restrict forget = parts + gates, *__restrict write = forget + n, *__restrict out = write + n,
              *__restrict candidate = out + n;
-        const Real* __restrict old = row.cell;
+        const Real* __restrict old = row.cell_state;
         Real master = 0, past = 0;
         for (Index k = 0; k < d; ++k) {
             master += parts[k];
@@ -309,7 +310,7 @@ struct OnLstm {
 #pragma omp simd reduction(+ : grad_both, grad_kept, grad_fresh)
             for (Index i = k * row.chunk; i < last; ++i) {
                 const Real f = forget[i], w = write[i], o = out[i], c = candidate[i];
-                const Real squashed = hyperbolic_tangent(cell[i]);
+                const Real squashed = hyperbolic_tangent(cell_state[i]);
                 const Real slope = gc[i] + g[i] * o * (1 - squashed * squashed);
                 out[i] = g[i] * squashed * o * (1 - o);
                 const Real to_forget = slope * old[i], to_write = slope * c;
@@ -336,7 +337,7 @@ struct OnLstm {
     }
 };
 
-// Parts: gates f, f', i, i', then value, key and candidate, N each; the cell vector is the memory (N, N). `extra` is gain
+// Parts: gates f, f', i, i', then value, key and candidate, N each; the cell state is the memory (N, N). `extra` is gain
 // and bias of the normalization, or null. After forward: values of the gates, value, key, input of the normalization.
 struct WeiNet {
     template <class Real>
@@ -351,7 +352,7 @@ struct WeiNet {
         const Real *__restrict column = gates + n, *__restrict write_row = gates + 2 * n, *__restrict write = gates + 3 * n;
         for (Index r = 0; r < n; ++r) {
             const Real forget = gates[r], put = write_row[r] * value[r];
-            const Real* __restrict before = row.cell + r * n;
+            const Real* __restrict before = row.cell_state + r * n;
             Real* __restrict after = memory + r * n;
             Real read = 0;
 #pragma omp simd reduction(+ : read)
@@ -396,7 +397,7 @@ struct WeiNet {
         }
         for (Index r = 0; r < n; ++r) {
             const Real forget = gates[r], write_row = gates[2 * n + r], put = write_row * value[r], push = dy[r];
-            const Real *__restrict before = row.cell + r * n, *__restrict after = memory + r * n;
+            const Real *__restrict before = row.cell_state + r * n, *__restrict after = memory + r * n;
             Real* __restrict slope = gc + r * n;
             Real to_forget = 0, to_put = 0;
 #pragma omp simd reduction(+ : to_forget, to_put)
@@ -449,19 +450,19 @@ inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct
 struct Lstm {
     template <class Real>
     static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
-                        Real* __restrict cell) {
+                        Real* __restrict cell_state) {
         const Index n = row.units;
         Real *__restrict write = row.parts, *__restrict forget = write + n, *__restrict candidate = forget + n,
              *__restrict out = candidate + n;
-        const Real* __restrict old = row.cell;
+        const Real* __restrict old = row.cell_state;
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             write[i] = sigmoid(write[i] + product[i]);
             forget[i] = sigmoid(forget[i] + product[n + i]);
             candidate[i] = hyperbolic_tangent(candidate[i] + product[2 * n + i]);
             out[i] = sigmoid(out[i] + product[3 * n + i]);
-            cell[i] = forget[i] * old[i] + write[i] * candidate[i];
-            h[i] = out[i] * hyperbolic_tangent(cell[i]);
+            cell_state[i] = forget[i] * old[i] + write[i] * candidate[i];
+            h[i] = out[i] * hyperbolic_tangent(cell_state[i]);
         }
     }
 
@@ -470,7 +471,7 @@ struct Lstm {
         const Index n = row.units;
         Real *__restrict write = row.parts, *__restrict forget = write + n, *__restrict candidate = forget + n,
              *__restrict out = candidate + n;
-        const Real* __restrict old = row.cell;
+        const Real* __restrict old = row.cell_state;
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real w = write[i], f = forget[i], c = candidate[i], o = out[i];
@@ -491,10 +492,10 @@ struct Lstm {
 struct NormalizedLstm {
     template <class Real>
     static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
-                        Real* __restrict cell) {
+                        Real* __restrict cell_state) {
         const Index n = row.units;
         Real* __restrict z = row.parts;
-        const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell;
+        const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real mean[5], rstd[5];
         for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
         for (Index gate = 0; gate < 4; ++gate) mean_and_rstd(z + gate * n, n, mean[gate], rstd[gate], row.epsilon);
@@ -503,14 +504,14 @@ struct NormalizedLstm {
         };
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
-            cell[i] = sigmoid(normal(1, i)) * old[i] + sigmoid(normal(0, i)) * hyperbolic_tangent(normal(2, i));
+            cell_state[i] = sigmoid(normal(1, i)) * old[i] + sigmoid(normal(0, i)) * hyperbolic_tangent(normal(2, i));
             h[i] = sigmoid(normal(3, i));
         }
-        mean_and_rstd(cell, n, mean[4], rstd[4], row.epsilon);
+        mean_and_rstd(cell_state, n, mean[4], rstd[4], row.epsilon);
         const Real center = mean[4], scale = rstd[4];
         gain += 8 * n, bias = gain + n;
 #pragma omp simd
-        for (Index i = 0; i < n; ++i) h[i] *= hyperbolic_tangent((cell[i] - center) * scale * gain[i] + bias[i]);
+        for (Index i = 0; i < n; ++i) h[i] *= hyperbolic_tangent((cell_state[i] - center) * scale * gain[i] + bias[i]);
     }
 
     template <class Real>
@@ -518,9 +519,9 @@ struct NormalizedLstm {
                          Real* __restrict grad_extra, Real* __restrict scratch) {
         const Index n = row.units;
         Real* __restrict z = row.parts;
-        const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell;
+        const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real *__restrict write = scratch, *__restrict forget = write + n, *__restrict candidate = forget + n,
-             *__restrict out = candidate + n, *__restrict cell = out + n, *__restrict slope = cell + n;
+             *__restrict out = candidate + n, *__restrict cell_state = out + n, *__restrict slope = cell_state + n;
         Real mean, rstd[5];
         for (Index gate = 0; gate < 4; ++gate) {
             mean_and_rstd(z + gate * n, n, mean, rstd[gate], row.epsilon);
@@ -537,19 +538,19 @@ struct NormalizedLstm {
             forget[i] = sigmoid(forget[i]);
             candidate[i] = hyperbolic_tangent(candidate[i]);
             out[i] = sigmoid(out[i]);
-            cell[i] = forget[i] * old[i] + write[i] * candidate[i];
+            cell_state[i] = forget[i] * old[i] + write[i] * candidate[i];
         }
-        mean_and_rstd(cell, n, mean, rstd[4], row.epsilon);
+        mean_and_rstd(cell_state, n, mean, rstd[4], row.epsilon);
         const Real scale = rstd[4];
         const Real *__restrict cell_gain = gain + 8 * n, *__restrict cell_bias = cell_gain + n;
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
-            cell[i] = (cell[i] - mean) * scale;
-            const Real squashed = hyperbolic_tangent(cell[i] * cell_gain[i] + cell_bias[i]), o = out[i];
+            cell_state[i] = (cell_state[i] - mean) * scale;
+            const Real squashed = hyperbolic_tangent(cell_state[i] * cell_gain[i] + cell_bias[i]), o = out[i];
             slope[i] = g[i] * o * (1 - squashed * squashed);
             out[i] = g[i] * squashed * o * (1 - o);
         }
-        norm_backward(slope, cell, cell_gain, scale, n, grad_extra + 8 * n, grad_extra + 9 * n);
+        norm_backward(slope, cell_state, cell_gain, scale, n, grad_extra + 8 * n, grad_extra + 9 * n);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real w = write[i], f = forget[i], c = candidate[i], all = gc[i] + slope[i];
@@ -569,18 +570,19 @@ struct NormalizedLstm {
 template <class Real, class Cell>
 struct Scan {
     const Arguments& given;
-    const Index steps, batch, hidden, cell, parts, product, kept;
+    const Index steps, batch, hidden, cell_state, parts, product, kept;
     const Index products_row, carry_row;
     const Rotations<Real> rotations;
     const Index temporaries;  // elements of workspace per thread
 
     explicit Scan(const Arguments& a)
-        : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell(a.cell_size), parts(a.parts_size),
-          product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)), carry_row(padded<Real>(hidden)),
+        : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell_state(a.cell_state_size),
+          parts(a.parts_size), product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)),
+          carry_row(padded<Real>(hidden)),
           rotations{a.layers, a.units, hidden, at(a.weight), at(a.weight, a.layers * hidden),
                     static_cast<const Index*>(a.partner)},
-          temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell) + 2 * parts + 2 * hidden + cell +
-                      rotations.space()) {}
+          temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell_state) + 2 * parts + 2 * hidden +
+                      cell_state + rotations.space()) {}
 
     Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
     Real* vector(void* base, Index width, Index t, Index row) const { return at(base, (t * batch + row) * width); }
@@ -622,7 +624,8 @@ struct Scan {
                 vector(given.kept, kept, t, row),
                 at(given.extra),
                 fresh ? at(given.fresh) : previous(given.hidden, given.past, hidden, t, row),
-                fresh ? at(given.fresh_cell) : previous(given.cell, given.past_cells, cell, t, row),
+                fresh ? at(given.fresh_cell_state)
+                      : previous(given.cell_state, given.past_cell_states, cell_state, t, row),
                 Real(given.epsilon)};
     }
 
@@ -666,18 +669,20 @@ struct Scan {
             multiply(active - first, factor, hidden, packed, hidden, product, products, products_row, false);
         for (Index row = first; row < last; ++row) {
             Real* out = vector(given.outputs, hidden, t, row);
-            Real* out_cell = vector(given.cells, cell, t, row);
+            Real* out_c = vector(given.cell_states, cell_state, t, row);
             if (t >= length(row)) {
                 std::fill_n(out, hidden, Real(0));
                 continue;
             }
             const Row<Real> seen = row_at(t, row);
-            Cell::forward(seen, products + (row - first) * products_row, out, out_cell);
+            Cell::forward(seen, products + (row - first) * products_row, out, out_c);
             zone_out(out, seen.hidden, vector(given.keep, hidden, t, row), Real(given.keep_mean), hidden);
-            zone_out(out_cell, seen.cell, vector(given.keep_cell, cell, t, row), Real(given.keep_cell_mean), cell);
+            zone_out(out_c, seen.cell_state, vector(given.keep_cell_state, cell_state, t, row),
+                     Real(given.keep_cell_state_mean), cell_state);
             if (t == length(row) - 1 && given.final_hidden) {
                 std::memcpy(vector(given.final_hidden, hidden, 0, row), out, hidden * sizeof(Real));
-                if (cell) std::memcpy(vector(given.final_cell, cell, 0, row), out_cell, cell * sizeof(Real));
+                if (cell_state)
+                    std::memcpy(vector(given.final_cell_state, cell_state, 0, row), out_c, cell_state * sizeof(Real));
             }
         }
     }
@@ -685,18 +690,18 @@ struct Scan {
     // A thread's buffer starts with the gradient that is passed from step to step.
     void begin_backward(Index first, Index last, Real* buffer) const {
         std::fill_n(buffer, (last - first) * carry_row, Real(0));
-        std::fill_n(buffer + rows_a_thread() * carry_row, (last - first) * cell, Real(0));
+        std::fill_n(buffer + rows_a_thread() * carry_row, (last - first) * cell_state, Real(0));
     }
 
     // `outer`: gradients of the outputs with row stride `outer_row`, or null.
     void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row, const Real* packed,
                        Real* buffer) const {
         const Index active = end_of_active(t, first, last), rows = active - first, gates = product - kept;
-        Real *carry = buffer, *carry_cell = carry + rows_a_thread() * carry_row;
-        Real *dropped = carry_cell + rows_a_thread() * cell, *scratch = dropped + rows_a_thread() * carry_row;
-        Real *direct = scratch + 2 * parts, *direct_cell = direct + hidden;  // through zoneout
+        Real *carry = buffer, *carry_c = carry + rows_a_thread() * carry_row;
+        Real *dropped = carry_c + rows_a_thread() * cell_state, *scratch = dropped + rows_a_thread() * carry_row;
+        Real *direct = scratch + 2 * parts, *direct_c = direct + hidden;  // through zoneout
         for (Index row = first; row < last; ++row) {
-            Real *own = carry + (row - first) * carry_row, *own_cell = carry_cell + (row - first) * cell;
+            Real *own = carry + (row - first) * carry_row, *own_c = carry_c + (row - first) * cell_state;
             if (t >= length(row)) {
                 std::fill_n(vector(given.parts, parts, t, row), parts, Real(0));
                 if (kept) std::fill_n(vector(given.kept, kept, t, row), kept, Real(0));
@@ -704,21 +709,24 @@ struct Scan {
             }
             if (t == length(row) - 1 && given.grad_hidden) {
                 std::memcpy(own, vector(given.grad_hidden, hidden, 0, row), hidden * sizeof(Real));
-                if (cell) std::memcpy(own_cell, vector(given.grad_cell, cell, 0, row), cell * sizeof(Real));
+                if (cell_state)
+                    std::memcpy(own_c, vector(given.grad_cell_state, cell_state, 0, row), cell_state * sizeof(Real));
             }
             if (outer)
                 for (Index i = 0; i < hidden; ++i) own[i] += outer[(row - first) * outer_row + i];
             const Real* keep = vector(given.keep, hidden, t, row);
-            const Real* keep_cell = vector(given.keep_cell, cell, t, row);
-            const bool zoned = keep || given.keep_mean != 0, zoned_cell = keep_cell || given.keep_cell_mean != 0;
+            const Real* keep_cell_state = vector(given.keep_cell_state, cell_state, t, row);
+            const bool zoned = keep || given.keep_mean != 0;
+            const bool zoned_c = keep_cell_state || given.keep_cell_state_mean != 0;
             if (zoned) zone_out_backward(own, direct, keep, Real(given.keep_mean), hidden);
-            if (zoned_cell) zone_out_backward(own_cell, direct_cell, keep_cell, Real(given.keep_cell_mean), cell);
-            Cell::backward(row_at(t, row), vector(given.cells, cell, t, row), own, own_cell,
+            if (zoned_c)
+                zone_out_backward(own_c, direct_c, keep_cell_state, Real(given.keep_cell_state_mean), cell_state);
+            Cell::backward(row_at(t, row), vector(given.cell_states, cell_state, t, row), own, own_c,
                            at(given.grad_extra, row / BLOCK * given.extra_size), scratch);
             if (zoned)
                 for (Index i = 0; i < hidden; ++i) own[i] += direct[i];
-            if (zoned_cell)
-                for (Index i = 0; i < cell; ++i) own_cell[i] += direct_cell[i];
+            if (zoned_c)
+                for (Index i = 0; i < cell_state; ++i) own_c[i] += direct_c[i];
         }
         Real* entering = given.drop ? dropped : carry;
         if (is_rotated())
@@ -744,7 +752,7 @@ struct Scan {
                 for (Index i = 0; i < hidden; ++i) sum[i] += own[i];
             }
             std::fill_n(own, hidden, Real(0));
-            std::fill_n(carry_cell + (row - first) * cell, cell, Real(0));
+            std::fill_n(carry_c + (row - first) * cell_state, cell_state, Real(0));
         }
     }
 
@@ -762,13 +770,13 @@ struct Scan {
     }
 
     void end_backward(Index first, Index last, const Real* buffer) const {
-        const Real *carry = buffer, *carry_cell = carry + rows_a_thread() * carry_row;
+        const Real *carry = buffer, *carry_c = carry + rows_a_thread() * carry_row;
         for (Index row = first; row < last; ++row) {
             std::memcpy(vector(given.grad_hidden, hidden, 0, row), carry + (row - first) * carry_row,
                         hidden * sizeof(Real));
-            if (cell)
-                std::memcpy(vector(given.grad_cell, cell, 0, row), carry_cell + (row - first) * cell,
-                            cell * sizeof(Real));
+            if (cell_state)
+                std::memcpy(vector(given.grad_cell_state, cell_state, 0, row), carry_c + (row - first) * cell_state,
+                            cell_state * sizeof(Real));
         }
     }
 };

@@ -1,7 +1,7 @@
 """The recurrences of `gyral.ops.gated` as operators of torch, for `torch.compile` and `torch.export`.
 
-Eager mode does not call them, since the call of an operator takes longer than that of a function. An operator returns
-no None and no buffer that is used again: absent tensors are empty, and backward copies what the kernels overwrite.
+Eager mode does not call them, because an operator call takes longer than a function call. An operator returns
+no None and no pooled buffer: absent tensors are empty, and backward copies the tensors that the kernels overwrite.
 """
 
 from typing import Any
@@ -11,33 +11,33 @@ from torch import Tensor
 
 from gyral.ops import autograd
 from gyral.ops.gated import reference
-from gyral.ops.gated.problem import (
+from gyral.ops.gated.arguments import (
     KEEPS_PRODUCT,
-    Constants,
-    Problem,
-    Solution,
+    Arguments,
+    FixedArguments,
+    Results,
     Tensors,
-    differentiate,
-    make_problem,
-    solve,
+    make_arguments,
+    run_backward,
+    run_forward,
 )
 
 
-def run(constants: Constants, tensors: Tensors) -> tuple[Tensor, Tensor, Tensor | None]:
+def run(fixed: FixedArguments, tensors: Tensors) -> tuple[Tensor, Tensor, Tensor | None]:
     """Call the operator; see `gyral.ops.gated.run`."""
-    outputs, hidden, cell, *_ = gated(*tensors, *_flatten(constants))
-    return outputs, hidden, None if tensors.cell is None else cell
+    outputs, hidden, cell, *_ = gated(*tensors, *_flatten(fixed))
+    return outputs, hidden, None if tensors.cell_state is None else cell
 
 
-def _flatten(constants: Constants) -> tuple[Any, ...]:
+def _flatten(fixed: FixedArguments) -> tuple[Any, ...]:
     """Return the last arguments of the operator."""
-    masks = [keep if isinstance(keep, Tensor) else None for keep in (constants.keep, constants.keep_cell)]
-    means = [keep if isinstance(keep, float) else 0.0 for keep in (constants.keep, constants.keep_cell)]
-    kind, _, lengths, units, chunk, _, drop, starts, epsilon, partner = constants
+    masks = [keep if isinstance(keep, Tensor) else None for keep in (fixed.keep, fixed.keep_cell_state)]
+    means = [keep if isinstance(keep, float) else 0.0 for keep in (fixed.keep, fixed.keep_cell_state)]
+    kind, _, lengths, units, chunk, _, drop, starts, epsilon, partner = fixed
     return *masks, drop, lengths, starts, partner, kind, units, chunk, *means, epsilon
 
 
-def _constants(
+def _fixed_arguments(
     keep: Tensor | None,
     keep_cell: Tensor | None,
     drop: Tensor | None,
@@ -50,10 +50,10 @@ def _constants(
     keep_mean: float,
     keep_cell_mean: float,
     epsilon: float,
-) -> Constants:
+) -> FixedArguments:
     """Undo `_flatten`."""
     keeps = [mean or None if mask is None else mask for mask, mean in ((keep, keep_mean), (keep_cell, keep_cell_mean))]
-    return Constants(kind, keeps[0], lengths, units, chunk, keeps[1], drop, starts, epsilon, partner)
+    return FixedArguments(kind, keeps[0], lengths, units, chunk, keeps[1], drop, starts, epsilon, partner)
 
 
 COUNT = len(Tensors._fields)
@@ -84,18 +84,18 @@ def gated(
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return outputs, final hidden and cell vectors, and parts, cells and kept part of the product for backward."""
-    constants = _constants(
+    fixed = _fixed_arguments(
         keep, keep_cell, drop, lengths, starts, partner, kind, units, chunk, keep_mean, keep_cell_mean, epsilon
     )
-    problem = make_problem(constants, Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh))
-    solution = solve(problem)
+    arguments = make_arguments(fixed, Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh))
+    results = run_forward(arguments)
     return (
-        solution.outputs,
-        solution.hidden,
-        _present(solution.cell, inputs),
-        problem.parts,
-        _present(_clear(solution.cells, lengths), inputs),
-        _present(_clear(solution.kept, lengths), inputs),
+        results.outputs,
+        results.hidden,
+        _present(results.cell_state, inputs),
+        arguments.parts,
+        _present(_clear(results.cell_states, lengths), inputs),
+        _present(_clear(results.kept, lengths), inputs),
     )
 
 
@@ -112,18 +112,18 @@ def _clear(values: Tensor | None, lengths: Tensor | None) -> Tensor | None:
 
 
 @gated.register_fake
-def _(inputs: Tensor, weight_ih: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    tensors = Tensors(inputs, weight_ih, *arguments[: COUNT - 2])
-    constants = _constants(*arguments[COUNT - 2 :])
+def _(inputs: Tensor, weight_ih: Tensor, *values: Any) -> tuple[Tensor, ...]:
+    tensors = Tensors(inputs, weight_ih, *values[: COUNT - 2])
+    fixed = _fixed_arguments(*values[COUNT - 2 :])
     leading, new = inputs.shape[:2], inputs.new_empty
-    cell = tensors.cell
+    cell = tensors.cell_state
     return (
         new(*leading, tensors.hidden.shape[1]),
         new(tensors.hidden.shape),
         new(0) if cell is None else new(cell.shape),
         new(*leading, weight_ih.shape[0]),
         new(0) if cell is None else new(*leading, cell.shape[1]),
-        new(*leading, constants.units) if constants.kind in KEEPS_PRODUCT else new(0),
+        new(*leading, fixed.units) if fixed.kind in KEEPS_PRODUCT else new(0),
     )
 
 
@@ -158,12 +158,12 @@ def gated_backward(
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of the first arguments of `gated`, from `inputs` to `fresh`."""
-    constants = _constants(
+    fixed = _fixed_arguments(
         keep, keep_cell, drop, lengths, starts, partner, kind, units, chunk, keep_mean, keep_cell_mean, epsilon
     )
     tensors = Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh)
-    problem: Problem = make_problem(constants, tensors, parts.clone(memory_format=torch.contiguous_format))
-    solution = Solution(
+    arguments: Arguments = make_arguments(fixed, tensors, parts.clone(memory_format=torch.contiguous_format))
+    results = Results(
         outputs.contiguous(),
         hidden,
         cell,
@@ -171,13 +171,13 @@ def gated_backward(
         kept.clone(memory_format=torch.contiguous_format) if kind in KEEPS_PRODUCT else None,
     )
     gradients = grad_outputs, grad_hidden, None if cell is None else grad_cell
-    results = differentiate(problem, solution, tensors, gradients, needs_inputs=True)
-    return tuple(_present(result, inputs) for result in results)  # type: ignore[return-value]
+    found = run_backward(arguments, results, tensors, gradients, needs_inputs=True)
+    return tuple(_present(gradient, inputs) for gradient in found)  # type: ignore[return-value]
 
 
 @gated_backward.register_fake
-def _(*arguments: Any) -> tuple[Tensor, ...]:
-    tensors = arguments[7 : 7 + COUNT]
+def _(*values: Any) -> tuple[Tensor, ...]:
+    tensors = values[7 : 7 + COUNT]
     like = tensors[0]
     return tuple(like.new_empty(0) if tensor is None else like.new_empty(tensor.shape) for tensor in tensors)
 
@@ -190,7 +190,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _reference_backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     tensors, masks = ctx.saved_tensors[4 : 4 + COUNT], ctx.saved_tensors[4 + COUNT :]
-    run_reference = reference.of(_constants(*masks, *ctx.options))
+    run_reference = reference.of(_fixed_arguments(*masks, *ctx.options))
     found = autograd.differentiate(run_reference, tensors, gradients[:3])
     return *found, *[None] * (len(masks) + len(ctx.options))
 

@@ -1,7 +1,7 @@
 """Recurrences whose step is one matrix product and functions of single rows, over a whole sequence.
 
-A step computes P_t + h_{t−1} Wᵀ, with P_t the projected inputs, and then the functions that the kind of the cell, one
-of `KINDS`, determines. The equations of each kind are in `gyral.ops.gated.reference`, which also gives second
+A step computes P_t + h_{t−1} Wᵀ, with P_t the projected inputs, and then the functions of the kind, one of
+`KINDS`. The equations of each kind are in `gyral.ops.gated.reference`, which also gives second
 derivatives.
 """
 
@@ -10,7 +10,15 @@ from torch import Tensor
 
 from gyral.ops import autograd, buffers, kernels
 from gyral.ops.gated import operators, reference
-from gyral.ops.gated.problem import MODULES, Constants, Solution, Tensors, differentiate, make_problem, solve
+from gyral.ops.gated.arguments import (
+    MODULES,
+    FixedArguments,
+    Results,
+    Tensors,
+    make_arguments,
+    run_backward,
+    run_forward,
+)
 
 
 def unsupported_reason(tensor: Tensor) -> str | None:
@@ -26,13 +34,13 @@ def run(
     weight_hh: Tensor,
     extra: Tensor | None,
     hidden: Tensor,
-    cell: Tensor | None = None,
+    cell_state: Tensor | None = None,
     *,
     keep: Tensor | float | None,
     lengths: Tensor | None,
     units: int,
     chunk: int = 1,
-    keep_cell: Tensor | float | None = None,
+    keep_cell_state: Tensor | float | None = None,
     drop: Tensor | None = None,
     starts: Tensor | None = None,
     fresh: Tensor | None = None,
@@ -44,11 +52,11 @@ def run(
     Args:
         inputs: (T, B, X).
         weight_ih, bias: W_ih (G, X) and b (G,) or None.
-        kind, weight_hh, extra, hidden, cell, keep, lengths, units, chunk, keep_cell, drop, starts, fresh, epsilon,
-            partner: See `gyral.ops.gated.Problem`.
+        kind, weight_hh, extra, hidden, cell_state, keep, lengths, units, chunk, keep_cell_state, drop, starts, fresh,
+            epsilon, partner: See `gyral.ops.gated.Arguments`.
 
     Returns:
-        outputs (T, B, H), and hidden vector (B, H) and cell vector (B, C) after the last step of each sequence.
+        outputs (T, B, H), and hidden vector (B, H) and cell state (B, C) after the last step of each sequence.
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
@@ -56,20 +64,23 @@ def run(
     """
     device, dtype = inputs.device.type, weight_hh.dtype
     if torch.is_autocast_enabled(device):
-        inputs, hidden, cell = inputs.to(dtype), hidden.to(dtype), None if cell is None else cell.to(dtype)
-    kernels.check_dtypes(dtype, inputs, hidden, cell)
-    constants = Constants(kind, keep, lengths, units, chunk, keep_cell, drop, starts, epsilon, partner)
-    tensors = Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell, fresh)
+        inputs, hidden, cell_state = (
+            inputs.to(dtype),
+            hidden.to(dtype),
+            None if cell_state is None else cell_state.to(dtype),
+        )
+    kernels.check_dtypes(dtype, inputs, hidden, cell_state)
+    fixed = FixedArguments(kind, keep, lengths, units, chunk, keep_cell_state, drop, starts, epsilon, partner)
+    tensors = Tensors(inputs, weight_ih, bias, weight_hh, extra, hidden, cell_state, fresh)
     with torch.autocast(device, enabled=False):
         if torch.compiler.is_compiling():
-            return operators.run(constants, tensors)
-        needs_gradient = autograd.needs_gradient(tensors)
-        return _Run.apply(constants, needs_gradient, *tensors)
+            return operators.run(fixed, tensors)
+        return _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
 
 
 def _reference_backward(ctx, *gradients):
     tensors = ctx.saved_tensors[3:]
-    run_reference = reference.of(ctx.constants)
+    run_reference = reference.of(ctx.fixed)
     return None, None, *autograd.differentiate(run_reference, tensors, gradients)
 
 
@@ -77,31 +88,25 @@ class _Run(torch.autograd.Function):
     """The kernels in eager mode, with buffers of the pool."""
 
     @staticmethod
-    def forward(ctx, constants, needs_gradient, *tensors):
-        problem = make_problem(constants, Tensors(*tensors))
-        solution = solve(problem)
+    def forward(ctx, fixed, needs_gradient, *tensors):
+        arguments = make_arguments(fixed, Tensors(*tensors))
+        results = run_forward(arguments)
         if needs_gradient:
-            ctx.save_for_backward(*solution[:3], *tensors)
-            ctx.constants, ctx.saved = constants, (problem.parts, solution.cells, solution.kept)
+            ctx.save_for_backward(*results[:3], *tensors)
+            ctx.fixed, ctx.saved = fixed, (arguments.parts, results.cell_states, results.kept)
         else:
-            _release(problem.parts, solution.cells)
-        return solution[:3]
+            buffers.release(arguments.parts, results.cell_states)
+        return results[:3]
 
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
     def backward(ctx, *gradients):
-        outputs, final_hidden, final_cell, *given = ctx.saved_tensors
+        outputs, final_hidden, final_cell_state, *given = ctx.saved_tensors
         tensors = Tensors(*given)
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         (parts, *saved), ctx.saved = ctx.saved or (None,), None
-        problem = make_problem(ctx.constants, tensors, parts)
-        solution = solve(problem) if parts is None else Solution(outputs, final_hidden, final_cell, *saved)
-        results = differentiate(problem, solution, tensors, gradients, ctx.needs_input_grad[2])
-        _release(problem.parts, solution.cells)
-        return None, None, *results
-
-
-def _release(*pooled: Tensor | None) -> None:
-    for buffer in pooled:
-        if buffer is not None:
-            buffers.release(buffer)
+        arguments = make_arguments(ctx.fixed, tensors, parts)
+        results = run_forward(arguments) if parts is None else Results(outputs, final_hidden, final_cell_state, *saved)
+        found = run_backward(arguments, results, tensors, gradients, ctx.needs_input_grad[2])
+        buffers.release(arguments.parts, results.cell_states)
+        return None, None, *found

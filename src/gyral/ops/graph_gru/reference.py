@@ -1,33 +1,33 @@
 """A GRU over typed edges in plain torch: the equations of `gyral.ops.graph_gru.run`, and the loop over the steps.
 
-The kernels compute the same; this twin is the reference of their tests and gives their second derivatives.
+The kernels compute the same; this code is the reference of their tests and gives their second derivatives.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.graph_gru.problem import Constants, Tensors, latest
+from gyral.ops.graph_gru.arguments import FixedArguments, Tensors, latest
 
 
-def run(constants: Constants, tensors: Tensors) -> tuple[Tensor, Tensor]:
+def run(fixed: FixedArguments, tensors: Tensors) -> tuple[Tensor, Tensor]:
     """Run all steps; return the outputs (T, B, N), zero beyond the lengths, and the memory (B, C', N)."""
     parts = F.linear(tensors.inputs, tensors.weight_ih, tensors.bias)
     history = list(tensors.memory.unbind(1))  # h_{−C}, …, h_{t−1}
     capacity = len(history)
     for time, own in enumerate(parts.unbind(0)):
         past = torch.stack(history)
-        since = None if constants.since is None else capacity + constants.since[time]
+        since = None if fixed.since is None else capacity + fixed.since[time]
         previous = gather(past, torch.ones_like(own[:, :1, None], dtype=torch.int64), since).squeeze(1)
-        linked = None if constants.earlier is None else gather(past, constants.earlier[time], since)
-        gathered = concatenate(previous, linked, constants)
-        carried = F.pad(gathered, (0, past.shape[2] - gathered.shape[1])) if constants.linked else previous
+        linked = None if fixed.earlier is None else gather(past, fixed.earlier[time], since)
+        gathered = concatenate(previous, linked, fixed)
+        carried = F.pad(gathered, (0, past.shape[2] - gathered.shape[1])) if fixed.linked else previous
         hidden = step(own, F.linear(gathered, tensors.weight_hh), carried)
-        if constants.lengths is not None:
-            hidden = torch.where((time < constants.lengths).unsqueeze(1), hidden, 0.0)
+        if fixed.lengths is not None:
+            hidden = torch.where((time < fixed.lengths).unsqueeze(1), hidden, 0.0)
         history.append(hidden)
     outputs = torch.stack(history[capacity:])
-    return outputs, latest(tensors.memory, outputs, constants.capacity, constants.lengths, constants.since)
+    return outputs, latest(tensors.memory, outputs, fixed.capacity, fixed.lengths, fixed.since)
 
 
 def step(parts: Tensor, product: Tensor, carried: Tensor) -> Tensor:
@@ -56,15 +56,15 @@ def gather(past: Tensor, distances: Tensor, since: Tensor | None = None) -> Tens
     return torch.where(present.unsqueeze(3), found, 0.0).sum(2)
 
 
-def concatenate(previous: Tensor, linked: Tensor | None, constants: Constants) -> Tensor:
+def concatenate(previous: Tensor, linked: Tensor | None, fixed: FixedArguments) -> Tensor:
     """Return g_t (B, G): of each type, its slice of the vectors that the step gathers.
 
     Args:
         previous: h_{t−1} (B, N).
         linked: (B, E, N), one row for each type from 1, or None.
-        constants: The widths of the slices.
+        fixed: The widths of the slices.
     """
-    first, size = constants.first_size, constants.edge_size
+    first, size = fixed.first_size, fixed.edge_size
     slices = [previous[:, :first]]
     if linked is not None and size is None:
         slices.append(linked.flatten(1))

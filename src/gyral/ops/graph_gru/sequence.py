@@ -21,15 +21,15 @@ from torch import Tensor
 
 from gyral.ops import autograd, buffers, kernels
 from gyral.ops.graph_gru import reference
-from gyral.ops.graph_gru.problem import (
+from gyral.ops.graph_gru.arguments import (
     MODULES,
-    Constants,
+    FixedArguments,
     Tensors,
-    differentiate,
-    make_problem,
-    reachable_since,
-    solve,
+    make_arguments,
+    run_backward,
+    run_forward,
 )
+from gyral.ops.sequences import reachable_since
 
 
 def unsupported_reason(tensor: Tensor) -> str | None:
@@ -70,7 +70,7 @@ def run(
         carry: "previous": c_t = h_{t−1}. "linked": c_t = g_t, which needs an `edge_size`.
         capacity: C', the number of vectors in the returned memory; C if None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True the row begins anew, with a memory of zeros, whatever came before. Or None.
+        starts: (T, B) bool, or None. True resets the memory of the row to zeros before the step.
 
     Returns:
         outputs (T, B, N), zero beyond the lengths, and the memory (B, C', N) after the last step of each sequence.
@@ -80,15 +80,14 @@ def run(
         TypeError: Inputs or memory have another dtype than the parameters, outside autocast.
         ValueError: `earlier` has another shape, or there is no `edge_size` for `carry`.
     """
-    constants, tensors = arguments(
+    fixed, tensors = split_arguments(
         *(inputs, weight_ih, weight_hh, bias, memory, earlier), edge_types, edge_size, carry, capacity, lengths, starts
     )
     with torch.autocast(inputs.device.type, enabled=False):
-        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-        return _Run.apply(constants, needs_gradient, *tensors)
+        return _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
 
 
-def arguments(
+def split_arguments(
     inputs: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -101,8 +100,8 @@ def arguments(
     capacity: int | None,
     lengths: Tensor | None,
     starts: Tensor | None,
-) -> tuple[Constants, Tensors]:
-    """Return the arguments of `run` in the form that kernels take."""
+) -> tuple[FixedArguments, Tensors]:
+    """Return the arguments of `run`, without and with a gradient."""
     device, dtype, units = inputs.device.type, weight_hh.dtype, memory.shape[2]
     if torch.is_autocast_enabled(device):
         inputs, memory = inputs.to(dtype), memory.to(dtype)
@@ -122,29 +121,29 @@ def arguments(
     since = reachable_since(starts, memory.shape[1])
     if capacity is None:
         capacity = memory.shape[1]
-    constants = Constants(earlier, first_size, edge_size, capacity, carry == "linked", lengths, since)
-    return constants, Tensors(inputs, weight_ih, bias, weight_hh, memory)
+    fixed = FixedArguments(earlier, first_size, edge_size, capacity, carry == "linked", lengths, since)
+    return fixed, Tensors(inputs, weight_ih, bias, weight_hh, memory)
 
 
 def _reference_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     def run_reference(*given: Any) -> tuple[Tensor, Tensor]:
-        return reference.run(ctx.constants, Tensors(*given))
+        return reference.run(ctx.fixed, Tensors(*given))
 
     return None, None, *autograd.differentiate(run_reference, ctx.saved_tensors[1:], gradients)
 
 
 class _Run(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, constants, needs_gradient, *tensors):
+    def forward(ctx, fixed, needs_gradient, *tensors):
         ctx.set_materialize_grads(False)  # the memory is large, and its gradient is often zero
-        problem, buffer = make_problem(constants, Tensors(*tensors))
-        solution = solve(problem)
+        arguments, buffer = make_arguments(fixed, Tensors(*tensors))
+        results = run_forward(arguments)
         if needs_gradient:
-            ctx.save_for_backward(solution.outputs, *tensors)
-            ctx.constants, ctx.saved = constants, (problem, buffer)
+            ctx.save_for_backward(results.outputs, *tensors)
+            ctx.fixed, ctx.saved = fixed, (arguments, buffer)
         else:
             buffers.release(buffer)
-        return tuple(solution)
+        return tuple(results)
 
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
@@ -153,9 +152,9 @@ class _Run(torch.autograd.Function):
         tensors = Tensors(*given)
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         saved, ctx.saved = ctx.saved, None
-        problem, buffer = saved or make_problem(ctx.constants, tensors)
+        arguments, buffer = saved or make_arguments(ctx.fixed, tensors)
         if saved is None:
-            outputs = solve(problem).outputs
-        found = differentiate(problem, outputs, tensors, gradients, ctx.needs_input_grad[2:])
+            outputs = run_forward(arguments).outputs
+        found = run_backward(arguments, outputs, tensors, gradients, ctx.needs_input_grad[2:])
         buffers.release(buffer)
         return None, None, *found

@@ -1,16 +1,16 @@
-"""Lie-access memories: their groups and readings, and a controller with such a memory over a whole sequence.
+"""Lie-access memories: their Lie groups and read vectors, and a controller with this memory over a whole sequence.
 
-`run` is the function that cells call; `Problem`, `Solution` and `Gradients` are the interface of the kernels in `cpu`,
-which is imported on first use.
+Cells call `run`. `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`, which is imported on
+first use.
 """
 
-from gyral.ops.lie_access.problem import (
+from gyral.ops.lie_access.arguments import (
     MODULES,
+    Arguments,
     Gradients,
     MemoryState,
     Options,
-    Problem,
-    Solution,
+    Results,
     Weights,
     memory_full_error,
 )
@@ -18,11 +18,11 @@ from gyral.ops.lie_access.sequence import run, unsupported_reason
 
 __all__ = [
     "MODULES",
+    "Arguments",
     "Gradients",
     "MemoryState",
     "Options",
-    "Problem",
-    "Solution",
+    "Results",
     "Weights",
     "memory_full_error",
     "run",

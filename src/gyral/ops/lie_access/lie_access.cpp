@@ -10,49 +10,49 @@
 namespace lie_access {
 
 // The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
-// A record of D = 2N + W + 8 numbers is the state of a row: h (N), reading (W), key and step of the read head, key and
-// step of the write head (2 each), c (N).
+// A flat state of D = 2N + W + 8 numbers is the state of a row: h (N), read vector (W), key and step of the read head,
+// key and step of the write head (2 each), c (N).
 struct Arguments {
     Index steps, batch, hidden_size, width, capacity, log_size, forget, group, normalize_steps, softmax, threads;
-    void* parts;            // (T, B, 4N); after forward: values for backward; after backward: the gradient
-    void* weight;           // (4N, N + W), of h and of the reading
-    void* head_weight;      // (K, N)
-    void* head_bias;        // (K)
-    void* heads;            // (T, B, K); after forward: outputs of the heads; after backward: their gradient
-    void* records;          // (T, B, D) before each step; the first is the initial state
-    void* log;              // (B, 3 + W, log_size)
-    void* windows;          // Index (T, B, 2): begin and end after each step
-    void* initial_keys;     // (B, C, 2)
-    void* initial_vectors;  // (B, C, W)
-    void* initial_strengths;  // (B, C)
-    void* count;            // Index (B): number of initial entries
-    void* write;            // bool (T, B): where an entry is appended
-    void* lengths;          // Index (B)
-    void* starts;           // bool (T, B): whether a row begins anew before step t, with `fresh` and an empty memory
-    void* fresh;            // (D), given with `starts`
-    void* outputs;          // (T, B, N)
-    void* final_record;     // (B, D)
-    void* final_keys;       // (B, C, 2)
-    void* final_vectors;    // (B, C, W)
-    void* final_strengths;  // (B, C)
-    void* final_count;      // Index (B)
-    void* is_full;          // Index (1), 0: becomes 1 if an entry is appended to `capacity` entries and `forget` is 0
-    void* workspace;        // lie_access_workspace(...) elements
-    void* grad_outputs;     // (T, B, N)
-    void* grad_record;      // (B, D): gradient of the final record, on return that of the initial one
-    void* grad_keys;        // (B, C, 2): gradient of the final memory; these three are null together
-    void* grad_vectors;     // (B, C, W)
-    void* grad_strengths;   // (B, C)
+    void* parts;                   // (T, B, 4N); after forward: values for backward; after backward: the gradient
+    void* weight;                  // (4N, N + W), of h and of the read vector
+    void* head_weight;             // (K, N)
+    void* head_bias;               // (K)
+    void* heads;                   // (T, B, K); after forward: outputs of the heads; after backward: their gradient
+    void* flat_states;             // (T, B, D) before each step; the first is the initial state
+    void* log;                     // (B, 3 + W, log_size)
+    void* windows;                 // Index (T, B, 2): begin and end after each step
+    void* initial_keys;            // (B, C, 2)
+    void* initial_vectors;         // (B, C, W)
+    void* initial_strengths;       // (B, C)
+    void* count;                   // Index (B): number of initial entries
+    void* write;                   // bool (T, B): where an entry is appended
+    void* lengths;                 // Index (B)
+    void* starts;                  // bool (T, B): whether a row is reset to `fresh` and an empty memory
+    void* fresh;                   // (D), given with `starts`
+    void* outputs;                 // (T, B, N)
+    void* final_flat_state;        // (B, D)
+    void* final_keys;              // (B, C, 2)
+    void* final_vectors;           // (B, C, W)
+    void* final_strengths;         // (B, C)
+    void* final_count;             // Index (B)
+    void* is_full;                 // Index (1), 0: becomes 1 if an entry is appended to `capacity` entries and `forget` is 0
+    void* workspace;               // lie_access_workspace(...) elements
+    void* grad_outputs;            // (T, B, N)
+    void* grad_flat_state;         // (B, D): gradient of the final flat state, on return that of the initial one
+    void* grad_keys;               // (B, C, 2): gradient of the final memory; these three are null together
+    void* grad_vectors;            // (B, C, W)
+    void* grad_strengths;          // (B, C)
     void* grad_initial_keys;       // (B, C, 2); these three are null together
     void* grad_initial_vectors;    // (B, C, W)
     void* grad_initial_strengths;  // (B, C)
-    void* grad_fresh;       // (blocks, D) zeros: one partial sum per block of rows; or null
+    void* grad_fresh;              // (blocks, D) zeros: one partial sum per block of rows; or null
 };
 
 namespace {
 
 constexpr double NORM_EPSILON = 1e-12;     // EPSILON of groups.py
-constexpr double DISTANCE_EPSILON = 1e-9;  // EPSILON and MIN_TEMPERATURE of reading.py
+constexpr double DISTANCE_EPSILON = 1e-9;  // EPSILON and MIN_TEMPERATURE of read.py
 constexpr double MIN_TEMPERATURE = 1e-4;
 
 enum Group { TRANSLATION, ROTATION, SCALING_ROTATION };
@@ -63,7 +63,7 @@ enum Row { X, Y, STRENGTH, VECTOR };
 // Offsets in the outputs of the heads. The read head follows the vector, the temperature the read head.
 enum Output { KEY = 0, KEY_GATE = 2, STEP = 3, STEP_GATE = 5, HEAD_SIZE = 6 };
 
-// Offsets in a record behind h and the reading.
+// Offsets in a flat state behind h and the read vector.
 enum Place { READ = 0, WRITE = 4, CELL = 8 };
 
 inline double decay(double x) { return std::exp(x); }
@@ -161,18 +161,18 @@ template <class Real> struct Head {
 
 template <class Real> struct Memory {
     const Arguments& given;
-    const Index steps, batch, hidden, width, seen, gates, outputs, record, capacity, log_size;
+    const Index steps, batch, hidden, width, seen, gates, outputs, flat_state, capacity, log_size;
     const Index products_row, carry_row, entries;
 
     explicit Memory(const Arguments& a)
         : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), width(a.width), seen(hidden + width),
-          gates(4 * hidden), outputs(13 + width + a.softmax), record(seen + CELL + hidden), capacity(a.capacity),
+          gates(4 * hidden), outputs(13 + width + a.softmax), flat_state(seen + CELL + hidden), capacity(a.capacity),
           log_size(a.log_size), products_row(std::max(padded<Real>(gates), padded<Real>(outputs))),
           carry_row(padded<Real>(seen)), entries((VECTOR + width) * log_size) {}
 
     Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
     Real* vector(void* base, Index size, Index t, Index row) const { return at(base, (t * batch + row) * size); }
-    Real* record_at(Index t, Index row) const { return vector(given.records, record, t, row); }
+    Real* flat_state_at(Index t, Index row) const { return vector(given.flat_states, flat_state, t, row); }
     Real* log_of(Index row) const { return at(given.log, row * entries); }
     Index* window(Index t, Index row) const { return static_cast<Index*>(given.windows) + (t * batch + row) * 2; }
     Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : steps; }
@@ -201,7 +201,7 @@ template <class Real> struct Memory {
     Index workspace() const { return packed_size() + given.threads * temporaries(); }
 
     gated::Row<Real> controller(Index t, Index row) const {
-        const Real* before = record_at(t, row);
+        const Real* before = flat_state_at(t, row);
         return {hidden,  1,      vector(given.parts, gates, t, row), nullptr,
                 nullptr, before, before + seen + CELL,               Real(0)};
     }
@@ -329,9 +329,9 @@ template <class Real> struct Memory {
         std::fill(strength + count, strength + capacity, Real(0));
     }
 
-    // `after` is the record after the step.
+    // `after` is the flat state after the step.
     void forward_memory(Index t, Index row, Real* after, Real* buffer) const {
-        const Real *before = record_at(t, row) + seen, *output = vector(given.heads, outputs, t, row);
+        const Real *before = flat_state_at(t, row) + seen, *output = vector(given.heads, outputs, t, row);
         Real *own = after + seen, *log = log_of(row);
         Index begin = t ? window(t - 1, row)[0] : 0, end = t ? window(t - 1, row)[1] : initial_count(row);
         if (begins(t, row)) begin = end;
@@ -373,13 +373,13 @@ template <class Real> struct Memory {
         const Index active = end_of_active(t, first, last);
         Real* products = buffer + 5 * log_size + width;
         for (Index row = first; row < active; ++row)
-            if (begins(t, row)) std::memcpy(record_at(t, row), given.fresh, record * sizeof(Real));
-        multiply(active - first, record_at(t, first), record, packed, seen, gates, products, products_row, false);
+            if (begins(t, row)) std::memcpy(flat_state_at(t, row), given.fresh, flat_state * sizeof(Real));
+        multiply(active - first, flat_state_at(t, first), flat_state, packed, seen, gates, products, products_row, false);
         for (Index row = first; row < last; ++row) {
             Real* h = vector(given.outputs, hidden, t, row);
             if (t >= length(row)) {
                 std::fill_n(h, hidden, Real(0));
-                std::fill_n(record_at(t, row), record, Real(0));  // a factor of the gradient of the weights
+                std::fill_n(flat_state_at(t, row), flat_state, Real(0));  // a factor of the gradient of the weights
                 continue;
             }
             Real* after = record_after(t, row);
@@ -400,7 +400,7 @@ template <class Real> struct Memory {
     }
 
     Real* record_after(Index t, Index row) const {
-        return t == length(row) - 1 ? vector(given.final_record, record, 0, row) : record_at(t + 1, row);
+        return t == length(row) - 1 ? vector(given.final_flat_state, flat_state, 0, row) : flat_state_at(t + 1, row);
     }
 
     void end_forward(Index t, Index row) const {
@@ -411,10 +411,10 @@ template <class Real> struct Memory {
 
     // ---------------------------------------------------------------- backward
 
-    // `carry` holds the gradients of h and of the reading after the step, `rest` those of what is behind them in a
-    // record; on return, those of the heads' keys and steps are the gradients before the step.
+    // `carry` holds the gradients of h and of the read vector after the step, `rest` those of what is behind them in a
+    // flat state; on return, those of the heads' keys and steps are the gradients before the step.
     void backward_memory(Index t, Index row, Real* carry, Real* rest, Real* grad_log, Real* buffer) const {
-        const Real *before = record_at(t, row) + seen, *log = log_of(row);
+        const Real *before = flat_state_at(t, row) + seen, *log = log_of(row);
         Real *output = vector(given.heads, outputs, t, row), *raw_read = output + HEAD_SIZE + 1 + width;
         const Index begin = window(t, row)[0], end = window(t, row)[1], count = end - begin;
         const Weights values(buffer, log_size);
@@ -472,7 +472,7 @@ template <class Real> struct Memory {
     }
 
     void begin_row_backward(Index t, Index row, Real* carry, Real* rest, Real* grad_log) const {
-        const Real* gradient = vector(given.grad_record, record, 0, row);
+        const Real* gradient = vector(given.grad_flat_state, flat_state, 0, row);
         std::memcpy(carry, gradient, seen * sizeof(Real));
         std::memcpy(rest, gradient + seen, (CELL + hidden) * sizeof(Real));
         std::fill_n(grad_log, entries, Real(0));
@@ -504,7 +504,7 @@ template <class Real> struct Memory {
                 }
                 backward_memory(t, row, carry, rest, grad_log, buffer);
             }
-            // the gradient of h; beyond its columns, the padding adds to that of the reading, which has been used
+            // the gradient of h; beyond its columns, the padding adds to that of the read vector, which has been used
             multiply(rows, vector(given.heads, outputs, t, first), outputs, packed + packed_weight(), outputs, hidden,
                      carries, carry_row, true);
             for (Index row = first; row < active; ++row)
@@ -515,7 +515,7 @@ template <class Real> struct Memory {
             for (Index row = first; row < active; ++row)
                 if (t < length(row) && begins(t, row)) {
                     Real *carry = carries + (row - first) * carry_row, *rest = rests + (row - first) * rest_row;
-                    if (Real* sum = at(given.grad_fresh, row / BLOCK * record)) {
+                    if (Real* sum = at(given.grad_fresh, row / BLOCK * flat_state)) {
                         for (Index i = 0; i < seen; ++i) sum[i] += carry[i];
                         for (Index i = 0; i < rest_row; ++i) sum[seen + i] += rest[i];
                     }
@@ -524,7 +524,7 @@ template <class Real> struct Memory {
                 }
         }
         for (Index row = first; row < last; ++row) {
-            Real* gradient = vector(given.grad_record, record, 0, row);
+            Real* gradient = vector(given.grad_flat_state, flat_state, 0, row);
             std::memcpy(gradient, carries + (row - first) * carry_row, seen * sizeof(Real));
             std::memcpy(gradient + seen, rests + (row - first) * rest_row, rest_row * sizeof(Real));
             if (given.grad_initial_keys)

@@ -11,20 +11,20 @@ from torch import Tensor
 
 from gyral.ops import autograd, buffers, kernels
 from gyral.ops.lie_access import reference
-from gyral.ops.lie_access.groups import Group
-from gyral.ops.lie_access.problem import (
+from gyral.ops.lie_access.arguments import (
     GROUPS,
     MODULES,
-    Constants,
+    FixedArguments,
     MemoryState,
     Options,
-    Solution,
+    Results,
     Tensors,
     Weights,
-    differentiate,
-    make_problem,
-    solve,
+    make_arguments,
+    run_backward,
+    run_forward,
 )
+from gyral.ops.lie_access.groups import Group
 
 
 def unsupported_reason(tensor: Tensor, group: Group) -> str | None:
@@ -54,7 +54,7 @@ def run(
         options: Of the memory.
         write: (T, B) bool: at False nothing is written, and the write head does not move. None: everywhere.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool: at True the row begins from `fresh` with an empty memory, whatever came before. Or None.
+        starts: (T, B) bool, or None. True resets the row to `fresh` with an empty memory before the step.
         fresh: A state for a batch of one, whose memory is not read; needed with `starts`.
 
     Returns:
@@ -72,7 +72,7 @@ def run(
         state = MemoryState(*leaves)
     kernels.check_dtypes(dtype, inputs, *state[:-1])
     with torch.autocast(device, enabled=False):
-        weight_x, weight_read = weights.weight_ih.split([inputs.shape[2], state.reading.shape[1]], dim=1)
+        weight_x, weight_read = weights.weight_ih.split([inputs.shape[2], state.read_vector.shape[1]], dim=1)
         tensors = Tensors(
             inputs,
             weight_x,
@@ -80,55 +80,54 @@ def run(
             torch.cat((weights.weight_hh, weight_read), dim=1),
             weights.head_weight,
             weights.head_bias,
-            state.record(),
+            state.flatten(),
             state.keys,
             state.vectors,
             state.strengths,
-            None if starts is None or fresh is None else fresh.record()[0],
+            None if starts is None or fresh is None else fresh.flatten()[0],
         )
-        constants = Constants(options, state.count, write, lengths, starts)
-        needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-        outputs, record, *memory = _Run.apply(constants, needs_gradient, *tensors)
-        return outputs, MemoryState.of(record, hidden_size, tuple(memory))
+        fixed = FixedArguments(options, state.count, write, lengths, starts)
+        outputs, flat_state, *memory = _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
+        return outputs, MemoryState.of(flat_state, hidden_size, tuple(memory))
 
 
 def _reference_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors[6:]
 
     def run_reference(*given: Any) -> list[Tensor]:
-        return reference.run(ctx.constants, Tensors(*given))
+        return reference.run(ctx.fixed, Tensors(*given))
 
     return None, None, *autograd.differentiate(run_reference, tensors, gradients[:5])
 
 
 class _Run(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, constants, needs_gradient, *tensors):
+    def forward(ctx, fixed, needs_gradient, *tensors):
         ctx.set_materialize_grads(False)  # the memory is large, and its gradient is often zero
-        problem, buffer = make_problem(constants, Tensors(*tensors))
-        solution = solve(problem)
+        arguments, buffer = make_arguments(fixed, Tensors(*tensors))
+        results = run_forward(arguments)
         if needs_gradient:
-            ctx.save_for_backward(*solution[:6], *tensors)
-            ctx.constants, ctx.saved = constants, (problem, solution.windows, buffer)
+            ctx.save_for_backward(*results[:6], *tensors)
+            ctx.fixed, ctx.saved = fixed, (arguments, results.windows, buffer)
         else:
             buffers.release(buffer)
-        ctx.mark_non_differentiable(solution.count)
-        return solution[:6]
+        ctx.mark_non_differentiable(results.count)
+        return results[:6]
 
     @staticmethod
     @autograd.differentiable_by(_reference_backward)
     def backward(ctx, *gradients):
         given = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
-        results, tensors = given[:6], Tensors(*given[6:])
+        final, tensors = given[:6], Tensors(*given[6:])
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         saved, ctx.saved = ctx.saved, None
         if saved is None:
-            problem, buffer = make_problem(ctx.constants, tensors)
-            solution = solve(problem)
+            arguments, buffer = make_arguments(ctx.fixed, tensors)
+            results = run_forward(arguments)
         else:
-            problem, windows, buffer = saved
-            values: Any = (*results, windows, False)
-            solution = Solution(*values)
-        found = differentiate(problem, solution, gradients[:5], ctx.needs_input_grad[2:])
+            arguments, windows, buffer = saved
+            values: Any = (*final, windows, False)
+            results = Results(*values)
+        found = run_backward(arguments, results, gradients[:5], ctx.needs_input_grad[2:])
         buffers.release(buffer)
         return None, None, *found

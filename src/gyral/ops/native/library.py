@@ -17,10 +17,13 @@ import torch
 from torch import Tensor
 
 from gyral.core.cache import cache_directory, untrusted_reason
+from gyral.core.locks import lock_file
 from gyral.core.progress import line
 from gyral.ops.kernels import KernelUnavailableError
 
 log = logging.getLogger(__name__)
+
+DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)  # of all kernels for the CPU
 
 # -march=native: the library runs only on this processor. No -ffast-math: NaN and infinity keep their meaning.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
@@ -29,6 +32,9 @@ WIDE_VECTORS = ("-mprefer-vector-width=512",)  # by default GCC and Clang on x86
 # For some processors, Zen 2 and 3 among them, GCC fuses multiplication and addition in some instances of a loop and not
 # in others. Results would then depend on how many rows a thread has, so on the number of threads.
 ALWAYS_FUSED = ("--param=avoid-fma-max-bits=0",)
+MAX_SIZE = 2**28  # bytes of a library
+LOCK = "compiling.lock"  # in the cache directory; the process that holds it compiles
+FOLDER = "compiling-"  # how the name of the folder begins in which a library is compiled
 
 
 def compiler() -> str | None:
@@ -44,8 +50,8 @@ def load(source: Path) -> ctypes.CDLL:
     have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles its own.
 
     Raises:
-        KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A process
-            compiles a source once, even if that fails.
+        KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A failed
+            compilation is not repeated.
     """
     outcome = load_or_reason(source)
     if isinstance(outcome, str):
@@ -55,7 +61,7 @@ def load(source: Path) -> ctypes.CDLL:
 
 @functools.cache
 def load_or_reason(source: Path) -> ctypes.CDLL | str:
-    """Return the library, or the reason why it is unavailable: without that, every forward pass would compile again."""
+    """Return the library, or the reason why it is unavailable: cached, so that a failed compilation is not repeated."""
     try:
         return _load(source)
     except KernelUnavailableError as error:
@@ -88,19 +94,19 @@ def _load(source: Path) -> ctypes.CDLL:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = directory.resolve() / name  # a link above could be changed between the check and the loading
-        reason = untrusted_reason(path if os.path.lexists(path) else path.parent)
+        reason = untrusted_reason(path if path.exists() else path.parent)
         if reason is None:
             if not _is_whole(path):
                 _compile([command, *flags], source, path)
             return _open(path)
         log.warning("%s; compiling %s for this process alone", reason, source.name)
-        with tempfile.TemporaryDirectory(prefix="gyral-") as private:  # a loaded library needs its file no more
+        with tempfile.TemporaryDirectory(prefix="gyral-") as private:  # a loaded library no longer needs its file
             if (reason := untrusted_reason(Path(private))) is not None:
                 raise KernelUnavailableError(reason)
             _compile([command, *flags], source, Path(private, name))
             return _open(Path(private, name))
     except OSError as error:
-        raise KernelUnavailableError(f"{directory}: {error.strerror}") from error
+        raise KernelUnavailableError(f"{error.filename2 or error.filename or directory}: {error.strerror}") from error
 
 
 def _open(path: Path) -> ctypes.CDLL:
@@ -111,37 +117,53 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def _compile(command: list[str], source: Path, path: Path) -> None:
-    """Compile a source and append its digest to the library, which the system's loader ignores.
+    """Compile a source unless another process does at the same time, and append the digest to the library.
+
+    The system's loader ignores the digest. The folders of compilations that were killed are removed.
 
     Args:
         command: The compiler and its flags.
         source: The C++ source.
-        path: The library, which appears when it is complete, also if two processes compile at once.
+        path: The library, which appears when it is complete.
     """
-    log.info("Compiling %s; this takes some seconds", source.name)
-    with line.describe("compiling"), tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        _run([*command, f"-I{SOURCES}", str(source), "-o", str(made)])
-        with made.open("r+b") as file:
-            digest = hashlib.sha256(file.read()).digest()
-            file.write(digest)
-        made.chmod(0o755)  # whatever the user's mask, no other user may write to it
-        os.replace(made, path)
+    with line.describe("compiling"), lock_file(path.parent / LOCK, wait=True):
+        if _is_whole(path):
+            return
+        log.info("Compiling %s; this takes some seconds", source.name)
+        for abandoned in path.parent.glob(f"{FOLDER}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=FOLDER, dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            _run([*command, f"-I{SOURCES}", str(source), "-o", str(made)])
+            if not made.is_file():
+                raise KernelUnavailableError(f"{command[0]} failed: it wrote no library")
+            with made.open("r+b") as file:
+                digest = _digest(file.read(), path.name)
+                file.write(digest)
+            made.chmod(0o755)  # whatever the user's mask, no other user may write to it
+            os.replace(made, path)
 
 
 def _is_whole(path: Path) -> bool:
     """Return whether a library exists and ends with its digest. One of an older version, without it, does not."""
-    if not path.is_file():
+    if not path.is_file() or path.stat().st_size > MAX_SIZE:
         return False
     content = path.read_bytes()
     size = hashlib.sha256().digest_size
-    return hashlib.sha256(content[:-size]).digest() == content[-size:]
+    return _digest(content[:-size], path.name) == content[-size:]
+
+
+def _digest(content: bytes, name: str) -> bytes:
+    """Return the digest of a library and of its name, so that one library does not pass for another one."""
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def _run(command: list[str]) -> str:
     """Return the standard output of a command."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=True).stdout
+    except OSError as error:
+        raise KernelUnavailableError(f"{command[0]} failed: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
         reason = next((line for line in error.stderr.splitlines() if "error" in line), f"status {error.returncode}")
         raise KernelUnavailableError(f"{command[0]} failed: {reason}") from error
@@ -179,8 +201,8 @@ class Recurrence:
         """Return a function of the library; see the function of this module with the same name."""
         return function(self.source, name)
 
-    def prepare(self) -> None:
-        """Compile the library on first use.
+    def prepare(self, device: torch.device | None = None) -> None:
+        """Compile the library on first use; `device`, which `gyral.ops.kernels` passes, is the CPU.
 
         Raises:
             KernelUnavailableError: The library cannot be compiled or loaded on this machine.
@@ -189,7 +211,7 @@ class Recurrence:
         assert same, f"the fields of Arguments in {self.source} and in Python differ"
 
     def blocks(self, rows: int) -> int:
-        """Return the number of blocks into which so many rows of a batch are divided."""
+        """Return the number of blocks into which `rows` rows of a batch are divided."""
         return -(-rows // int(function(self.source, "block")()))
 
     def run(

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from gyral.ops.native import library
-from gyral.ops.rum.problem import Gradients, Problem, Solution, count_resets, number_resets
+from gyral.ops.rum.arguments import Arguments, Gradients, Results, count_resets, number_resets
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # in the order of their numbers in rum.hpp
-DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+DTYPES = library.DTYPES
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = ()
 
 # Steps between two copies of the associative memory. Between them backward recomputes the memory, with a rounding error
@@ -27,42 +27,38 @@ LIBRARY = library.Recurrence(
         "grad_memory", "grad_bias", "grad_norms",
     ),
 )  # fmt: skip
+prepare = LIBRARY.prepare
 
 
-def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use; see `gyral.ops.rum.problem.Kernels`."""
-    LIBRARY.prepare()
-
-
-def allocate(problem: Problem, resets: int) -> Solution:
-    """Return a solution of uninitialized memory; see `gyral.ops.rum.problem.Kernels`."""
-    steps, batch, _, size = problem.parts.shape
-    new = problem.parts.new_empty
+def allocate(arguments: Arguments, resets: int) -> Results:
+    """Return uninitialized results; see `gyral.ops.rum.arguments.Kernels`."""
+    steps, batch, _, size = arguments.parts.shape
+    new = arguments.parts.new_empty
     outputs, hidden = new(steps, batch, size), new(batch, size)
     scalars = new(steps, batch, LIBRARY.function("scalars")())
     memory = candidates = checkpoints = slots = replaced = None
-    if problem.memory is not None:
-        width = _padded_size(problem.memory)
+    if arguments.memory is not None:
+        width = _padded_size(arguments.memory)
         memory, candidates = new(batch, size, size), new(steps, batch, size)
         checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, width)
-        if problem.starts is not None:
+        if arguments.starts is not None:
             slots = new(steps, batch, dtype=torch.int64)
             replaced = new(resets, size, width)
-    return Solution(outputs, hidden, memory, scalars[..., 2], (scalars, candidates, checkpoints, slots, replaced))
+    return Results(outputs, hidden, memory, scalars[..., 2], (scalars, candidates, checkpoints, slots, replaced))
 
 
-def forward(problem: Problem) -> Solution:
-    """Run all steps; see `gyral.ops.rum.problem.Kernels`."""
-    solution = allocate(problem, 0 if problem.starts is None else count_resets(problem))
-    scalars, candidates, checkpoints, slots, replaced = solution.saved
+def forward(arguments: Arguments) -> Results:
+    """Run all steps; see `gyral.ops.rum.arguments.Kernels`."""
+    results = allocate(arguments, 0 if arguments.starts is None else count_resets(arguments))
+    scalars, candidates, checkpoints, slots, replaced = results.saved
     if slots is not None:
-        number_resets(problem, slots)
-    memory = None if problem.memory is None else _padded(problem.memory)
+        number_resets(arguments, slots)
+    memory = None if arguments.memory is None else _padded(arguments.memory)
     _run(
-        problem,
+        arguments,
         backward=False,
-        outputs=solution.outputs,
-        final_hidden=solution.hidden,
+        outputs=results.outputs,
+        final_hidden=results.hidden,
         scalars=scalars,
         candidates=candidates,
         memory=memory,
@@ -70,28 +66,28 @@ def forward(problem: Problem) -> Solution:
         slots=slots,
         replaced=replaced,
     )
-    if memory is not None and solution.memory is not None:
-        solution.memory.copy_(memory[..., : solution.memory.shape[-1]])
-    return solution
+    if memory is not None and results.memory is not None:
+        results.memory.copy_(memory[..., : results.memory.shape[-1]])
+    return results
 
 
 def backward(
-    problem: Problem, solution: Solution, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
+    arguments: Arguments, results: Results, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
 ) -> Gradients:
-    """Return the gradients; see `gyral.ops.rum.problem.Kernels`."""
-    size = problem.parts.shape[-1]
-    scalars, candidates, checkpoints, slots, replaced = solution.saved
-    grad_bias, grad_norms = new_sums(problem)
+    """Return the gradients; see `gyral.ops.rum.arguments.Kernels`."""
+    size = arguments.parts.shape[-1]
+    scalars, candidates, checkpoints, slots, replaced = results.saved
+    grad_bias, grad_norms = new_sums(arguments)
     # the kernel overwrites these
     grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
     grad_memory = None if grad_memory is None else _padded(grad_memory)
     _run(
-        problem,
+        arguments,
         backward=True,
-        outputs=solution.outputs,
+        outputs=results.outputs,
         scalars=scalars,
         candidates=candidates,
-        memory=None if solution.memory is None else _padded(solution.memory),
+        memory=None if results.memory is None else _padded(results.memory),
         checkpoints=checkpoints,
         slots=slots,
         replaced=replaced,
@@ -103,14 +99,14 @@ def backward(
     )
     norms = None if grad_norms is None else grad_norms.sum((0, 1))
     grad_memory = None if grad_memory is None else grad_memory[..., :size].contiguous()
-    return Gradients(problem.parts, grad_bias.sum((0, 1)), grad_hidden, grad_memory, norms)
+    return Gradients(arguments.parts, grad_bias.sum((0, 1)), grad_hidden, grad_memory, norms)
 
 
-def new_sums(problem: Problem) -> tuple[Tensor, Tensor | None]:
+def new_sums(arguments: Arguments) -> tuple[Tensor, Tensor | None]:
     """Return zeros for the gradients of bias and normalizations: two partial sums per block of rows."""
-    _, batch, parts_count, size = problem.parts.shape
-    sums = problem.parts.new_zeros(LIBRARY.blocks(batch), 2, parts_count, size)
-    return sums, None if problem.norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
+    _, batch, parts_count, size = arguments.parts.shape
+    sums = arguments.parts.new_zeros(LIBRARY.blocks(batch), 2, parts_count, size)
+    return sums, None if arguments.norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
 
 
 def _padded_size(memory: Tensor) -> int:
@@ -127,27 +123,27 @@ def _padded(memory: Tensor) -> Tensor:
     return torch.nn.functional.pad(memory, (0, padding))
 
 
-def _run(problem: Problem, *, backward: bool, **tensors: Tensor | None) -> None:
-    """Call the library on a problem; `tensors` are further fields of `Arguments`."""
+def _run(arguments: Arguments, *, backward: bool, **tensors: Tensor | None) -> None:
+    """Call the library; `tensors` are further fields of the C++ structure `Arguments`."""
     tensors["past"] = tensors["outputs"]
-    LIBRARY.run(backward, problem.parts.shape[1], problem.parts, *fields(problem, lag=1, **tensors))
+    LIBRARY.run(backward, arguments.parts.shape[1], arguments.parts, *fields(arguments, lag=1, **tensors))
 
 
 def fields(
-    problem: Problem, *, lag: int, **tensors: Tensor | None
+    arguments: Arguments, *, lag: int, **tensors: Tensor | None
 ) -> tuple[dict[str, float], dict[str, Tensor | None]]:
-    """Return the fields of `Arguments`: numbers, and the problem's tensors together with `tensors`."""
-    steps, batch, _, size = problem.parts.shape
-    activation, update_gate, eta, epsilon = problem.options
-    keep = problem.keep
+    """Return the fields of the C++ structure `Arguments`: numbers, and those of the kernel and `tensors`."""
+    steps, batch, _, size = arguments.parts.shape
+    activation, update_gate, eta, epsilon = arguments.options
+    keep = arguments.keep
     tensors |= {
-        "parts": problem.parts,
-        "weight": problem.weight_hh,
-        "hidden": problem.hidden,
-        "norms": problem.norms,
+        "parts": arguments.parts,
+        "weight": arguments.weight_hh,
+        "hidden": arguments.hidden,
+        "norms": arguments.norms,
         "keep": keep if isinstance(keep, Tensor) else None,
-        "lengths": problem.lengths,
-        "starts": problem.starts,
+        "lengths": arguments.lengths,
+        "starts": arguments.starts,
     }
     numbers = {
         "steps": steps,

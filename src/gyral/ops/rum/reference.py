@@ -1,6 +1,6 @@
 """RUM in readable functions of torch: the equations of `gyral.cells.rum.RUMCell.step`, and `run` in terms of them.
 
-The kernels compute what `run` does. Their second derivative is that of `run`.
+The kernels compute what `run` does. `run` provides their second derivative.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
 class Options(NamedTuple):
     """The options that determine the equations of a step; see `gyral.cells.rum.RUMCell`.
 
-    `epsilon` is that of the layer normalizations.
+    `epsilon` belongs to the layer normalizations.
     """
 
     activation: str
@@ -99,7 +99,7 @@ def step(
     """Take one step with λ = 0 or λ = 1 on the arguments of the kernels.
 
     Args:
-        parts: (B, G N), the input's contributions; see `gyral.ops.rum.sequence.Problem`.
+        parts: (B, G N), the input's contributions; see `gyral.ops.rum.sequence.Arguments`.
         weight_hh, hidden, memory, norms, options: See there.
         keep: Zoneout: None, a mask (B, N), or the probability.
 
@@ -135,7 +135,7 @@ class Tensors(NamedTuple):
     norms: Tensor | None
 
 
-class Constants(NamedTuple):
+class FixedArguments(NamedTuple):
     """The other arguments of `gyral.ops.rum.run`, and the dtype of autocast if it is enabled."""
 
     keep: Tensor | float | None
@@ -144,23 +144,23 @@ class Constants(NamedTuple):
     options: Options
     autocast_dtype: torch.dtype | None
 
-    def split(self) -> tuple[tuple[Tensor | None, ...], "Constants"]:
-        """Return the tensors (mask of zoneout, lengths, starts), and the constants without them."""
+    def split(self) -> tuple[tuple[Tensor | None, ...], "FixedArguments"]:
+        """Return the tensors (mask of zoneout, lengths, starts), and the fixed arguments without them."""
         mask, keep = (self.keep, None) if isinstance(self.keep, Tensor) else (None, self.keep)
         return (mask, self.lengths, self.starts), self._replace(keep=keep, lengths=None, starts=None)
 
-    def joined(self, mask: Tensor | None, lengths: Tensor | None, starts: Tensor | None) -> "Constants":
-        """Return the constants with the tensors that `split` returned."""
+    def joined(self, mask: Tensor | None, lengths: Tensor | None, starts: Tensor | None) -> "FixedArguments":
+        """Return the fixed arguments with the tensors that `split` returned."""
         return self._replace(keep=self.keep if mask is None else mask, lengths=lengths, starts=starts)
 
 
-def of(constants: Constants) -> Callable[..., tuple[Tensor, Tensor, Tensor | None]]:
-    """Return the function `run` of all `Tensors` for these constants."""
-    return partial(run, constants)
+def of(fixed: FixedArguments) -> Callable[..., tuple[Tensor, Tensor, Tensor | None]]:
+    """Return the function `run` of all `Tensors` for these fixed."""
+    return partial(run, fixed)
 
 
 def run(
-    constants: Constants,
+    fixed: FixedArguments,
     inputs: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -175,7 +175,7 @@ def run(
         outputs (T, B, N), and after the last step of each sequence the hidden state (B, N) and the memory (B, N, N) or
         None.
     """
-    keep, lengths, starts, options, _ = constants
+    keep, lengths, starts, options, _ = fixed
     state: tuple[Tensor, ...] = (hidden,)
     initial: tuple[Tensor, ...] = (torch.zeros_like(hidden),)
     if memory is not None:

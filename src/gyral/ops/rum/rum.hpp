@@ -37,7 +37,7 @@ struct Arguments {
     void* candidates;    // (T, B, N), only with an associative memory: e + R h
     void* memory;        // (B, N, rum_padded(N)), null without associative memory; forward: updated; backward: run back
     void* checkpoints;   // (ceil(T / checkpoint_every) - 1, B, N, rum_padded(N))
-    void* replaced;      // (starts, N, rum_padded(N)): R before each step at which it begins anew
+    void* replaced;      // (starts, N, rum_padded(N)): R before each reset
     void* workspace;     // rum_workspace(...) elements
     void* grad_outputs;  // (T, B, N)
     void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
@@ -119,7 +119,7 @@ struct Scan {
           recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
           temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
 
-    static constexpr Index TEMPORARIES = 11;  // vectors per row; the last one is h = 0 where the state begins anew
+    static constexpr Index TEMPORARIES = 11;  // vectors per row; the last one is h = 0 after a reset
 
     template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
         return base ? static_cast<Pointer*>(base) + offset : nullptr;
@@ -147,7 +147,7 @@ struct Scan {
     const Real* previous(Index t, Index row) const {
         return t < given.lag ? vector(given.hidden, 0, row) : vector(given.past, t - given.lag, row);
     }
-    // A recurrence without lag reads what another one wrote in the same step, after the state began anew.
+    // A recurrence without lag reads what another one wrote in the same step, after a reset.
     bool starts(Index t, Index row) const {
         return given.starts && given.lag && *at<const char>(given.starts, t * batch + row);
     }
@@ -173,7 +173,7 @@ struct Scan {
         return out;
     }
 
-    // R begins anew as the identity.
+    // R is reset to the identity.
     void restart_memory(Index t, Index row) const {
         Real* memory = matrix(given.memory, row);
         std::memcpy(replaced(t, row), memory, size * carry_row * sizeof(Real));

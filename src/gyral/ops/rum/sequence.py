@@ -1,6 +1,6 @@
 """RUM over a whole sequence: projections and weight gradients are single products, kernels run the recurrence.
 
-`gyral.ops.rum.problem.MODULES` names one module of kernels per device type, whose interface is described there. The
+`gyral.ops.rum.arguments.MODULES` names one module of kernels per device type, whose interface is described there. The
 reference of the kernels is `gyral.ops.rum.reference.run`. Compiled and exported models call the operators of
 `gyral.ops.rum.operators` instead of the kernels.
 """
@@ -12,27 +12,27 @@ from torch import Tensor
 
 from gyral.ops import autograd, buffers, kernels
 from gyral.ops.rum import operators, reference
-from gyral.ops.rum.problem import (
+from gyral.ops.rum.arguments import (
     MODULES,
+    Arguments,
     Gradients,
     Kernels,
-    Problem,
-    Solution,
-    differentiate,
+    Results,
     find_kernels,
-    make_problem,
+    make_arguments,
+    run_backward,
 )
-from gyral.ops.rum.reference import Constants, Options, Tensors
+from gyral.ops.rum.reference import FixedArguments, Options, Tensors
 
 __all__ = [
     "MODULES",
+    "Arguments",
     "Gradients",
     "Kernels",
     "Options",
-    "Problem",
-    "Solution",
+    "Results",
     "run",
-    "subcell_problem",
+    "subcell_arguments",
     "unsupported_reason",
 ]
 
@@ -42,21 +42,21 @@ def unsupported_reason(tensor: Tensor) -> str | None:
     return kernels.unsupported_reason(MODULES, tensor)
 
 
-def subcell_problem(
+def subcell_arguments(
     *,
     parts: Tensor,
     weight_hh: Tensor,
     extra: Tensor | None,
     hidden: Tensor,
-    cell: None,
+    cell_state: None,
     lengths: Tensor | None,
     keep: Tensor | float | None,
     options: Options,
     starts: Tensor | None = None,
-) -> Problem:
-    """Return the problem for λ = 0 of a `gyral.ops.fast_slow.SubCell`: parts (T, B, G N), norms as `extra`."""
+) -> Arguments:
+    """Return the arguments for λ = 0 of a `gyral.ops.fast_slow.SubCell`: parts (T, B, G N), norms as `extra`."""
     parts = parts.unflatten(-1, (-1, hidden.shape[1]))
-    return Problem(parts, weight_hh, hidden, None, extra, keep, lengths, options, starts)
+    return Arguments(parts, weight_hh, hidden, None, extra, keep, lengths, options, starts)
 
 
 def run(
@@ -76,11 +76,11 @@ def run(
     """Run RUM over inputs (T, B, X); differentiable with respect to all tensors but `keep`.
 
     Under autocast the products use its dtype if the kernels support it; all other operations use the dtype of the
-    parameters. A second derivative is that of `gyral.ops.rum.reference.run`.
+    parameters. `gyral.ops.rum.reference.run` provides second derivatives.
 
     Args:
         inputs, weight_ih, weight_hh, bias: See `gyral.cells.rum.RUMCell`.
-        hidden, memory, norms, keep, lengths, options, starts: See `gyral.ops.rum.problem.Problem`.
+        hidden, memory, norms, keep, lengths, options, starts: See `gyral.ops.rum.arguments.Arguments`.
 
     Returns:
         outputs (T, B, N), the hidden state (B, N) and the memory (B, N, N) or None after the last step of each
@@ -96,52 +96,51 @@ def run(
         memory = None if memory is None else memory.to(dtype)
         autocast_dtype = torch.get_autocast_dtype(device)
     kernels.check_dtypes(dtype, inputs, hidden, memory)
-    constants = Constants(keep, lengths, starts, options, autocast_dtype)
+    fixed = FixedArguments(keep, lengths, starts, options, autocast_dtype)
     tensors = Tensors(inputs, weight_ih, weight_hh, bias, hidden, memory, norms)
     with autograd.outside_autocast(inputs.device):
         if torch.compiler.is_compiling():
-            return operators.run(constants, tensors)
-        needs_gradient = autograd.needs_gradient(tensors)
-        return _Run.apply(constants, needs_gradient, *tensors)
+            return operators.run(fixed, tensors)
+        return _Run.apply(fixed, autograd.needs_gradient(tensors), *tensors)
 
 
 class _Run(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, constants: Constants, needs_gradient: bool, *given: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, fixed: FixedArguments, needs_gradient: bool, *given: Any) -> tuple[Any, ...]:
         tensors = Tensors(*given)
-        ctx.kernels, ctx.dtype = find_kernels(constants, tensors)
-        problem = make_problem(constants, tensors, ctx.dtype, pooled=True)
-        solution = ctx.kernels.forward(problem)
-        masks, ctx.constants = constants.split()
-        ctx.save_for_backward(solution.outputs, solution.hidden, solution.memory, *masks, *tensors)
+        ctx.kernels, ctx.dtype = find_kernels(fixed, tensors)
+        arguments = make_arguments(fixed, tensors, ctx.dtype, pooled=True)
+        results = ctx.kernels.forward(arguments)
+        masks, ctx.fixed = fixed.split()
+        ctx.save_for_backward(results.outputs, results.hidden, results.memory, *masks, *tensors)
         if needs_gradient:
-            ctx.saved = problem.parts, solution.saved
+            ctx.saved = arguments.parts, results.saved
         else:
-            buffers.release(problem.parts)
-        ctx.mark_non_differentiable(solution.cosines)
-        return solution.outputs, solution.hidden, solution.memory, solution.cosines
+            buffers.release(arguments.parts)
+        ctx.mark_non_differentiable(results.cosines)
+        return results.outputs, results.hidden, results.memory, results.cosines
 
     @staticmethod
     def _second(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients that can be differentiated again."""
         _, _, _, *given = ctx.saved_tensors
         masks, tensors = given[:3], given[3:]
-        run_reference = reference.of(ctx.constants.joined(*masks))
+        run_reference = reference.of(ctx.fixed.joined(*masks))
         return None, None, *autograd.differentiate(run_reference, tensors, gradients[:3])
 
     @staticmethod
     @autograd.differentiable_by(_second)
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         outputs, hidden, memory, *given = ctx.saved_tensors
-        constants, tensors = ctx.constants.joined(*given[:3]), Tensors(*given[3:])
+        fixed, tensors = ctx.fixed.joined(*given[:3]), Tensors(*given[3:])
         # backward overwrites the saved values: a second backward over the same graph runs forward again
         (parts, saved), ctx.saved = ctx.saved or (None, ()), None
-        problem = make_problem(constants, tensors, ctx.dtype, parts)
+        arguments = make_arguments(fixed, tensors, ctx.dtype, parts)
         if parts is None:
-            solution = ctx.kernels.forward(problem)
+            results = ctx.kernels.forward(arguments)
         else:
-            solution = Solution(outputs, hidden, memory, outputs.new_empty(0), saved)
+            results = Results(outputs, hidden, memory, outputs.new_empty(0), saved)
         needs_inputs = ctx.needs_input_grad[2]
-        parts, found = differentiate(ctx.kernels, problem, solution, tensors, gradients[:3], needs_inputs=needs_inputs)
+        parts, found = run_backward(ctx.kernels, arguments, results, tensors, gradients[:3], needs_inputs=needs_inputs)
         buffers.release(parts)
         return None, None, *found

@@ -31,7 +31,7 @@ class Drawn:
 
     Attributes:
         lines: the curve of each run that counts, and whether the run failed.
-        note: what is missing of the row; empty if nothing is.
+        note: the failed and unfinished runs of the row; empty if all runs are finished.
     """
 
     lines: list[tuple[Line, bool]]
@@ -201,7 +201,7 @@ def _legend_entries(
     metrics: Sequence[str],
     with_bands: bool,
 ) -> tuple[list[Any], list[str]]:
-    """Return the handles and labels of a legend: the rows, with what is missing of them, and the baseline."""
+    """Return the handles and labels of a legend: the rows with their failed and unfinished runs, and the baseline."""
     handles: list[Any] = []
     texts = []
     for index, label in enumerate(labels):

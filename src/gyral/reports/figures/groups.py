@@ -95,7 +95,7 @@ def _read(records: Sequence[RunRecord], measure: Measure, unit: str, numbers: Se
 
 
 def draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any], options: Options) -> list[float]:
-    """Draw the values (seeds, x) of a row, NaN where there is none, and return those that the axis has to contain."""
+    """Draw the values (seeds, x) of a row, NaN where one is missing, and return the values for the axis limits."""
     if options.seeds == "all":
         for own in values:
             axes.plot(x, own, gid="row", **{**look, "linewidth": THIN})

@@ -18,7 +18,7 @@ from gyral.reports.figures.layout import finish, label_outer, make_grid, measure
 from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import Panel, Series
 from gyral.reports.figures.style import BASELINE, COLORS, SMALL, add_legend, line_style
-from gyral.reports.tables.cells import standard_deviation
+from gyral.reports.tables.entries import standard_deviation
 from gyral.runs.run_record import RunRecord, measures_of
 
 ROW_HEIGHT = 0.21  # inches of a bar with its distance to the next one

@@ -1,4 +1,4 @@
-"""Targets, predictions and their difference as strips of cells, for the first validation examples."""
+"""Targets, predictions and their difference as strips of rectangles, for the first validation examples."""
 
 from typing import NamedTuple
 
@@ -18,9 +18,9 @@ from gyral.tasks.base import SequenceTask
 from gyral.training import build
 
 MAX_EXAMPLES = 4
-MAX_STEPS = 200  # of an example; more cells would be too narrow
-TOKEN = 0.17  # inches, the height of a cell of a token
-COMPONENT = 0.075  # inches, the height of a cell of a vector
+MAX_STEPS = 200  # of an example; more rectangles would be too narrow
+TOKEN = 0.17  # inches, the height of the rectangle of a token
+COMPONENT = 0.075  # inches, the height of the rectangle of a vector
 MAX_HEIGHT = 1.0  # inches of a strip
 TITLE = 0.3  # inches, with the distance to the example above
 GOLDEN = 0.618034  # multiples of the golden ratio give neighboring classes different colors
@@ -37,8 +37,8 @@ class Strip(NamedTuple):
 def strips(run: Run) -> Figure:
     """Draw the first validation examples: target, prediction and difference, at the steps that have a target.
 
-    A class is a cell with a color, and a vector a column of cells. If the task says which targets are answers, only
-    these are shown. The difference of classes is black where the prediction is wrong.
+    A class is a colored rectangle, and a vector is a column of rectangles. If the task says which targets are answers,
+    only these are shown. The difference of classes is black where the prediction is wrong.
 
     Raises:
         OptionError: The task of the run does not have a target for each step.

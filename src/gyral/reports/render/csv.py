@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gyral.reports.catalogue import Row
-from gyral.reports.render.text import cell_line, one_line
-from gyral.reports.tables.cells import TableCell
+from gyral.reports.render.text import entry_line, one_line
+from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section
 
 COLUMNS = (
@@ -26,15 +26,15 @@ def render(sections: Sequence[Section]) -> str:
     for section in sections:
         settings = {label: _setting(row) for row, label in zip(section.rows, section.labels, strict=True)}
         for table in section.tables:
-            for label, cells in table.rows:
-                for head, cell in zip(table.heads[1:], cells, strict=True):
-                    is_empty = cell.text in ("", "–") and cell.paper is None
+            for label, entries in table.rows:
+                for head, entry in zip(table.heads[1:], entries, strict=True):
+                    is_empty = entry.text in ("", "–") and entry.paper is None
                     # the published value is in the column `paper` of the measured one
-                    if not cell.runs and (is_empty or head == "paper"):
+                    if not entry.runs and (is_empty or head == "paper"):
                         continue
                     place = {"report": section.title, "row": one_line(label), "column": " ".join(head.split("\n"))}
                     place["setting"] = settings.get(label, "")
-                    writer.writerows(_without_formulas(place | line) for line in _lines(cell))
+                    writer.writerows(_without_formulas(place | line) for line in _lines(entry))
     return file.getvalue()
 
 
@@ -51,16 +51,16 @@ def _setting(row: Row) -> str:
     return " ".join((*([f"experiment={row.experiment}"] if row.experiment else []), *row.setting))
 
 
-def _lines(cell: TableCell) -> Iterator[dict[str, Any]]:
+def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
     number = {
-        "mean": "" if cell.mean is None else cell.mean,
-        "deviation": "" if cell.deviation is None else cell.deviation,
-        "runs": len(cell.values),
-        "paper": "" if cell.paper is None else cell.paper,
+        "mean": "" if entry.mean is None else entry.mean,
+        "deviation": "" if entry.deviation is None else entry.deviation,
+        "runs": len(entry.values),
+        "paper": "" if entry.paper is None else entry.paper,
     }
-    if not cell.runs:
-        yield number | {"state": "" if cell.mean is not None else cell_line(cell)}
-    for record, value in cell.runs:
+    if not entry.runs:
+        yield number | {"state": "" if entry.mean is not None else entry_line(entry)}
+    for record, value in entry.runs:
         origin = record.provenance
         yield number | {
             "seed": record.seed,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gyral.core.html import page_template
 from gyral.reports.figures.options import Options
 from gyral.reports.render.text import runs_table
-from gyral.reports.tables.cells import TableCell
+from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section, describe_stopped
 from gyral.runs.run_record import RunRecord, curve_names, measures_of
 
@@ -58,9 +58,9 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
     )
 
 
-def values_of(cell: TableCell) -> str:
+def values_of(entry: Entry) -> str:
     """Return the value of each run behind a number, which shows while the pointer is on it."""
-    return ", ".join(f"seed {record.seed}: {value:.4g}" for record, value in cell.runs if value is not None)
+    return ", ".join(f"seed {record.seed}: {value:.4g}" for record, value in entry.runs if value is not None)
 
 
 def _draw(section: Section) -> Iterator[Drawing]:

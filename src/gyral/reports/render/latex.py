@@ -7,8 +7,8 @@ from pathlib import PurePath
 from textwrap import wrap
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
-from gyral.reports.tables.cells import Table, TableCell
 from gyral.reports.tables.columns import without_details
+from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.labels import SHARED
 from gyral.reports.tables.sections import Section, describe_stopped
 from gyral.runs.run_record import remarks_of
@@ -93,15 +93,15 @@ def _label(section: Section, name: str, is_one_of_many: bool) -> str:
 
 
 def _table(table: Table, section: Section, label: str, width: str | None) -> list[str]:
-    table = replace(table, rows=[row for row in table.rows if any(_text(cell) != "–" for cell in row[1])])
+    table = replace(table, rows=[row for row in table.rows if any(_text(entry) != "–" for entry in row[1])])
     alignment = "l" + "r" * (len(table.heads) - 1)
     if table.prose:
         alignment = alignment[:-1] + r"p{0.4\linewidth}"
     end = r"\tabularnewline" if table.prose else r"\\"  # \raggedright has another meaning of \\
     heads = [_head_lines(table, index) for index in range(len(table.heads))]
     body = []
-    for name, cells in table.rows:
-        shown = [_cell(cell, table.prose and index == len(cells)) for index, cell in enumerate(cells, start=1)]
+    for name, entries in table.rows:
+        shown = [_entry(entry, table.prose and index == len(entries)) for index, entry in enumerate(entries, start=1)]
         body.append(f"    {' & '.join((_name(one_line(name)), *shown))} {end}")
     environment = ENVIRONMENTS[width]
     return [
@@ -128,13 +128,13 @@ def _caption(table: Table, section: Section) -> str:
         title = title[0].upper() + title[1:]
     # the overrides of all rows are in a comment: a paper has them in its text
     parts = [": ".join(filter(None, (title, table.caption.partition(SHARED)[0])))]
-    cells = [cell for _, row in table.rows for cell in row]
-    if any(cell.best for cell in cells):
+    entries = [entry for _, row in table.rows for entry in row]
+    if any(entry.best for entry in entries):
         parts.append("Best in bold")
-    if any(_lacks_runs(cell) for cell in cells):
+    if any(_lacks_runs(entry) for entry in entries):
         parts.append("†\N{NO-BREAK SPACE}Some runs are missing")
     for remark in remarks_of(section.records):
-        if any(remark.mark in cell.text for cell in cells):
+        if any(remark.mark in entry.text for entry in entries):
             parts.append(f"{remark.mark}\N{NO-BREAK SPACE}{remark.footnote[:1].upper()}{remark.footnote[1:]}")
     # long words, such as overrides, may break after an underscore
     return _escape("".join(f"{part}. " for part in parts).rstrip()).replace(r"\_", r"\_\allowbreak ")
@@ -144,14 +144,14 @@ def _head_lines(table: Table, index: int) -> list[str]:
     """Return the lines of a column's head, which are about as long as the numbers below it; names need no head."""
     if index == 0:
         return [] if table.heads[0] == "row" else [table.heads[0]]
-    longest = max((HEAD_WIDTH, *(len(_text(cells[index - 1])) for _, cells in table.rows)))
+    longest = max((HEAD_WIDTH, *(len(_text(entries[index - 1])) for _, entries in table.rows)))
     return [part for line in table.heads[index].split("\n") for part in wrap(line, longest, break_long_words=False)]
 
 
 def _fit(table: Table, heads: Sequence[Sequence[str]], available: float) -> list[str]:
     """Return the commands by which a table fits a width in pt, as far as its font can be made smaller."""
     columns = [[*heads[0], *(one_line(name) for name, _ in table.rows)]]
-    columns += [[*lines, *(_text(cells[i]) for _, cells in table.rows)] for i, lines in enumerate(heads[1:])]
+    columns += [[*lines, *(_text(entries[i]) for _, entries in table.rows)] for i, lines in enumerate(heads[1:])]
     if table.prose:
         columns, available = columns[:-1], 0.6 * available
     letters = sum(max(map(_width, column), default=0) for column in columns)
@@ -180,28 +180,28 @@ def _name(name: str) -> str:
     return GREEK_OPTION.sub(r"$\1 = \2$", _escape(name))
 
 
-def _cell(cell: TableCell, is_prose: bool) -> str:
-    text = _text(cell)
+def _entry(entry: Entry, is_prose: bool) -> str:
+    text = _text(entry)
     number = NUMBER.fullmatch(text)
     mean, marks, deviation = number.groups() if number else (_escape(text), "", None)
-    raised = "".join({"°": r"\circ", "*": "*"}[mark] for mark in marks) + (r"\dagger" if _lacks_runs(cell) else "")
+    raised = "".join({"°": r"\circ", "*": "*"}[mark] for mark in marks) + (r"\dagger" if _lacks_runs(entry) else "")
     raised = f"\\rlap{{$^{{{raised}}}$}}" if raised else ""  # without a width, so that numbers stay aligned
     if number is None:
-        shown = f"\\textbf{{{mean}}}" if cell.best else mean
+        shown = f"\\textbf{{{mean}}}" if entry.best else mean
         return (r"\raggedright " if is_prose else "") + shown + raised
     mean = mean.replace(",", "{,}")
-    mean = f"\\mathbf{{{mean}}}" if cell.best else mean
+    mean = f"\\mathbf{{{mean}}}" if entry.best else mean
     return f"${mean} \\pm {deviation}${raised}" if deviation else f"${mean}${raised}"
 
 
-def _text(cell: TableCell) -> str:
-    """Return the number of a cell with its deviation; the comments list the seeds and steps behind it."""
-    deviation = [note for note in cell.notes if note.startswith("±")]
-    return " ".join((one_line(cell.text), *deviation)) if cell.text else "–"
+def _text(entry: Entry) -> str:
+    """Return the number of an entry with its deviation; the comments list the seeds and steps behind it."""
+    deviation = [note for note in entry.notes if note.startswith("±")]
+    return " ".join((one_line(entry.text), *deviation)) if entry.text else "–"
 
 
-def _lacks_runs(cell: TableCell) -> bool:
-    return bool(cell.missing and cell.text)
+def _lacks_runs(entry: Entry) -> bool:
+    return bool(entry.missing and entry.text)
 
 
 def _comment(text: str) -> str:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from gyral.core.escaping import escape_markdown
-from gyral.reports.render.text import cell_line, one_line, runs_table
-from gyral.reports.tables.cells import TableCell
+from gyral.reports.render.text import entry_line, one_line, runs_table
+from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section, describe_stopped
 
 
@@ -26,7 +26,7 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
 def _section(section: Section, with_runs: bool) -> list[str]:
     parts = [f"## {escape_markdown(section.title)}"]
     for table in section.tables:
-        lines = [[escape_markdown(one_line(label)), *map(_cell, cells)] for label, cells in table.rows]
+        lines = [[escape_markdown(one_line(label)), *map(_entry, entries)] for label, entries in table.rows]
         parts.append(_table([*map(escape_markdown, table.heads)], lines, table.prose))
     parts += [escape_markdown(f"{section.tables[0].caption}."), *map(escape_markdown, section.footnotes)]
     if with_runs:
@@ -45,13 +45,13 @@ def _section(section: Section, with_runs: bool) -> list[str]:
 def _runs_table(section: Section) -> str:
     """Return the table of the runs; commands are code."""
     heads, rows = runs_table(section)
-    lines = [[*map(escape_markdown, cells), _code(command)] for *cells, command in rows]
+    lines = [[*map(escape_markdown, entries), _code(command)] for *entries, command in rows]
     return _table(heads, lines, prose=True)
 
 
 def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
-    def line(cells: list[str]) -> str:
-        return f"| {' | '.join(cells)} |"
+    def line(entries: list[str]) -> str:
+        return f"| {' | '.join(entries)} |"
 
     rule = ["---", *["---:"] * (len(heads) - 1)]
     if prose:
@@ -59,14 +59,14 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
     return "\n".join((line(heads), f"| {' | '.join(rule)} |", *map(line, rows)))
 
 
-def _cell(cell: TableCell) -> str:
-    text, line = one_line(cell.text), cell_line(cell)
+def _entry(entry: Entry) -> str:
+    text, line = one_line(entry.text), entry_line(entry)
     return (
-        f"**{escape_markdown(text)}**{escape_markdown(line.removeprefix(text))}" if cell.best else escape_markdown(line)
+        escape_markdown(line) if not entry.best else f"**{escape_markdown(text)}**{escape_markdown(line[len(text) :])}"
     )
 
 
 def _code(text: str) -> str:
-    """Return a text for the cell of a table, as code if its characters can be kept there."""
+    """Return a text for the entry of a table, as code if its characters can be kept there."""
     escaped = text.replace("|", r"\|")
     return escape_markdown(text) if set("`\\\n\r") & set(text) else f"`{escaped}`"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gyral.core.escaping import printable
 from gyral.reports.render.text import labelled_runs, run_line
-from gyral.reports.tables.cells import Table, TableCell
+from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section, describe_stopped
 
 UNBOUNDED = 1000  # characters per line if the output is not a terminal
@@ -64,16 +64,16 @@ def terminal_table(table: Table) -> RichTable:
         elif table.prose and index == len(table.heads) - 1:
             shown.add_column(head)
         else:
-            column = [cells[index - 1] for _, cells in table.rows] if index else []
-            lines = (line for cell in column for line in (*cell.text.split("\n"), *cell.notes[:1]))
+            column = [entries[index - 1] for _, entries in table.rows] if index else []
+            lines = (line for entry in column for line in (*entry.text.split("\n"), *entry.notes[:1]))
             width = min(max(map(len, lines), default=0), MIN_NUMBER_WIDTH)
             shown.add_column(head, justify="right", min_width=max(5, width))
-    for label, cells in table.rows:
-        shown.add_row(printable(label), *map(_cell, cells))
+    for label, entries in table.rows:
+        shown.add_row(printable(label), *map(_entry, entries))
     return shown
 
 
-def _cell(cell: TableCell) -> Text:
-    lines = [*map(printable, cell.lines)]
-    first = Text(lines[0], style="bold" if cell.best else "") if lines else Text()
+def _entry(entry: Entry) -> Text:
+    lines = [*map(printable, entry.lines)]
+    first = Text(lines[0], style="bold" if entry.best else "") if lines else Text()
     return Text("\n").join([first, *map(Text, lines[1:])])

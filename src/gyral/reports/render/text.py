@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 
-from gyral.reports.tables.cells import TableCell
+from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section
 from gyral.runs.run_record import RunRecord
 
 
 def one_line(label: str) -> str:
-    """Return the lines of a row's name or of a cell as one."""
+    """Return the lines of a row's name or of an entry as one."""
     return ", ".join(label.split("\n"))
 
 
-def cell_line(cell: TableCell) -> str:
-    """Return a cell with its notes as one line."""
-    notes = "; ".join((*cell.notes, *cell.missing))
-    text = one_line(cell.text)
+def entry_line(entry: Entry) -> str:
+    """Return an entry with its notes as one line."""
+    notes = "; ".join((*entry.notes, *entry.missing))
+    text = one_line(entry.text)
     return f"{text} ({notes})" if text and notes else text or notes
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.reports.tables.cells import Table
+from gyral.reports.tables.entries import Table
 from gyral.reports.tables.sections import Section
 
 UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
@@ -75,7 +75,7 @@ def keep_columns(table: Table, indices: Sequence[int]) -> Table:
     return replace(
         table,
         heads=(table.heads[0], *(table.heads[index] for index in indices)),
-        rows=[(name, tuple(cells[index - 1] for index in indices)) for name, cells in table.rows],
+        rows=[(name, tuple(entries[index - 1] for index in indices)) for name, entries in table.rows],
         prose=table.prose and len(table.heads) - 1 in indices,
         details=(),
     )

@@ -1,29 +1,30 @@
 """The layout "curves": the results of each row next to the finding of the paper."""
 
 from gyral.reports.catalogue import Row, Sweep
-from gyral.reports.tables.cells import (
+from gyral.reports.tables.entries import (
+    Entry,
     Table,
-    TableCell,
-    loss_ratio_cell,
+    TableRow,
+    loss_ratio_entry,
     mark_best_of_column,
     move_common_notes,
-    result_cell,
+    result_entry,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
-from gyral.reports.tables.paper_table import measured_cell
+from gyral.reports.tables.paper_table import measured_entry
 
 
 def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     """Return the results of each row next to the finding of the paper."""
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     for row in rows:
-        cells = (
-            result_cell(row.records, "test/loss", 4, with_deviation=False),
-            loss_ratio_cell(row.records),
-            measured_cell(sweep, sweep.main, row.records),
-            TableCell(row.paper.get("finding", "–")),
+        entries = (
+            result_entry(row.records, "test/loss", 4, with_deviation=False),
+            loss_ratio_entry(row.records),
+            measured_entry(sweep, sweep.main, row.records),
+            Entry(row.paper.get("finding", "–")),
         )
-        body.append((label(row, rows), cells))
+        body.append((label(row, rows), entries))
     for column, higher_is_better in enumerate((False, False, sweep.main.higher_is_better)):
         body = mark_best_of_column(body, column, higher_is_better)
     body, runs = move_common_notes(body)

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from gyral.reports.catalogue import Row, Sweep
-from gyral.reports.tables.cells import (
+from gyral.reports.tables.entries import (
     NOTHING,
+    Entry,
     Table,
-    TableCell,
+    TableRow,
     mark_best,
-    parameters_cell,
-    published_cell,
+    parameters_entry,
+    published_entry,
     result_of,
     standard_deviation,
 )
@@ -50,12 +51,14 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
     numbers = sorted({*numbers, *(number for own in published for number in own)})
     names = {"all": f"test/{measure.name}"}
     names |= {str(number): f"test/{measure.name}_{number}_{unit}" for number in numbers}
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     for line, name in names.items():
         pairs = zip(shown, published, strict=True)
-        cells = [_cell(sweep, row.records, name, own.get(int(line)) if line != "all" else None) for row, own in pairs]
-        body.append((line, tuple(mark_best(cells, measure.higher_is_better))))
-    body.append(("parameters", tuple(parameters_cell(row.records) for row in shown)))
+        entries = [
+            _entry(sweep, row.records, name, own.get(int(line)) if line != "all" else None) for row, own in pairs
+        ]
+        body.append((line, tuple(mark_best(entries, measure.higher_is_better))))
+    body.append(("parameters", tuple(parameters_entry(row.records) for row in shown)))
     labels = [label(row, rows).replace(", ", "\n") for row in shown]
     tables = [Table(sweep.title, caption(common_overrides(rows)), (unit, *labels), body)]
     if sweep.published:
@@ -63,8 +66,8 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
     return tables
 
 
-def _cell(sweep: Sweep, records: list[RunRecord], name: str, published: float | None) -> TableCell:
-    """Return the cell of the mean and the standard deviation of a result, beside the published value."""
+def _entry(sweep: Sweep, records: list[RunRecord], name: str, published: float | None) -> Entry:
+    """Return the entry of the mean and the standard deviation of a result, beside the published value."""
     measure = sweep.main
     value = result_of(name, measure.scale)
     values = [found for record in records if (found := value(record)) is not None]
@@ -75,7 +78,7 @@ def _cell(sweep: Sweep, records: list[RunRecord], name: str, published: float | 
     notes += [f"paper {published:.{measure.digits}f}"] if published is not None else []
     text = f"{fmean(values):.{measure.digits}f}{marks_of(records)}" if values else "" if missing else "–"
     runs = tuple((record, value(record)) for record in records)
-    return TableCell(text, tuple(notes), missing, runs, published).with_statistics()
+    return Entry(text, tuple(notes), missing, runs, published).with_statistics()
 
 
 def _published_table(sweep: Sweep, unit: str) -> Table:
@@ -83,7 +86,7 @@ def _published_table(sweep: Sweep, unit: str) -> Table:
     numbers = _sorted_numbers(sweep.published.values())
     digits = sweep.main.digits
     body = [
-        (name, tuple(published_cell(values.get(number), digits) for number in numbers))
+        (name, tuple(published_entry(values.get(number), digits) for number in numbers))
         for name, values in sweep.published.items()
     ]
     return Table("", "", (f"published, by {unit}", *map(str, numbers)), body)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gyral.reports.catalogue import Row
-from gyral.reports.tables.cells import MEAN_OVER
+from gyral.reports.tables.entries import MEAN_OVER
 
 CHECKPOINTS = "at the checkpoints with the best validation score"
 SHARED = "; all with "  # before the overrides of all rows in a caption
@@ -27,6 +27,6 @@ def common_overrides(rows: list[Row]) -> list[str]:
 
 
 def label(row: Row, rows: list[Row]) -> str:
-    """Return the name of a row, with those of its overrides that not all rows have."""
+    """Return the name of a row and the overrides that it does not share with all rows."""
     common = common_overrides(rows)
     return "\n".join((row.name, *(override for override in row.setting if override not in common)))

@@ -6,13 +6,14 @@ from statistics import fmean
 
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep, column_of, in_column
-from gyral.reports.tables.cells import (
+from gyral.reports.tables.entries import (
+    Entry,
     Table,
-    TableCell,
+    TableRow,
     mark_best,
     mark_best_of_column,
-    parameters_cell,
-    published_cell,
+    parameters_entry,
+    published_entry,
     standard_deviation,
     value_of,
 )
@@ -30,11 +31,11 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
     validation split.
     """
     measure = sweep.main
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     for row in rows:
         means = [fmean(scores) for line in sweep.lines if (scores := _scores(sweep, row, line))]
         published, lines = _published_average(sweep, row), _published_lines(sweep, row)
-        average = TableCell("", missing=("missing",), paper=published)
+        average = Entry("", missing=("missing",), paper=published)
         if means:
             average = replace(
                 average,
@@ -43,20 +44,20 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
                 missing=(f"of {len(means)} of {len(sweep.lines)}",) if len(means) < len(sweep.lines) else (),
                 runs=tuple((record, value_of(sweep.main)(record)) for record in row.records),
             )
-        solved = TableCell(
+        solved = Entry(
             f"{sum(mean >= sweep.solved for mean in means)} of {len(means)}" if means else "–",
             notes=(f"paper {sum(value >= sweep.solved for value in lines.values())}",) if len(lines) > 1 else (),
             runs=tuple((record, None) for record in row.records),
         )
-        cells = (
+        entries = (
             average,
             *([_best_average(sweep, row)] if sweep.best_seed else []),
-            published_cell(published, measure.digits),
+            published_entry(published, measure.digits),
             solved,
-            TableCell(_list_seeds(sweep, row)),
-            parameters_cell(row.records, as_range=True),
+            Entry(_list_seeds(sweep, row)),
+            parameters_entry(row.records, as_range=True),
         )
-        body.append((label(row, rows), cells))
+        body.append((label(row, rows), entries))
     best = ("best\nseeds",) if sweep.best_seed else ()
     heads = ("row", "average", *best, "paper", f"solved\n(≥ {sweep.solved:g})", "seeds", "parameters")
     marked = mark_best_of_column(body, 0, measure.higher_is_better)
@@ -75,7 +76,7 @@ def _list_seeds(sweep: Sweep, row: Row) -> str:
 
 
 def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
-    """Return the measure on each line of the rows that have runs, and that of predictors that ignore the inputs."""
+    """Return the measure on each line of the rows that have runs, and of predictors that ignore the inputs."""
     started = [row for row in rows if row.records]
     labels = [label(row, rows).replace(", ", "\n").replace(" (", "\n(") for row in started]
     measure = sweep.main
@@ -83,22 +84,22 @@ def lines_table(sweep: Sweep, rows: list[Row]) -> Table:
     logged = {name for record in records for name in record.metrics}
     known = measures_of(records).values()
     floors = [one for one in known if one.floor_of == measure.name and f"test/{one.name}" in logged]
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     for line in sweep.lines:
         own = [record for row in started for record in in_column(sweep, row, line)]
-        measured = mark_best([_line_cell(sweep, row, line) for row in started], measure.higher_is_better)
-        body.append((line, (*measured, *(_floor_cell(floor, own) for floor in floors))))
+        measured = mark_best([_line_entry(sweep, row, line) for row in started], measure.higher_is_better)
+        body.append((line, (*measured, *(_floor_entry(floor, own) for floor in floors))))
     return Table("", "", (sweep.column_name, *labels, *(floor.name for floor in floors)), body)
 
 
-def _floor_cell(floor: Measure, records: list[RunRecord]) -> TableCell:
-    """Return the cell of the score of a predictor that ignores the inputs, which all runs on a line share."""
+def _floor_entry(floor: Measure, records: list[RunRecord]) -> Entry:
+    """Return the entry of the score of a predictor that ignores the inputs, which all runs on a line share."""
     values = [value for record in records if (value := floor.value(record.results)) is not None]
-    return TableCell(f"{values[-1]:.{floor.digits}f}" if values else "–")
+    return Entry(f"{values[-1]:.{floor.digits}f}" if values else "–")
 
 
-def _line_cell(sweep: Sweep, row: Row, line: str) -> TableCell:
-    """Return the cell of the mean and the standard deviation of a row's runs on a line, beside the published value."""
+def _line_entry(sweep: Sweep, row: Row, line: str) -> Entry:
+    """Return the entry of the mean and the standard deviation of a row's runs on a line, beside the published value."""
     digits = sweep.main.digits
     scores, own = _scores(sweep, row, line), in_column(sweep, row, line)
     pairs = [(record, _score(sweep, record, line)) for record in row.records]
@@ -111,7 +112,7 @@ def _line_cell(sweep: Sweep, row: Row, line: str) -> TableCell:
     if published is not None:
         notes.append(f"paper {published:.{digits}f}")
     missing = tuple(record.state for record in own if not record.results)
-    return TableCell(mean or ("" if missing else "–"), tuple(notes), missing, runs, published).with_statistics()
+    return Entry(mean or ("" if missing else "–"), tuple(notes), missing, runs, published).with_statistics()
 
 
 def _published_lines(sweep: Sweep, row: Row) -> dict[str, float]:
@@ -137,17 +138,17 @@ def _deviation(sweep: Sweep, row: Row) -> str:
     return f" ± {standard_deviation(averages):.{sweep.main.digits}f}" if len(averages) > 1 else ""
 
 
-def _best_average(sweep: Sweep, row: Row) -> TableCell:
-    """Return the cell of the average over lines of the seeds that are the best on the validation split."""
+def _best_average(sweep: Sweep, row: Row) -> Entry:
+    """Return the entry of the average over lines of the seeds that are the best on the validation split."""
     scores = [score for line in sweep.lines if (score := _best_score(sweep, row, line)) is not None]
     if not scores:
-        return TableCell("–")
+        return Entry("–")
     missing = (f"of {len(scores)} of {len(sweep.lines)}",) if len(scores) < len(sweep.lines) else ()
-    return TableCell(f"{fmean(scores):.{sweep.main.digits}f}", missing=missing, mean=fmean(scores))
+    return Entry(f"{fmean(scores):.{sweep.main.digits}f}", missing=missing, mean=fmean(scores))
 
 
 def _best_score(sweep: Sweep, row: Row, line: str) -> float | None:
-    """Return the measure of the run on a line that has the best monitored metric; of equal ones, that of the first."""
+    """Return the measure of the run on a line that has the best monitored metric; the first of equal ones."""
     scored = [(record, score) for record in row.records if (score := _score(sweep, record, line)) is not None]
     if not scored:
         return None
@@ -156,7 +157,7 @@ def _best_score(sweep: Sweep, row: Row, line: str) -> float | None:
 
 
 def split_joint_rows(sweep: Sweep, rows: list[Row]) -> list[Row]:
-    """Put runs whose value is not a line of the sweep, such as one model for all lines, into rows of their own."""
+    """Put runs whose value is not a line of the sweep, such as one model for all lines, into separate rows."""
     split = []
     for row in rows:
         groups: dict[tuple[str, ...], list[RunRecord]] = {} if row.records else {row.setting: []}

@@ -9,7 +9,7 @@ TRANSCRIBED = ("‡", "transcribed from an earlier table; the run directory does
 
 
 def marks_of(records: Sequence[RunRecord]) -> str:
-    """Return the marks of the results of runs: those of the remarks that apply to one of them."""
+    """Return the marks of the remarks that apply to at least one of the runs."""
     applied = (r for r in remarks_of(records) if any(record.metrics.get(f"test/{r.name}") for record in records))
     marks = "".join(dict.fromkeys(remark.mark for remark in applied))
     return marks + TRANSCRIBED[0] * any(record.transcribed for record in records)

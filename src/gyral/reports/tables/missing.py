@@ -15,7 +15,7 @@ from gyral.runs.run_record import RunRecord
 def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple[int, list[str]]:
     """Return the number of runs that were not started, and commands that run these and the stopped ones.
 
-    Each setting of the rows is a sweep with a command of its own. A run whose directory is not the one that the sweep
+    Each setting of the rows is a separate sweep command. A run whose directory is not the one that the sweep
     would use gets a command that resumes it alone. Running runs get none.
 
     Args:
@@ -46,7 +46,7 @@ def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple
 
 
 def _lacking(sweep: Sweep, row: Row, home: Path | None) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each column in which a row lacks runs, with the seeds not started and those that the sweep continues."""
+    """Yield each column with missing runs of a row, the seeds without a run, and the seeds that the sweep resumes."""
     if _is_joint(sweep, row):
         return
     for column in sweep.axes[sweep.column] if sweep.column else [""]:

@@ -5,18 +5,19 @@ from dataclasses import replace
 
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
-from gyral.reports.tables.cells import (
+from gyral.reports.tables.entries import (
     NOTHING,
+    Entry,
     Table,
-    TableCell,
+    TableRow,
     describe_seeds,
     format_mean,
     format_thousands,
     mark_best_of_column,
     move_common_notes,
-    parameters_cell,
-    published_cell,
-    runs_cell,
+    parameters_entry,
+    published_entry,
+    runs_entry,
     value_of,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
@@ -37,53 +38,53 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
     else:
         shown = [measure.label for measure in measures] if sweep.also else ["measured"]
     heads = ("row", *(head for title in shown for head in (title, "paper")), "parameters", "paper")
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     for row in rows:
-        cells: list[TableCell] = []
+        entries: list[Entry] = []
         for measure, column in itertools.product(measures, columns):
             published = row.paper.get(measure.name)
             if isinstance(published, dict):
                 published = published.get(column)
-            measured = measured_cell(sweep, measure, in_column(sweep, row, column), published)
-            cells += [measured, published_cell(published, measure.digits)]
+            measured = measured_entry(sweep, measure, in_column(sweep, row, column), published)
+            entries += [measured, published_entry(published, measure.digits)]
         in_order = [record for column in columns for record in in_column(sweep, row, column)]
         parameters = row.paper.get("parameters")
-        size = NOTHING if parameters is None else TableCell(format_thousands(parameters))
-        body.append((label(row, rows), (*cells, parameters_cell(in_order, parameters), size)))
+        size = NOTHING if parameters is None else Entry(format_thousands(parameters))
+        body.append((label(row, rows), (*entries, parameters_entry(in_order, parameters), size)))
     for index, (measure, _) in enumerate(itertools.product(measures, columns)):
         body = mark_best_of_column(body, 2 * index, measure.higher_is_better)
-    body, runs = move_common_notes([(name, _note_runs_once(cells)) for name, cells in body])
+    body, runs = move_common_notes([(name, _note_runs_once(entries)) for name, entries in body])
     published_names = {sweep.measure, *sweep.also, "parameters"}
     if not any(published_names & set(paper) for paper in sweep.papers.values()):  # nothing is published
-        heads, body = (heads[0], *heads[1::2]), [(name, cells[::2]) for name, cells in body]
+        heads, body = (heads[0], *heads[1::2]), [(name, entries[::2]) for name, entries in body]
     empty = (NOTHING,) * (len(heads) - 2)
-    body += [(name, (cell, *empty)) for name, cell in reference_rows(sweep, rows)]
+    body += [(name, (entry, *empty)) for name, entry in reference_rows(sweep, rows)]
     return Table(sweep.title, caption(common_overrides(rows), runs), heads, body)
 
 
-def _note_runs_once(cells: tuple[TableCell, ...]) -> tuple[TableCell, ...]:
-    """Return the cells of a row: the seeds and steps of the same runs are noted at their first number alone."""
+def _note_runs_once(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return the entries of a row: the seeds and steps of the same runs are noted at their first number alone."""
     noted: list[list[RunRecord]] = []
     result = []
-    for cell in cells:
-        runs = [record for record, _ in cell.runs]
-        result.append(replace(cell, notes=(), missing=()) if cell.text and runs in noted else cell)
-        noted += [runs] if cell.text and runs else []
+    for entry in entries:
+        runs = [record for record, _ in entry.runs]
+        result.append(replace(entry, notes=(), missing=()) if entry.text and runs in noted else entry)
+        noted += [runs] if entry.text and runs else []
     return tuple(result)
 
 
-def measured_cell(sweep: Sweep, measure: Measure, records: list[RunRecord], paper: float | None = None) -> TableCell:
-    """Return the cell of a measure on the test split, with its seeds and steps, and the seeds that are missing."""
+def measured_entry(sweep: Sweep, measure: Measure, records: list[RunRecord], paper: float | None = None) -> Entry:
+    """Return the entry of a measure on the test split, with its seeds and steps, and the seeds that are missing."""
     if not records:
-        return TableCell("", missing=("missing",), paper=paper)
+        return Entry("", missing=("missing",), paper=paper)
     value = value_of(measure)
     values = [found for record in records if (found := value(record)) is not None]
     if not values and any(record.results for record in records):  # the task of this row has no such measure
         return NOTHING
     text = marked(format_mean(values, measure.digits), records)
-    cell = runs_cell(records, text, value, paper).with_statistics()
+    entry = runs_entry(records, text, value, paper).with_statistics()
     absent = absent_seeds(records, sweep.axes["seed"])
-    return replace(cell, missing=(*cell.missing, f"{describe_seeds(absent)} missing")) if absent else cell
+    return replace(entry, missing=(*entry.missing, f"{describe_seeds(absent)} missing")) if absent else entry
 
 
 def absent_seeds(records: list[RunRecord], seeds: list[str]) -> list[str]:

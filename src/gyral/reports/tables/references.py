@@ -1,13 +1,13 @@
 """References below the rows of a table: n-gram models, whose scores runs on text log next to their own."""
 
 from gyral.reports.catalogue import Row, Sweep
-from gyral.reports.tables.cells import TableCell
+from gyral.reports.tables.entries import Entry
 
 
-def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]:
+def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, Entry]]:
     """Return the name and the score of each n-gram model of the sweep that a run has logged.
 
-    All runs of a table are on the same text, so the first run with the score stands for all of them.
+    All runs of a table are on the same text, so the score of the first run that has it is shown.
     """
     measure = sweep.main
     references = []
@@ -15,10 +15,10 @@ def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, TableCell]]
         for record in (record for row in rows for record in row.records):
             value = (record.results or {}).get(sweep.ngram_result(order))
             if value is not None:
-                cell = TableCell(
+                entry = Entry(
                     f"{measure.scale * value:.{measure.digits}f}", runs=((record, measure.scale * value),)
                 ).with_statistics()
-                references.append((f"{order}-gram (Witten–Bell)", cell))
+                references.append((f"{order}-gram (Witten–Bell)", entry))
                 break
     return references
 

@@ -7,8 +7,8 @@ from gyral.core.measures import Measure
 from gyral.reports import catalogue
 from gyral.reports.catalogue import Plan, Row, Sweep, job_of
 from gyral.reports.measures import with_measures
-from gyral.reports.tables.cells import Table
 from gyral.reports.tables.curves_table import curves_table
+from gyral.reports.tables.entries import Table
 from gyral.reports.tables.groups_table import groups_table
 from gyral.reports.tables.labels import label
 from gyral.reports.tables.lines_table import averages_table, lines_table, split_joint_rows

@@ -5,17 +5,18 @@ from dataclasses import replace
 
 from gyral.core.measures import MSE, Measure, logged, loss_measure, loss_unit
 from gyral.reports.catalogue import Row, differing_task_options, name_rows
-from gyral.reports.tables.cells import (
+from gyral.reports.tables.entries import (
     NOTHING,
+    Entry,
     Table,
-    TableCell,
+    TableRow,
     format_mean,
-    loss_ratio_cell,
+    loss_ratio_entry,
     mark_best_of_column,
     move_common_notes,
-    parameters_cell,
-    result_cell,
-    runs_cell,
+    parameters_entry,
+    result_entry,
+    runs_entry,
 )
 from gyral.reports.tables.labels import caption, common_overrides
 from gyral.reports.tables.marks import marked
@@ -59,16 +60,16 @@ def _table_of_measures(title: str, rows: list[Row], conditions: list[str]) -> Ta
     if with_loss:
         columns.append((f"test loss\n({unit})", False))
     columns.append(("loss /\nbaseline", False))
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     for row in rows:
-        cells = [result_cell(row.records, f"test/{m.name}", m.digits, m.scale) for m in measured]
+        entries = [result_entry(row.records, f"test/{m.name}", m.digits, m.scale) for m in measured]
         if with_loss:
-            cells.append(result_cell(row.records, "test/loss", 4))
-        cells.append(loss_ratio_cell(row.records))
+            entries.append(result_entry(row.records, "test/loss", 4))
+        entries.append(loss_ratio_entry(row.records))
         count = _count(row.records)
         if count.missing:  # listed below the first number
-            cells[0] = replace(cells[0], text=cells[0].text if cells[0].values else "", missing=count.missing)
-        body.append((row.name, (*cells, parameters_cell(row.records), replace(count, missing=()))))
+            entries[0] = replace(entries[0], text=entries[0].text if entries[0].values else "", missing=count.missing)
+        body.append((row.name, (*entries, parameters_entry(row.records), replace(count, missing=()))))
     heads = ("row", *(head for head, _ in columns), "parameters", "seeds")
     complete = [all(record.results for record in row.records) for row in rows]
     for condition in dict.fromkeys(conditions):
@@ -89,12 +90,12 @@ def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> 
     for row, condition in zip(rows, conditions, strict=True):
         setting = tuple(override for override in row.setting if override.partition("=")[0] not in keys)
         settings.setdefault(setting, {})[condition] = row
-    body: list[tuple[str, tuple[TableCell, ...]]] = []
+    body: list[TableRow] = []
     labels = name_rows([next(iter(own.values())) for own in settings.values()], without=keys)
     for name, own in zip(labels, settings.values(), strict=True):
-        cells = [_measured(own[condition], main) if condition in own else NOTHING for condition in columns]
+        entries = [_measured(own[condition], main) if condition in own else NOTHING for condition in columns]
         every = [record for row in own.values() for record in row.records]
-        body.append((name, (*cells, parameters_cell(every, as_range=True))))
+        body.append((name, (*entries, parameters_entry(every, as_range=True))))
     for column in range(len(columns)):
         body = mark_best_of_column(body, column, main.higher_is_better)
     heads = ("row", *(f"{main.title.replace(' in ', chr(10) + 'in ')}\n{text}" for text in columns), "parameters")
@@ -102,17 +103,17 @@ def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> 
     return Table(title, caption(_shared_overrides(rows), runs), heads, body)
 
 
-def _measured(row: Row, measure: Measure) -> TableCell:
+def _measured(row: Row, measure: Measure) -> Entry:
     values = [found for record in row.records if (found := measure.value(record.results)) is not None]
     text = marked(format_mean(values, measure.digits), row.records)
-    return runs_cell(row.records, text, lambda record: measure.value(record.results)).with_statistics()
+    return runs_entry(row.records, text, lambda record: measure.value(record.results)).with_statistics()
 
 
-def _count(records: list[RunRecord]) -> TableCell:
-    """Return the cell of the number of seeds that are done, with their steps, and what is missing."""
+def _count(records: list[RunRecord]) -> Entry:
+    """Return the entry of the number of finished seeds, with their steps and the missing seeds."""
     done = sum(record.results is not None for record in records)
     text = f"{done}" if done == len(records) else f"{done} of {len(records)}"
-    return runs_cell(records, text, lambda record: None)
+    return runs_entry(records, text, lambda record: None)
 
 
 def _shared_overrides(rows: list[Row]) -> list[str]:

@@ -30,7 +30,7 @@ class Worker:
 
     def __init__(self, number: int, environment: dict[str, str], output: Path) -> None:
         self.number, self.environment, self.output = number, environment, output
-        self.pool: Any = None  # the process starts with the first job: there is none if all jobs are DONE
+        self.pool: Any = None  # the process starts with the first job that is not DONE
 
     def start(self) -> None:
         from joblib.externals.loky import ProcessPoolExecutor
@@ -68,7 +68,7 @@ def _prepare_worker() -> int:
     """Import PyTorch and return the id of this process.
 
     With psutil installed, loky replaces a process whose memory has grown by 300 MB since its first call. If the first
-    call were a job, or less, every process would be replaced after its first job, because PyTorch needs as much.
+    call were a job, loky would replace every process after its first job, because PyTorch needs as much memory.
     """
     importlib.import_module("pytorch_lightning")
     return os.getpid()

@@ -17,8 +17,8 @@ from gyral.training.callbacks.after_validation import AfterValidation
 class Examples(AfterValidation):
     """After each validation, appends one rendered example to examples.txt and logs it to loggers that support text.
 
-    A checkpoint has the length of the file. A resumed run drops first what is from after its checkpoint, because it is
-    written again.
+    A checkpoint has the length of the file. A resumed run truncates the file to this length, because it writes later
+    examples again.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ class ProcessError(RuntimeError):
 
 @contextmanager
 def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
-    """Start the other processes of this node, which execute the body too, if the trainer has more than one process.
+    """Start the other processes of this node, if the trainer has more than one. They execute the body, too.
 
     The peers have ended when the context exits, however the body ends, and the environment of this process is restored.
 

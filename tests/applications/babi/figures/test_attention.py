@@ -23,15 +23,15 @@ def test_a_column_is_how_a_question_attends_to_the_sentences_before_it(answering
     assert shown.shape == (len(story[-1].story), len(story))
     weights = task.attention(story).numpy()
     for column, question in enumerate(story):
-        told = shown[: len(question.story), column]
+        shares = shown[: len(question.story), column]
         assert np.isnan(shown[len(question.story) :, column]).all()
         if task.data.level == "sentence":
-            assert told == pytest.approx(weights[: len(told), column])
-            assert told.sum() == pytest.approx(1, abs=1e-5)
+            assert shares == pytest.approx(weights[: len(shares), column])
+            assert shares.sum() == pytest.approx(1, abs=1e-5)
         else:
             first = len(question.story[0])
-            assert told[0] == pytest.approx(weights[:first, column].sum())
-            assert 0 < told.sum() < 1, "some of it goes to the words of the question"
+            assert shares[0] == pytest.approx(weights[:first, column].sum())
+            assert 0 < shares.sum() < 1, "some of it goes to the words of the question"
     best = task.probabilities(story).argmax(dim=1).tolist()
     for label, question, index in zip(axes.get_xticklabels(), story, best, strict=True):
         lines = label.get_text().splitlines()

@@ -50,7 +50,7 @@ def test_a_circle_is_refused() -> None:
         Hierarchy([("a", "b"), ("b", "a")])
 
 
-def test_the_mammals_are_those_of_the_paper() -> None:
+def test_the_mammals_equal_the_paper() -> None:
     mammals = load_hierarchy()
     assert (len(mammals), len(mammals.reduction), len(mammals.closure)) == (1179, 1176, 5361)
     assert ("even-toed_ungulate.n.01", "ruminant.n.01") in names(mammals, mammals.reduction)
@@ -76,7 +76,7 @@ def test_wordnets_files_are_read(tmp_path: Path) -> None:
         ("animal\tdog\n", "animal", "must have hyponyms that have hyponyms"),
     ],
 )
-def test_lists_that_are_no_hierarchy_are_refused(tmp_path: Path, text: str, root: str | None, reason: str) -> None:
+def test_lists_that_are_not_a_hierarchy_are_refused(tmp_path: Path, text: str, root: str | None, reason: str) -> None:
     (tmp_path / "pairs.tsv").write_text(text)
     with pytest.raises(OptionError) as raised:
         load_hierarchy(tmp_path / "pairs.tsv", root)
@@ -181,7 +181,7 @@ def test_generated_ratings_depend_on_the_seed_and_are_in_the_same_form() -> None
     assert len(ratings.load_conditionals(FILMS, films=10, liked=4, seed=0).names) == 10
 
 
-def test_files_that_are_no_ratings_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_ratings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ratings.csv"
     path.write_text("userId,movieId,rating\n1,2,3\n1,2\n")
     with pytest.raises(UserError, match="line 3: must be a user, a film and a rating"):

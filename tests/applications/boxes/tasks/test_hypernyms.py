@@ -1,4 +1,4 @@
-"""Hypernyms and ratings beyond the contract: thresholds, measures, and what is learned."""
+"""Hypernyms and ratings beyond the contract: thresholds, measures, and learning."""
 
 import math
 from pathlib import Path
@@ -19,7 +19,7 @@ LABELS = torch.tensor([True, True, False, True, False, False])
 
 def test_the_threshold_is_the_best_one_between_different_scores() -> None:
     f1 = best_threshold(SCORES, LABELS, "f1")
-    assert f1.item() == pytest.approx(-0.45)  # 3 right of 4
+    assert f1.item() == pytest.approx(-0.45)  # 3 of 4 correct
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     assert best_threshold(SCORES[order], LABELS[order], "f1") == f1
     assert best_threshold(SCORES, ~LABELS, "accuracy") < -3, "all are true or all are false"

@@ -1,4 +1,4 @@
-"""Pairs of formulas: the published files, and generated pairs where there are none."""
+"""Pairs of formulas: the published files, and generated pairs without files."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def test_every_tenth_pair_up_to_a_number_of_operators_is_for_validation(tmp_path
         ("#\ta\tg", "the tokens of a formula must be among ( ) a b c d e f not and or"),
     ],
 )
-def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_line_that_is_not_a_pair_is_refused_with_its_place(tmp_path: Path, line: str, reason: str) -> None:
     folder = write_files(tmp_path)
     (folder / "train3").write_text("\n".join((*LINES, line)))
     with pytest.raises(UserError, match=f": {re.escape(f'{folder}/train3, line 4: {reason}')}$"):
@@ -77,7 +77,7 @@ def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str, reason: str)
         load(tmp_path, path=folder, train_operators=13)
 
 
-def test_without_files_pairs_are_generated_that_are_right_by_truth_tables(tmp_path: Path) -> None:
+def test_without_files_pairs_are_generated_and_agree_with_truth_tables(tmp_path: Path) -> None:
     found = load(tmp_path, seed=3)
     assert found.substitute.startswith(f"{tmp_path}/logical_inference is missing, published at https://")
     assert load(tmp_path, generated=True).substitute.startswith("generated=true; using GENERATED pairs")
@@ -101,7 +101,7 @@ def test_a_wrong_relation_or_formula_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_the_published_pairs_have_the_published_numbers_and_are_right_by_truth_tables() -> None:
+def test_the_published_pairs_have_the_published_counts_and_agree_with_truth_tables() -> None:
     found = published()
     assert {name: len(pairs) for name, pairs in found.splits.items()} == {"train": 121977, "val": 13552, "test": 37367}
     counts = np.bincount(found.splits["test"].operators)

@@ -20,7 +20,7 @@ def table(text: str) -> int:
         ("( ( not ( c ( or d ) ) ) ( or ( e ( and ( not a ) ) ) ) )", "(not (c or d)) or (e and not a)"),
     ],
 )
-def test_a_truth_table_is_that_of_the_same_expression_in_python(formula: str, python: str) -> None:
+def test_a_truth_table_equals_the_expression_in_python(formula: str, python: str) -> None:
     found = table(formula)
     for row, values in enumerate(itertools.product((False, True), repeat=len(VARIABLES))):
         assigned = dict(zip(VARIABLES, reversed(values), strict=True))
@@ -58,6 +58,6 @@ def test_each_relation_has_its_definition() -> None:
         ("g", r"has 'g' where a formula must begin: a variable, a, b, c, d, e, f, or '\('"),
     ],
 )
-def test_what_is_no_formula_is_told(text: str, reason: str) -> None:
+def test_invalid_formulas_are_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{reason}$"):
         table(text)

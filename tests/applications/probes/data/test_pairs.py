@@ -46,7 +46,7 @@ def test_both_forms_of_the_templates_give_the_rows_of_the_paper(tmp_path: Path) 
     write_templates(tmp_path / "pickled", pickled=True)
     sets = load("syneval", tmp_path / "text")
     assert sets == load("syneval", tmp_path / "pickled")
-    assert [one.name for one in sets if one.group == "short dependencies"] == [
+    assert [one.name for one in sets if one.phenomenon == "short dependencies"] == [
         *("simple", "in a sentential complement", "short VP coordination", "in an object relative clause"),
         *("in an object relative clause, no that", "reflexive, simple", "reflexive, in a sentential complement"),
         *(f"NPI, simple: {contrast}" for contrast, _, _ in pairs.CONTRASTS),
@@ -65,7 +65,7 @@ def test_blimp_has_the_phenomena_of_the_paper(tmp_path: Path) -> None:
     write_blimp(tmp_path)
     write_blimp(tmp_path, "animate_subject_trans", "s-selection")
     write_blimp(tmp_path, "npi_present_1", "npi_licensing")
-    found = [(one.group, one.name) for one in load("blimp", tmp_path)]
+    found = [(one.phenomenon, one.name) for one in load("blimp", tmp_path)]
     assert found == [
         ("argument structure", "animate_subject_trans"),
         ("island effects", "adjunct_island"),
@@ -73,7 +73,7 @@ def test_blimp_has_the_phenomena_of_the_paper(tmp_path: Path) -> None:
     ]
 
 
-def test_missing_and_damaged_pairs_are_told(tmp_path: Path) -> None:
+def test_missing_and_damaged_pairs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"^pairs=blimpp: did you mean blimp\? must be one of syneval, blimp$"):
         load("blimpp", tmp_path)
     with pytest.raises(OptionError, match=r"^pairs=blimp: \S+blimp/data has no file .*clone github.com/alexwarstadt"):
@@ -87,17 +87,17 @@ def test_missing_and_damaged_pairs_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
-        (pickle.dumps({"key": [("one",)]}), "an item has not 2 sentences"),
+        (pickle.dumps({"key": [("one",)]}), "an item does not have 2 sentences"),
         (pickle.dumps(Path("x")), "names the class pathlib"),
         (b"no pickle", ""),
     ],
 )
-def test_pickles_hold_plain_items_alone(content: bytes, told: str, tmp_path: Path) -> None:
+def test_only_pickles_of_plain_items_are_loaded(content: bytes, message: str, tmp_path: Path) -> None:
     write_templates(tmp_path, pickled=True)
     (tmp_path / "lm_syneval/EMNLP2018/templates/sent_comp.pickle").write_bytes(content)
-    with pytest.raises(OptionError, match=rf"^pairs=syneval: \S+sent_comp.pickle is damaged \({told}"):
+    with pytest.raises(OptionError, match=rf"^pairs=syneval: \S+sent_comp.pickle is damaged \({message}"):
         load("syneval", tmp_path)
 
 
@@ -135,7 +135,7 @@ def test_sentences_have_the_form_of_the_corpus(text: str, level: str, sentence: 
     assert encoded.unknown == frozenset(unknown.split())
 
 
-def test_a_vocabulary_without_unknown_words_is_told() -> None:
+def test_a_vocabulary_without_unknown_words_is_refused() -> None:
     with pytest.raises(UserError, match=r"^sentence: 'cats' at position 1 does not occur in the training text"):
         SentenceEncoder(corpus_of("a b\nc d\n", "word")).encode("cats")
 
@@ -148,7 +148,7 @@ def test_the_published_pairs_are_complete_and_plain_words_stay_as_they_are(name:
     sets = load(name, DATA)
     assert len(sets) == {"syneval": 19, "blimp": 67}[name]
     assert sum(len(one.pairs) for one in sets) == {"syneval": 184_772, "blimp": 67_000}[name]
-    assert len({one.group for one in sets}) == {"syneval": 2, "blimp": 12}[name]
+    assert len({one.phenomenon for one in sets}) == {"syneval": 2, "blimp": 12}[name]
     for sentence in {each for one in sets for pair in one.pairs for each in pair}:
         body, end = (sentence[:-1], sentence[-1]) if sentence[-1] in ".?!" else (sentence, ".")
         if encoding.PLAIN.fullmatch(body.lower()):

@@ -45,14 +45,14 @@ def test_entities_are_renamed_in_the_story_the_question_and_the_answer() -> None
     assert rename(wolves).answer == "n,w"
 
 
-def test_the_worlds_have_no_word_in_common_and_a_word_each() -> None:
+def test_the_two_worlds_have_disjoint_words() -> None:
     first, second = set(SECOND_WORLD), Counter(SECOND_WORLD.values())
     assert not first & set(second)
     assert max(second.values()) == 1
     assert all(SECOND_WORLD[word] == table[word] for table in TABLES for word in table), "a word is in two tables"
 
 
-def test_a_mix_has_both_stories_in_their_order_and_one_of_their_questions() -> None:
+def test_a_mix_keeps_the_order_of_both_stories_and_asks_one_question() -> None:
     made = corpus(9)
     mixed = mix(made, seed=0)
     assert mixed.name == "made-mix"
@@ -88,7 +88,7 @@ def test_all_orders_are_equally_likely() -> None:
     assert all(abs(count / total - 1 / 6) < 0.05 for count in two_and_two.values()), two_and_two
 
 
-def test_a_seed_draws_a_mix_and_tasks_are_not_mixed() -> None:
+def test_the_seed_determines_a_mix_and_tasks_are_not_mixed() -> None:
     one, two = corpus(9, task=1), corpus(9, task=2)
     renumbered = {
         split: [[q._replace(words=("task2", *q.words)) for q in story] for story in stories]

@@ -62,7 +62,7 @@ def test_a_question() -> None:
         next(read_questions(babi, "test", edges="some", entities="all"))
 
 
-def test_whether_answers_are_words_of_their_stories() -> None:
+def test_answers_in_stories_are_found_in_any_case_and_as_plurals_on_request() -> None:
     upper = AFRAID._replace(answer="EMILY")
     assert answers_in_stories(corpus([[upper]], [[upper]]))
     assert not answers_in_stories(corpus([[upper, AFRAID]], [[upper]]))

@@ -1,4 +1,4 @@
-"""Cloze questions: both forms of files, what is unusable, and the questions that are made of highlights."""
+"""Cloze questions: both forms of files, unusable files, and questions from highlights."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from gyral.applications.reading.data.questions import Question
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from gyral.data.records import Report, UnusableError
+from gyral.data.raw_examples import Report, UnusableError
 
 DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 FILE = """http://web.archive.org/web/1234
@@ -84,7 +84,7 @@ def test_a_line_of_json_becomes_a_question() -> None:
         ({"question": "who ?"}, "whose question has no @placeholder or XXX"),
         ({"document": " "}, "with an empty document"),
         ({"document": 3}, "whose document is neither a text nor a list of words"),
-        ({"candidates": "Ada"}, "whose candidates are no list of names"),
+        ({"candidates": "Ada"}, "whose candidates are not a list of names"),
         ({"candidates": ["Emre"], "answer": 0}, "whose document mentions no candidate"),
         ({"answer": 3}, "whose answer is neither a name nor the index of a candidate"),
     ],

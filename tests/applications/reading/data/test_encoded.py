@@ -84,7 +84,7 @@ def test_batches_of_similar_lengths(batches: Any) -> None:
     assert all(map(same, found, again))
 
 
-def test_there_may_be_no_questions() -> None:
+def test_an_empty_list_of_questions_is_allowed() -> None:
     empty = EncodedQuestions([], VOCABULARY)
     assert (len(empty), empty.lengths.shape, empty.chains) == (0, (0,), 0)
 
@@ -105,7 +105,7 @@ def test_there_may_be_no_questions() -> None:
         ({"edges": (Edge(0, 4, 3),)}, "edge from step 0 to step 4 of type 3: the type must be from 1 to 2"),
     ],
 )
-def test_a_question_that_is_not_as_it_must_be_is_refused_by_name(change: dict[str, Any], reason: str) -> None:
+def test_an_invalid_question_is_refused_with_its_name(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(UserError) as raised:
         made(GAP, MET._replace(**change))
     assert str(raised.value) == f"met: {reason}"
@@ -116,6 +116,6 @@ def test_words_outside_the_vocabulary_are_refused_by_name_if_it_has_no_unknown()
         EncodedQuestions([MET], Vocabulary("word", ["<pad>", "ann", "met"]), 2)
 
 
-def test_there_is_at_least_one_type() -> None:
+def test_at_least_one_edge_type_is_required() -> None:
     with pytest.raises(OptionError, match=r"^edge_types=0: must be an integer ≥ 1$"):
         made(edge_types=0)

@@ -1,4 +1,4 @@
-"""LAMBADA as reading comprehension: the document and the question, candidates, chains, files and what replaces them."""
+"""LAMBADA as reading comprehension: the document and the question, candidates, chains, files and substitutes."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ from gyral.applications.reading.data.ngrams import ngram_accuracy
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
-from gyral.data.records import Report, UnusableError
+from gyral.data.raw_examples import Report, UnusableError
 
 DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[4] / "data"))
 PASSAGE = b"gavriel nodded to rowan . rowan was there . they walked , rowan nodded , gavriel said , hello , rowan"
@@ -50,7 +50,7 @@ def test_the_chains_with_the_most_mentions_are_kept() -> None:
     assert max(question.chains) == 1
 
 
-def test_an_answer_that_is_no_candidate_is_ignored() -> None:
+def test_an_answer_that_is_not_a_candidate_is_ignored() -> None:
     (question,) = matches(b"anna left . then came mary", report=Report())
     assert question.answer == IGNORED
 

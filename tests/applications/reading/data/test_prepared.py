@@ -1,4 +1,4 @@
-"""Prepared corpora of questions: equal to questions in memory, the cache, resuming, what is left out."""
+"""Prepared corpora of questions: equal to questions in memory, the cache, resuming, skipped examples."""
 
 import functools
 import json
@@ -12,12 +12,12 @@ from torch.utils._pytree import tree_leaves
 from gyral.applications.reading.data import prepared
 from gyral.applications.reading.data.cloze_forms import parse_line
 from gyral.applications.reading.data.encoded import EncodedQuestions
-from gyral.applications.reading.data.prepared import ReadingCorpus, load, parse_records
+from gyral.applications.reading.data.prepared import ReadingCorpus, load, parse_examples
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.sources import QuestionSource
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from gyral.data.records import Report, line_records
+from gyral.data.raw_examples import Report, line_examples
 
 PARSE = functools.partial(parse_line, edges="entities")
 SIZES = {"train": 9, "val": 3, "test": 4}
@@ -27,7 +27,7 @@ SIZES = {"train": 9, "val": 3, "test": 4}
 def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the tests out of the user's cache, and make the parts small."""
     monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "user"))
-    monkeypatch.setattr(prepared, "BLOCK", 4)
+    monkeypatch.setattr("gyral.data.preparation.BLOCK", 4)
     return tmp_path / "user"
 
 
@@ -61,7 +61,7 @@ def loaded(files: dict[str, Path], **options: Any) -> ReadingCorpus:
 
 def in_memory(file: Path) -> list[Question]:
     with file.open("rb") as lines:
-        return list(parse_records(list(line_records(lines)), PARSE, Report()))
+        return list(parse_examples(list(line_examples(lines)), PARSE, Report()))
 
 
 @pytest.mark.parametrize("vocabulary_size", [1000, 8])
@@ -91,7 +91,7 @@ def test_the_vocabulary_begins_with_the_words_of_training_by_frequency(files: di
     assert len(set(corpus.words)) == len(corpus.words)
 
 
-def test_it_is_prepared_once(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_is_prepared_once(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     first = loaded(files)
     with monkeypatch.context() as patched:
         patched.delattr(prepared, "prepare")
@@ -136,7 +136,7 @@ def test_a_damaged_cache_is_prepared_again(files: dict[str, Path], name: str, ca
     assert "is damaged" in caplog.text
 
 
-def test_what_is_left_out_is_counted_and_named(files: dict[str, Path]) -> None:
+def test_skipped_examples_are_counted_with_their_place(files: dict[str, Path]) -> None:
     lines = ["no JSON", json.dumps({**line(1, "val"), "question": "who ?"}), json.dumps(line(2, "val"))]
     files["val"].write_text("\n".join(lines))
     report = loaded(files).reports["val"]

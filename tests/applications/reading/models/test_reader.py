@@ -94,7 +94,7 @@ def read_in_numpy(model: Reader, question: Question) -> np.ndarray:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("readout", [AttentionSum, AttentionClassifier])
-def test_a_reader_computes_what_the_equations_say(readout: Any, options: dict[str, Any]) -> None:
+def test_a_reader_computes_the_equations(readout: Any, options: dict[str, Any]) -> None:
     model = reader("mage_gru", readout, **options)
     outputs = model(batch_of(0, 1, 2)).detach().numpy()
     expected = np.stack([read_in_numpy(model, question) for question in QUESTIONS])
@@ -140,7 +140,7 @@ def test_attention_sums_are_normalized_over_the_candidates() -> None:
     assert logits[3].tolist() == [UNMENTIONED] * 3
 
 
-def test_gradients_of_attention_sums_are_finite_and_right() -> None:
+def test_gradients_of_attention_sums_are_finite_and_correct() -> None:
     scores, states, mentions = random_reading(1)
     scores[6:, 0], mentions[:, 3] = -torch.inf, 0
     readout, finite = AttentionSum(5, 5, 3), scores.isfinite()
@@ -150,7 +150,7 @@ def test_gradients_of_attention_sums_are_finite_and_right() -> None:
 
     values = scores[finite].requires_grad_()
     assert torch.autograd.gradcheck(function, (values,))
-    # far from the attention, a right answer still has a gradient
+    # a correct answer has a gradient even without attention
     far = torch.tensor([[0.0], [-300.0]], requires_grad=True)
     loss = -readout(far, torch.zeros(2, 1, 5), torch.tensor([[1], [2]]))[0, 1]
     loss.backward()
@@ -160,7 +160,7 @@ def test_gradients_of_attention_sums_are_finite_and_right() -> None:
 
 
 @pytest.mark.parametrize("readout", [AttentionSum, AttentionClassifier])
-def test_answers_after_all_steps_and_after_some(readout: Any) -> None:
+def test_answers_after_a_prefix_equal_the_answers_to_the_prefix(readout: Any) -> None:
     model, batch = reader("mage_gru", readout), batch_of(0)
     after = model.answers_after(batch, [2, 6])
     reading = model.read(batch)
@@ -174,7 +174,7 @@ def test_answers_after_all_steps_and_after_some(readout: Any) -> None:
         torch.testing.assert_close(after[:, 0], expected)
 
 
-def test_dropout_is_on_in_training_alone() -> None:
+def test_dropout_is_only_active_in_training() -> None:
     model, batch = reader(dropout=0.5), batch_of(0, 1)
     assert not torch.equal(model(batch), model(batch))
     model.eval()
@@ -189,7 +189,7 @@ def test_options_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("model", ["attention_sum", "gated_attention"])
-def test_the_files_name_every_option_with_its_default(model: str) -> None:
+def test_yaml_files_contain_every_option_with_its_default(model: str) -> None:
     config = compose_config(f"model={model}", "task=babi_reading").model
     given = {name: value for name, value in config.items() if not str(name).startswith("_") and name != "cell"}
     defaults = {name: each.default for name, each in signature(Reader).parameters.items()}

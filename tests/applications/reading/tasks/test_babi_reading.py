@@ -1,4 +1,4 @@
-"""bAbI and bAbI-Mix as reading comprehension: which readout, what results say of the data, a run from start to end."""
+"""bAbI and bAbI-Mix as reading comprehension: the readout, metrics of the data, a complete run."""
 
 import json
 import logging
@@ -54,24 +54,24 @@ def test_answers_of_the_story_are_found_by_attention_and_others_are_classes(monk
     assert isinstance(made().model.readout, AttentionClassifier)
 
 
-def test_edges_are_those_of_entities_or_none() -> None:
+def test_edges_join_entities_or_are_absent() -> None:
     entities, none = (made(edges=edges).data.splits["val"].batch(np.arange(9)) for edges in ("entities", "none"))
     assert entities.edges.earlier.any(dim=1).all()
     assert not none.edges.earlier.any()
     assert torch.equal(entities.chains, none.chains)  # a reader may have them as inputs
 
 
-def test_all_tasks_have_accuracies_of_their_own() -> None:
+def test_each_task_has_a_separate_accuracy() -> None:
     assert set(made(qa="all").metrics.names) == {"loss", "accuracy", "accuracy_qa1", "accuracy_qa2"}
 
 
-def test_without_a_release_stories_are_generated_and_called_so(
+def test_without_a_release_stories_are_generated_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         task = made(generated=False, data_dir=str(tmp_path))
     assert "using GENERATED stories" in caplog.text
-    assert task.constants() == {"baseline": task.baseline, "substitute": 1, "stand_ins": 0}
+    assert task.data_metrics() == {"baseline": task.baseline, "substitute": 1, "stand_ins": 0}
     with pytest.raises(OptionError, match=r"^task.qa=3: must be .*; .*`gyral fetch babi`"):
         made(generated=False, data_dir=str(tmp_path), qa=3)
 
@@ -86,7 +86,7 @@ def test_a_mix_has_both_worlds_and_its_size_in_the_log(caplog: pytest.LogCapture
     assert made(task="babi_mix", mix_seed=1).babi.splits != mixed.babi.splits
 
 
-def test_a_run_gives_its_results_again(tmp_path: Path) -> None:
+def test_evaluating_a_run_reproduces_its_results(tmp_path: Path) -> None:
     arguments = ("task=babi_mix", *MODEL, *SMALL_READING, f"hydra.run.dir={tmp_path}")
     trained = invoke(*arguments)
     assert trained.status == 0, trained.err

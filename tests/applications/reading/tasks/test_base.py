@@ -61,7 +61,7 @@ def test_a_question_without_an_answer_has_no_loss_and_counts_as_wrong() -> None:
     assert task.loss(logits[:1], only).item() == 0
 
 
-def test_a_drawn_question_has_its_answer_and_its_prediction_in_words() -> None:
+def test_a_rendered_question_has_its_answer_and_prediction_as_words() -> None:
     task = build()
     drawn = task.render(batch_of(0, 2), torch.tensor([1, 2]), 0).splitlines()
     assert drawn == [
@@ -74,17 +74,17 @@ def test_a_drawn_question_has_its_answer_and_its_prediction_in_words() -> None:
     assert "target      (none of the candidates)" in task.render(unanswered, torch.tensor([0]), 0)
 
 
-def test_a_name_of_several_words_is_drawn_as_a_whole() -> None:
+def test_a_name_of_several_words_is_rendered_whole() -> None:
     batch = batch_of(0)
     batch.mentions[0, 1] = 2  # "john went"
     assert build().candidate(batch, 0, 1) == "john went"
 
 
-def test_a_substitute_is_logged_and_a_constant_of_the_results(caplog: pytest.LogCaptureFixture) -> None:
-    assert build().constants()["substitute"] == 0
+def test_a_substitute_is_logged_and_reported_in_the_metrics(caplog: pytest.LogCaptureFixture) -> None:
+    assert build().data_metrics()["substitute"] == 0
     with caplog.at_level(logging.WARNING):
         task = build(substitute="the corpus is missing; using a SUBSTITUTE")
-    assert task.constants() == {"baseline": 1.0, "substitute": 1.0}
+    assert task.data_metrics() == {"baseline": 1.0, "substitute": 1.0}
     assert caplog.messages == ["the corpus is missing; using a SUBSTITUTE"]
 
 

@@ -11,7 +11,7 @@ from tests.applications.reading.examples import VOCABULARY, batch_of
 from tests.helpers.running import invoke, read_rows
 
 
-def test_metrics_that_depend_on_no_network() -> None:
+def test_metrics_without_predictions_depend_only_on_the_data() -> None:
     batch = batch_of(0, 2)  # john is mentioned twice, home once; mary once, home once
     metrics = MentionMetrics(3)
     metrics.update(torch.zeros(2, 3), batch, torch.tensor(1.0))

@@ -104,7 +104,7 @@ def test_objects_do_not_overlap_and_differ_in_both_directions() -> None:
                 assert np.hypot(*difference) > radii[first] + radii[second]
 
 
-def test_a_collection_depends_on_its_seed_alone_and_shows_each_object_in_its_crop() -> None:
+def test_a_collection_depends_only_on_its_seed_and_crops_contain_their_object() -> None:
     one, same, other = (generate_collection(4, 3, (2, 5), 12, VOCABULARY, seed) for seed in (1, 1, 2))
     assert (one.images == same.images).all()
     assert (one.words == same.words).all()

@@ -42,7 +42,7 @@ def draw(objects: tuple[int, ...], questions: int) -> tuple[list[Scene], SceneCo
 
 
 def truth(scenes: list[Scene]) -> Grounding:
-    """Return what the concepts mean, with certainty."""
+    """Return the concepts with certainty."""
     most = max(len(scene.values) for scene in scenes)
     is_there = torch.zeros(len(scenes), most)
     concepts = torch.zeros(len(scenes), len(CONCEPTS), most)
@@ -63,7 +63,7 @@ def truth(scenes: list[Scene]) -> Grounding:
     return Grounding(is_there, concepts, relations, values)
 
 
-def test_programs_executed_on_true_concepts_give_the_right_answers() -> None:
+def test_programs_executed_on_true_concepts_give_correct_answers() -> None:
     scenes, collection = draw((3, 6, 10, 5), 80)
     batch = collection.batch(np.arange(4), [collection.questions_of(scene) for scene in range(4)])
     rows = torch.arange(4).repeat_interleave(80)
@@ -74,7 +74,7 @@ def test_programs_executed_on_true_concepts_give_the_right_answers() -> None:
     assert probabilities.sum(dim=1).sub(1).abs().max() < 1e-3
 
 
-def test_counts_and_the_one_are_those_of_independent_members() -> None:
+def test_counts_and_uniqueness_treat_members_as_independent() -> None:
     members = torch.tensor([[0.2, 0.9, 0.5]], dtype=torch.float64)
     outcomes = torch.cartesian_prod(*3 * [torch.tensor([0, 1])])
     weights = torch.where(outcomes == 1, members, 1 - members).prod(dim=1)
@@ -128,7 +128,7 @@ def test_the_parser_permits_the_programs_of_all_questions() -> None:
 
 
 @pytest.mark.parametrize("supervision", ["reinforce", "programs", "oracle"])
-def test_all_parameters_learn_and_the_baseline_follows_the_rewards(supervision: str) -> None:
+def test_all_parameters_are_trained_and_the_baseline_follows_the_rewards(supervision: str) -> None:
     torch.manual_seed(0)
     _, collection = draw((3, 5), 30)
     batch = collection.batch(np.arange(2), [collection.questions_of(0), collection.questions_of(1)[:20]])

@@ -77,7 +77,7 @@ def test_articles_and_summaries_are_cut(corpus: SummaryCorpus) -> None:
     assert batch.article_extended.tolist() == [[4, 7, 6]]
     assert batch.lengths.tolist() == cut.lengths[:1].tolist() == [3]
     assert batch.extra == 1
-    # "odd" is behind the cut, and there is no room for </s>
+    # "odd" is beyond the maximum length, and there is no step for </s>
     assert batch.targets.tolist() == [[1, 4, 5, 7, 1, 5]]
     assert batch.inputs.tolist() == [[2, 1, 4, 5, 1, 1]]
     one_more = EncodedSummaries(corpus, "val", max_summary=7).batch(np.array([0]))
@@ -100,7 +100,7 @@ def test_words_of_numbers(corpus: SummaryCorpus) -> None:
     assert encoded.article(1) == ["odd", "b"]
 
 
-def test_extended_numbers_say_what_the_article_says(corpus: SummaryCorpus, tmp_path: Path) -> None:
+def test_extended_numbers_decode_to_the_article(corpus: SummaryCorpus, tmp_path: Path) -> None:
     encoded = EncodedSummaries(corpus, "test")
     batch = encoded.batch(np.arange(333))
     for row, pair in enumerate(read_pairs(tmp_path / "test.jsonl")):
@@ -116,7 +116,7 @@ def test_extended_numbers_say_what_the_article_says(corpus: SummaryCorpus, tmp_p
     assert int(batch.inputs.max()) < len(corpus.vocabulary)
 
 
-def test_a_row_is_the_same_alone_and_among_others(corpus: SummaryCorpus) -> None:
+def test_a_row_does_not_depend_on_the_batch(corpus: SummaryCorpus) -> None:
     encoded = EncodedSummaries(corpus, "test")
     together = encoded.batch(np.arange(50))
     for row in range(0, 50, 7):
@@ -147,7 +147,7 @@ def test_wrong_options_are_refused(corpus: SummaryCorpus) -> None:
         EncodedSummaries(corpus, "val", max_summary=0)
 
 
-def test_pairs_in_memory_are_read_as_those_of_a_corpus(corpus: SummaryCorpus) -> None:
+def test_pairs_in_memory_equal_pairs_of_a_corpus(corpus: SummaryCorpus) -> None:
     whole = EncodedSummaries(corpus, "test", max_article=9, max_summary=7)
     rows = np.arange(len(whole))
     pairs = [Pair(whole.article(row), tuple(whole.reference(row)), []) for row in rows.tolist()]
@@ -162,7 +162,7 @@ def test_pairs_in_memory_are_read_as_those_of_a_corpus(corpus: SummaryCorpus) ->
         assert (given.article(row), given.reference(row)) == (whole.article(row), whole.reference(row))
 
 
-def test_without_extended_numbers_a_word_that_is_lacking_is_unknown(corpus: SummaryCorpus) -> None:
+def test_without_extended_numbers_a_word_outside_the_vocabulary_is_unknown(corpus: SummaryCorpus) -> None:
     encoded = EncodedSummaries(corpus, "test", max_summary=7)
     for row in range(len(encoded)):
         targets = encoded.batch(np.array([row])).targets[0]

@@ -18,7 +18,7 @@ from gyral.applications.summarization.data import preparation
 from gyral.applications.summarization.data.corpus import OtherVocabularyError, SummaryCorpus, load, load_cnn_dailymail
 from gyral.applications.summarization.data.sources import read_pairs
 from gyral.core.errors import OptionError, UserError
-from gyral.data.records import Report
+from gyral.data.raw_examples import Report
 from gyral.data.splits import SPLITS
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
@@ -31,7 +31,7 @@ SIZES = {"train": 40, "val": 5, "test": 7}
 def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the tests out of the user's cache, and make the parts small."""
     monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "user"))
-    monkeypatch.setattr(preparation, "BLOCK", 8)
+    monkeypatch.setattr("gyral.data.preparation.BLOCK", 8)
     return tmp_path / "user"
 
 
@@ -72,7 +72,7 @@ def test_every_word_of_every_split_is_kept(files: dict[str, Path]) -> None:
     assert len(set(corpus.words)) == len(corpus.words)
 
 
-def test_the_vocabulary_is_that_of_training_by_frequency(files: dict[str, Path]) -> None:
+def test_the_vocabulary_has_the_words_of_training_by_frequency(files: dict[str, Path]) -> None:
     counts = Counter[str]()
     for pair in read_pairs(files["train"]):
         counts.update([*pair.article, *(word for sentence in pair.sentences for word in sentence)])
@@ -105,7 +105,7 @@ def test_the_same_words_elsewhere_have_the_same_digest(files: dict[str, Path], t
     assert first.digest == second.digest
 
 
-def test_what_is_prepared_is_not_prepared_again(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prepared_corpus_is_not_prepared_again(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     first = loaded(files)
     assert [path.name for path in first.folder.parent.iterdir() if not path.name.endswith(".lock")] == [
         first.folder.name
@@ -118,7 +118,7 @@ def test_what_is_prepared_is_not_prepared_again(files: dict[str, Path], monkeypa
     assert texts(loaded(files), "val") != texts(first, "val")
 
 
-def test_a_stopped_preparation_goes_on(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_preparation_continues(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = loaded({**files, "test": files["val"]})
     written: list[Path] = []
     write_part = preparation.write_part
@@ -145,7 +145,7 @@ def test_a_stopped_preparation_goes_on(files: dict[str, Path], monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", ["corpus.json", "words.txt", "tokens.bin", "val.npy"])
-def test_a_damaged_cache_is_made_anew(name: str, files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_cache_is_prepared_again(name: str, files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     first = loaded(files)
     expected = texts(first, "test")
     path = first.folder / name
@@ -157,7 +157,7 @@ def test_a_damaged_cache_is_made_anew(name: str, files: dict[str, Path], caplog:
 
 
 @pytest.mark.parametrize("name", ["corpus.json", "words.txt", "tokens.bin", "val.npy"])
-def test_a_cache_with_a_flipped_byte_is_made_anew(name: str, files: dict[str, Path]) -> None:
+def test_a_cache_with_a_flipped_byte_is_prepared_again(name: str, files: dict[str, Path]) -> None:
     first = loaded(files)
     expected = [texts(first, split) for split in SPLITS]
     path = first.folder / name
@@ -167,7 +167,7 @@ def test_a_cache_with_a_flipped_byte_is_made_anew(name: str, files: dict[str, Pa
     assert path.read_bytes() == whole
 
 
-def test_shuffled_tokens_are_not_trained_on(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_shuffled_tokens_are_prepared_again(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     first = loaded(files)
     expected = texts(first, "train")
     tokens = np.fromfile(first.folder / "tokens.bin", dtype=np.uint32)
@@ -198,7 +198,7 @@ def test_a_split_that_cannot_be_read_is_named(files: dict[str, Path]) -> None:
         loaded(files)
 
 
-def test_several_processes_make_the_same_and_one_waits_for_another(files: dict[str, Path]) -> None:
+def test_concurrent_preparations_give_the_same_corpus(files: dict[str, Path]) -> None:
     alone = loaded(files)
     expected = {name: (alone.folder / name).read_bytes() for name in ("tokens.bin", "words.txt", "train.npy")}
     for path in files.values():
@@ -214,7 +214,7 @@ def test_several_processes_make_the_same_and_one_waits_for_another(files: dict[s
     assert {name: (made[0].folder / name).read_bytes() for name in expected} == expected
 
 
-def test_what_is_left_out_is_reported(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_examples_are_reported(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     rows = [article(number) for number in range(20)]
     write_lines(files["train"], [rows[0], {**rows[1], "article": ""}, b"{", *rows[2:], {**rows[1], "article": ""}])
     with caplog.at_level(logging.INFO):
@@ -247,7 +247,7 @@ def test_a_wrong_size_is_refused(files: dict[str, Path]) -> None:
         loaded(files, size=4)
 
 
-def test_a_protected_data_folder_leaves_the_users_cache(files: dict[str, Path], user_cache: Path) -> None:
+def test_a_protected_data_folder_falls_back_to_the_user_cache(files: dict[str, Path], user_cache: Path) -> None:
     files["train"].parent.chmod(0o555)
     try:
         assert loaded(files).folder.parent == user_cache
@@ -304,7 +304,7 @@ def test_cnn_dailymail_in_every_form_is_the_same_corpus(tmp_path: Path, files: d
     assert [summary for _, summary in third] == [summary for _, summary in first]
 
 
-def test_missing_files_are_named_with_what_may_be_there(tmp_path: Path) -> None:
+def test_missing_files_are_refused_with_the_supported_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cnn_dailymail has no train split: put train\.jsonl or train\.csv .* part="):
         load_cnn_dailymail("full", tmp_path)
     with pytest.raises(OptionError, match=r"^part=half: must be one of full, excerpt$"):
@@ -315,7 +315,7 @@ def test_missing_files_are_named_with_what_may_be_there(tmp_path: Path) -> None:
 def test_the_excerpt_of_cnn_dailymail(monkeypatch: pytest.MonkeyPatch) -> None:
     if not (DATA / "cnn_dailymail" / "validation_first1000.jsonl").is_file():
         pytest.skip(f"no cnn_dailymail/validation_first1000.jsonl in {DATA} (set DATA_DIR)")
-    monkeypatch.setattr(preparation, "BLOCK", 1000)
+    monkeypatch.setattr("gyral.data.preparation.BLOCK", 1000)
     corpus = load_cnn_dailymail("excerpt", DATA, processes=1)
     assert [corpus.reports[split].kept for split in SPLITS] == [900, 100, 500]
     assert corpus.vocabulary.symbols[:8] == ("<pad>", "<unk>", "<s>", "</s>", "the", ",", ".", "to")
@@ -327,7 +327,7 @@ def test_the_excerpt_of_cnn_dailymail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "BLOCK", 10)
+    monkeypatch.setattr("gyral.data.preparation.BLOCK", 10)
     val = write_lines(tmp_path / "val.jsonl", [article(0)])
 
     def peak(count: int) -> int:
@@ -346,7 +346,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 def test_twenty_thousand_articles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "BLOCK", 1000)
+    monkeypatch.setattr("gyral.data.preparation.BLOCK", 1000)
     path = write_lines(tmp_path / "train.jsonl", [article(number, 700) for number in range(20_000)])
     val = write_lines(tmp_path / "val.jsonl", [article(0)])
     corpus = load(tmp_path, train=path, val=val, test=val)

@@ -1,4 +1,4 @@
-"""Parsing of articles and summaries: skipped and noted records, damaged bytes, modes."""
+"""Parsing of articles and summaries: skipped and noted examples, damaged bytes, modes."""
 
 import random
 import struct
@@ -10,7 +10,7 @@ import pytest
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
 from gyral.core.errors import OptionError
-from gyral.data.records import Report
+from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines
 
 CAT = Pair(["the", "cat", "sat", "."], (["it", "sat", "."], ["a", "cat", "!"]), [])
@@ -21,7 +21,7 @@ def reported(path: str | Path, **options: Any) -> tuple[list[Pair], Report]:
     return list(read_pairs(path, report=report, **options)), report
 
 
-def test_corrupt_chunks_are_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_corrupt_chunks_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     good = example(article="the cat sat .", abstract="<s> it sat . </s> <s> a cat ! </s>")
     broken = [b"\xff" * 40, good[:-3], b"\x0a\xff", b"", example(article="a")]
     write_chunk(tmp_path / "a.bin", [good, *broken, good])
@@ -53,7 +53,7 @@ def test_any_bytes_are_read_without_another_error(tmp_path: Path) -> None:
     assert 0 < report.kept < 300
 
 
-def test_bad_lines_are_named_and_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_bad_lines_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     good = article(1)
     lines = [
         good,
@@ -81,7 +81,7 @@ def test_bad_lines_are_named_and_counted_and_the_rest_goes_on(tmp_path: Path) ->
         "line that is not a JSON object": (1, "a.jsonl:3"),
         "with an empty article": (3, "a.jsonl:5"),
         "without a summary": (2, "a.jsonl:8"),
-        "whose article or story is no text": (1, "a.jsonl:10"),
+        "whose article or story is not a text": (1, "a.jsonl:10"),
     }
     assert report.noted == {
         "with an article of one word": (1, "a.jsonl:11"),

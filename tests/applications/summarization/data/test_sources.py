@@ -12,7 +12,7 @@ import pytest
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
 from gyral.core.errors import OptionError
-from gyral.data.records import Report
+from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
 
@@ -52,7 +52,7 @@ def test_comma_separated_values(tmp_path: Path) -> None:
         list(read_pairs(tmp_path / "b.csv"))
 
 
-def test_a_row_without_a_closing_quotation_mark_is_left_out_with_what_it_takes_in(tmp_path: Path) -> None:
+def test_a_row_without_a_closing_quotation_mark_is_skipped(tmp_path: Path) -> None:
     rows = ['"The cat sat.","It sat.\nA cat!"\n' for _ in range(4)]
     rows[1] = rows[1].replace('cat!"', "cat!")
     (tmp_path / "a.csv").write_text("article,highlights\n" + "".join(rows[:2]) + "The cat sat.,It sat.\n" * 3)
@@ -68,7 +68,7 @@ def test_a_row_without_a_closing_quotation_mark_is_left_out_with_what_it_takes_i
         list(read_pairs(tmp_path / "c.csv"))
 
 
-def test_byte_order_marks_are_no_content(tmp_path: Path) -> None:
+def test_byte_order_marks_are_not_content(tmp_path: Path) -> None:
     line = write_lines(tmp_path / "a.jsonl", [{"article": "The cat sat.", "highlights": "It sat.\nA cat!"}])
     line.write_bytes(b"\xef\xbb\xbf" + line.read_bytes())
     assert reported(line) == ([CAT], Report(kept=1))
@@ -78,7 +78,7 @@ def test_byte_order_marks_are_no_content(tmp_path: Path) -> None:
     assert reported(tmp_path / "all.txt")[1] == Report(kept=1)
 
 
-def test_bad_stories_are_counted_and_named_and_the_others_are_kept(tmp_path: Path) -> None:
+def test_bad_stories_are_reported_and_the_others_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "stories"
     write_story(folder, "http://a", STORY)
     (folder / "b.story").symlink_to("nothing")
@@ -142,7 +142,7 @@ def test_chunks(tmp_path: Path) -> None:
     assert list(read_pairs(tmp_path / "train_001.bin")) == [CAT]
 
 
-def test_a_path_may_name_some_of_the_records(tmp_path: Path) -> None:
+def test_a_path_may_select_a_slice_of_the_examples(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [article(number) for number in range(10)])
     whole = list(read_pairs(path))
     assert list(read_pairs(f"{path}[:3]")) + list(read_pairs(f"{path}[3:]")) == whole
@@ -171,12 +171,12 @@ def test_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", "none_*.bin", "."])
-def test_nothing_there(name: str, tmp_path: Path) -> None:
+def test_missing_files_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no such file or folder, or the folder is empty"):
         ArticleSource(tmp_path / name)
 
 
-def test_unknown_forms(tmp_path: Path) -> None:
+def test_unknown_forms_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xml").touch()
     with pytest.raises(OptionError, match=r"a\.xml: must be a \.jsonl, \.csv or \.bin file"):
         ArticleSource(tmp_path / "a.xml")
@@ -187,7 +187,7 @@ def test_unknown_forms(tmp_path: Path) -> None:
 def test_progress_grows_to_one(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl"):
         write_lines(tmp_path / name, [article(number) for number in range(50)])
-    progress = [record.progress for record in ArticleSource(tmp_path / "*.jsonl").records()]
+    progress = [example.progress for example in ArticleSource(tmp_path / "*.jsonl").raw_examples()]
     assert progress == sorted(progress)
     assert progress[0] < 0.02
     assert progress[-1] == 1

@@ -76,7 +76,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("beam", "options"), list(itertools.product([1, 2, 4], OPTIONS)))
-def test_all_at_once_finds_what_one_by_one_finds(beam: int, options: dict[str, Any]) -> None:
+def test_batched_search_equals_single_search(beam: int, options: dict[str, Any]) -> None:
     search = BeamSearch(beam, **{"min_length": 0, "max_length": 14, **options})
     state = beginning(9)
     found = search(step, state, start=START, stop=STOP)
@@ -108,7 +108,7 @@ def test_a_beam_of_one_is_greedy(min_length: int) -> None:
     torch.testing.assert_close(found.scores[:, 0], total / found.lengths[:, 0])
 
 
-def test_a_row_depends_on_itself_alone() -> None:
+def test_rows_are_independent() -> None:
     search = BeamSearch(3, min_length=2, max_length=9)
     state = beginning(5)
     whole = search(step, state, start=START, stop=STOP)
@@ -117,8 +117,8 @@ def test_a_row_depends_on_itself_alone() -> None:
         torch.testing.assert_close(ours[0], theirs[3], rtol=0, atol=0)
 
 
-def test_a_wider_beam_looks_further() -> None:
-    # word 3 is likelier than 4 at first, and what follows it is not
+def test_a_wider_beam_finds_better_sequences() -> None:
+    # word 3 is likelier than 4 at first, but its continuations are not
     table = torch.tensor(
         [[0, 0, 0, 0.6, 0.4], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0.3, 0.4, 0.3], [0, 0, 1, 0, 0]]
     )
@@ -134,7 +134,7 @@ def test_a_wider_beam_looks_further() -> None:
     torch.testing.assert_close(wide.scores[0].exp(), torch.tensor([0.4, 0.18]))
 
 
-def test_what_is_impossible_is_not_found() -> None:
+def test_impossible_words_are_not_found() -> None:
     def only_one(state: tuple[Tensor], tokens: Tensor) -> tuple[Tensor, tuple[Tensor]]:
         log_probabilities = torch.full((len(tokens), WORDS), -torch.inf)
         log_probabilities[torch.arange(len(tokens)), (tokens + 1) % WORDS] = 0.0
@@ -157,12 +157,12 @@ def test_what_is_impossible_is_not_found() -> None:
         ({"forbidden": [-1]}, r"forbidden=-1: must be an integer ≥ 0"),
     ],
 )
-def test_wrong_options_are_told_in_one_line(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_errors_of_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}$"):
         BeamSearch(**options)
 
 
-def test_a_changed_search_keeps_what_is_not_named() -> None:
+def test_a_changed_search_keeps_the_other_options() -> None:
     search = BeamSearch(3, min_length=2, max_length=9, length_penalty=0.5, block_ngrams=3, forbidden=[1])
     changed = search.changed(beam=5)
     assert vars(changed) == {**vars(search), "beam": 5}

@@ -50,7 +50,7 @@ def test_every_parameter_is_trained(name: str) -> None:
 
 @every_network
 @torch.no_grad()
-def test_rows_do_not_meet(name: str) -> None:
+def test_rows_are_independent(name: str) -> None:
     network = made(name)
     whole = network(WHOLE)
     assert whole.repetition.eq(0).all()
@@ -104,7 +104,7 @@ def test_the_trace_is_a_share_of_the_probability(name: str) -> None:
         assert found.copied.eq(0).all()
 
 
-def test_attention_is_that_of_torch() -> None:
+def test_attention_equals_torch() -> None:
     torch.manual_seed(0)
     layer = MultiHeadAttention(8, 6, 2).double()
     memory, queries = torch.randn(5, 2, 6).double(), torch.randn(2, 3, 8).double()
@@ -121,7 +121,7 @@ def test_attention_is_that_of_torch() -> None:
         MultiHeadAttention(8, 6, 3)
 
 
-def test_positions_have_vectors_of_their_own() -> None:
+def test_positions_have_different_vectors() -> None:
     vectors = sinusoids(torch.arange(500), 7)
     assert vectors.shape == (500, 7)
     assert torch.cdist(vectors, vectors).fill_diagonal_(1.0).min() > 1e-3
@@ -138,6 +138,6 @@ def test_positions_have_vectors_of_their_own() -> None:
         (light, {"attention_heads": 3}, "attention_heads=3: must divide embedding_size, 8"),
     ],
 )
-def test_what_does_not_fit(encoder: Any, options: dict[str, Any], message: str) -> None:
+def test_sizes_that_do_not_fit_are_refused(encoder: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         ConvSummarizer(encoder, light, V, **{"embedding_size": D, **options})

@@ -41,7 +41,7 @@ PAIRS = [(lstm, lstm), (lstm, rum), (rum, lstm), (rum, rum), (gru, functools.par
 
 
 def made(encoder: Any = lstm, decoder: Any = lstm, **options: Any) -> PointerGenerator:
-    """Return a network in float64, none of whose weights is small."""
+    """Return a network in float64 without small weights."""
     network = PointerGenerator(encoder, decoder, V, embedding_size=X, **options).double()
     for name, parameter in network.named_parameters():
         if not name.startswith(("encoder", "decoder.cell")):
@@ -75,7 +75,7 @@ WHOLE = batch_of([0, 1, 2, 3])
 
 
 def test_a_mixture_by_hand() -> None:
-    # p_gen = 3/4; the article is "2 4 2" of words 0 to 3 and one of its own, 4
+    # p_gen = 3/4; the article is "2 4 2" with words 0 to 3 of the vocabulary and the extended word 4
     gate, generated = torch.tensor(3.0).log(), torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
     attention, words = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([2, 4, 2])
     expected = torch.tensor([0.075, 0.15, 0.225 + 0.175, 0.3, 0.075])
@@ -105,7 +105,7 @@ def test_gradients_of_the_mixture_agree_with_finite_differences() -> None:
 
 @pytest.mark.parametrize("gate", [-500.0, 0.0, 500.0])
 @pytest.mark.parametrize("size", [1.0, 1e4])
-def test_what_is_certain_has_finite_loss_and_gradients(gate: float, size: float) -> None:
+def test_certain_predictions_have_finite_loss_and_gradients(gate: float, size: float) -> None:
     scores = (size * torch.tensor([[1.0, -1.0, 0.0]])).requires_grad_()
     logits = (size * torch.tensor([[-1.0, 1.0]])).requires_grad_()
     is_copy = torch.tensor([[False, True, False]])
@@ -182,7 +182,7 @@ def by_hand(network: PointerGenerator, article: list[int], summary: list[int]) -
 
 
 @pytest.mark.parametrize("coverage", [False, True])
-def test_the_network_is_its_equations(coverage: bool) -> None:
+def test_the_network_computes_its_equations(coverage: bool) -> None:
     network = made(coverage=coverage)
     found = network(WHOLE)
     for row, (article, summary) in enumerate(zip(ARTICLES, SUMMARIES, strict=True)):
@@ -211,7 +211,7 @@ def test_steps_give_the_same_probabilities_and_these_sum_to_one(encoder: Any, de
         there = target != IGNORED
         found = log_probabilities.gather(1, target.where(there, 0).unsqueeze(1)).squeeze(1)
         torch.testing.assert_close(found[there], expected[there, step])
-        tokens = target.where(there, STOP_ID)  # extended ones, too
+        tokens = target.where(there, STOP_ID)  # including extended words
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
@@ -224,7 +224,7 @@ def test_an_article_depends_on_no_other_and_not_on_padding(encoder: Any, decoder
             torch.testing.assert_close(ours[0], theirs[row, : len(summary)])
 
 
-def test_several_rows_an_article_are_as_one_each() -> None:
+def test_several_rows_per_article_equal_one_row_each() -> None:
     network = made(coverage=True)
     encoded, state = network.encode(WHOLE)
     _, state = network.decode_step(encoded, state, torch.full((4,), START_ID))
@@ -249,7 +249,7 @@ def test_gradients_of_the_network_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(loss, [parameters[name].detach().requires_grad_() for name in names])
 
 
-def test_a_network_without_coverage_goes_on_with_it() -> None:
+def test_a_network_trained_without_coverage_continues_with_it() -> None:
     before = made(coverage=False)
     after = made(coverage=True)
     start = torch.nn.init.zeros_(after.decoder.attention.coverage).clone()
@@ -269,7 +269,7 @@ def test_a_network_without_coverage_goes_on_with_it() -> None:
     assert other.decoder.attention.coverage.eq(1).all()
 
 
-def test_size_is_the_papers() -> None:
+def test_size_equals_the_paper() -> None:
     cell = functools.partial(LSTMCell, hidden_size=256)
     second_biases = 3 * 4 * 256  # which torch's LSTM has
     for coverage, own in ((False, 0), (True, 512)):
@@ -280,7 +280,7 @@ def test_size_is_the_papers() -> None:
 
 @functools.cache
 def cell_of(model: str) -> Any:
-    """Return what makes the cell of a YAML in conf/model, small."""
+    """Return the factory of a small cell of a YAML in conf/model."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(overrides=[f"+model={model}"]).model.cell
     config.hidden_size = H
@@ -305,7 +305,7 @@ def test_every_cell_reads_and_writes(model: str) -> None:
         assert network.state_size() > 0
 
 
-def test_a_decoder_starts_from_what_the_encoder_has_of_its_state() -> None:
+def test_a_decoder_starts_from_the_matching_state_of_the_encoder() -> None:
     def first(encoder: Any, decoder: Any) -> tuple[PointerGenerator, Any, Tensor]:
         network = made(encoder, decoder)
         encoded, state = network.encode(WHOLE)
@@ -323,7 +323,7 @@ def test_a_decoder_starts_from_what_the_encoder_has_of_its_state() -> None:
     assert state.cell.eq(0).all()
 
 
-def test_a_bridge_of_all_vectors_lifts_and_merges_as_the_authors_code() -> None:
+def test_a_bridge_of_all_vectors_equals_the_code_of_the_authors() -> None:
     def first(encoder: Any, decoder: Any) -> tuple[Any, Any, list[Any]]:
         network = made(encoder, decoder, bridge="all")
         _, state = network.encode(WHOLE)
@@ -393,7 +393,7 @@ def test_a_batch_is_decoded_as_one_by_one(encoder: Any, decoder: Any, beam: int)
             assert found.scores[row, place].item() == pytest.approx(score, abs=1e-9)
 
 
-def test_what_an_article_lacks_costs_much_and_breaks_nothing() -> None:
+def test_a_word_that_the_article_lacks_has_a_high_but_finite_loss() -> None:
     batch = WHOLE._replace(targets=WHOLE.targets.clone())
     batch.targets[2, 0] = OWN + 1
     network = PointerGenerator(lstm, lstm, V, embedding_size=X)
@@ -404,7 +404,7 @@ def test_what_an_article_lacks_costs_much_and_breaks_nothing() -> None:
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
-def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> None:
+def test_half_precision_is_close_to_single(encoder: Any, decoder: Any) -> None:
     network = made(encoder, decoder, coverage=True).float()
     expected = network(WHOLE).log_probabilities
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -428,13 +428,13 @@ def test_products_of_half_precision_come_near(encoder: Any, decoder: Any) -> Non
         ({"bridge": "none"}, r"bridge=none: must be one of shared, all"),
     ],
 )
-def test_wrong_options_are_told_in_one_line(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_errors_of_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}$"):
         PointerGenerator(lstm, lstm, **{"vocabulary_size": V, **options})
 
 
 @pytest.mark.parametrize("coverage", [False, True])
-def test_a_trace_tells_how_each_word_came_about(coverage: bool) -> None:
+def test_a_trace_contains_the_parts_of_each_probability(coverage: bool) -> None:
     network = made(coverage=coverage)
     with torch.no_grad():
         trace = network.trace(WHOLE)
@@ -442,7 +442,7 @@ def test_a_trace_tells_how_each_word_came_about(coverage: bool) -> None:
     there = WHOLE.targets != IGNORED
     torch.testing.assert_close(trace.attention[there].sum(dim=-1), torch.ones(int(there.sum())).double())
     for step in range(WHOLE.targets.shape[1]):
-        # a word that stands in no article is copied by none, and one beyond the vocabulary by all
+        # a word outside the article is never copied, and a word outside the vocabulary is always copied
         with torch.no_grad():
             probabilities, state = network.decode_step(encoded, state, WHOLE.inputs[:, step])
         for row, target in enumerate(WHOLE.targets[:, step].tolist()):
@@ -454,6 +454,6 @@ def test_a_trace_tells_how_each_word_came_about(coverage: bool) -> None:
             assert (share == 0) == (not places.any())
             if target >= V:
                 assert share == pytest.approx(1)
-            # p_gen is the same for all words of a step: what is copied of this one tells it
+            # p_gen is the same for all words of a step and follows from the copied share of this word
             copied = share * probabilities[row, target].exp()
             assert copied <= trace.attention[row, step, : len(places)][places].sum() + 1e-12

@@ -9,7 +9,7 @@ from gyral.reports.figures.common import add_title
 from gyral.reports.figures.options import WIDTHS
 from gyral.runs.directory import Run
 
-MAX_ANSWERS = 12  # columns, the answers with the highest probabilities
+MAX_ANSWERS = 12  # columns: the answers with the highest probabilities
 
 
 def answers(run: Run) -> Figure:

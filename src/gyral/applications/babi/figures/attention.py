@@ -1,4 +1,4 @@
-"""How the questions of a bAbI story attend to its sentences."""
+"""Attention of the questions of a bAbI story to its sentences."""
 
 from typing import TYPE_CHECKING
 

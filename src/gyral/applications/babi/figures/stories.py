@@ -10,14 +10,14 @@ from gyral.training import build
 if TYPE_CHECKING:
     from gyral.applications.babi.task import BabiTask
 
-MAX_SENTENCES = 24  # of a story that fits into a figure
+MAX_SENTENCES = 24  # largest number of sentences that fit into a figure
 
 
 def load_story(run: Run) -> "tuple[BabiTask, int, list[Question]]":
     """Return a run's trained task, its number of optimizer steps, and the first short story of its validation split.
 
     Raises:
-        OptionError: All of its stories have more than `MAX_SENTENCES` sentences.
+        OptionError: all its stories have more than `MAX_SENTENCES` sentences.
     """
     task: Any
     task, step = build.load_trained(run, "best")

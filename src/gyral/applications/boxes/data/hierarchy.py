@@ -1,7 +1,7 @@
 """Hierarchies of concepts: their transitive reduction and closure, read from a list of pairs or from WordNet.
 
 A list of pairs is a text file with the general and the specific concept on each line and a tab between them; lines that
-begin with `#` are comments. mammals.tsv beside this module is such a file: the mammals of WordNet 3.0.
+begin with `#` are comments. mammals.tsv beside this module is an example: the mammals of WordNet 3.0.
 """
 
 from collections.abc import Iterable
@@ -20,10 +20,10 @@ MAMMALS = Path(__file__).with_name("mammals.tsv")
 
 
 class Hierarchy:
-    """A hierarchy of concepts, a directed acyclic graph from general to specific ones.
+    """A hierarchy of concepts: a directed acyclic graph from general to specific concepts.
 
     Args:
-        pairs: general and specific concepts by name. Pairs that follow from others do not matter.
+        pairs: general and specific concepts by name. Pairs that follow from other pairs may be absent.
 
     Attributes:
         names: names of the n concepts, sorted.
@@ -46,13 +46,13 @@ class Hierarchy:
         return len(self.names)
 
     def below(self, concept: str) -> "Hierarchy":
-        """Return the hierarchy of the concepts below one, which is left out itself.
+        """Return the hierarchy of the concepts below one, without this concept.
 
-        Those that are in no pair without it are left out, too.
+        Concepts that are only in pairs with it are also left out.
 
         Raises:
             UserError: there is no pair.
-            KeyError: there is no such concept.
+            KeyError: the concept is unknown.
         """
         self._numbers[concept]
         return Hierarchy(self._graph.subgraph(networkx.descendants(self._graph, concept)).edges)
@@ -82,7 +82,7 @@ class Hierarchy:
         return np.array(found, dtype=np.int64).reshape(-1, 2)
 
     def keys(self, pairs: np.ndarray) -> np.ndarray:
-        """Return a number for each pair (…, 2), which differs between pairs."""
+        """Return a unique number for each pair (…, 2)."""
         return pairs[..., 0] * len(self) + pairs[..., 1]
 
 
@@ -91,10 +91,10 @@ def load_hierarchy(source: str | Path | None = None, root: str | None = None) ->
 
     Args:
         source: a file with a list of pairs, or WordNet's folder with data.noun. None: the mammals of WordNet 3.0.
-        root: the concept below which concepts are taken, such as mammal.n.01. None: all concepts are taken.
+        root: the concept whose descendants are used, such as mammal.n.01. None: all concepts are used.
 
     Raises:
-        UserError: the file or the folder does not exist, cannot be read, or has no such hierarchy.
+        UserError: the file or the folder does not exist, cannot be read, or has no hierarchy below `root`.
     """
     path = MAMMALS if source is None else Path(source)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Labelled pairs of concepts: true pairs of a hierarchy with random false ones, and published lists."""
+"""Labelled pairs of concepts: true pairs of a hierarchy with random false pairs, and published lists."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +23,8 @@ class ConceptBatch(NamedTuple):
     """A batch of B pairs of concepts (a, b).
 
     Attributes:
-        inputs: (B, 2) integers, the numbers of a and b; of hypernyms, a is the general and b the specific concept.
-        targets: (B,) in [0, 1], P(a | b). Of hypernyms, 1 where every b is an a, else 0.
+        inputs: (B, 2) integers, the numbers of a and b. For hypernyms, a is the general and b the specific concept.
+        targets: (B,) in [0, 1], P(a | b). For hypernyms, 1 where every b is an a, else 0.
     """
 
     inputs: Tensor
@@ -63,7 +63,7 @@ class PairBatches:
 
 
 class FalsePairs:
-    """Draws false pairs, in which one concept of a true pair is replaced.
+    """Draws false pairs by replacing one concept of a true pair.
 
     The specific concept is replaced in one half of the false pairs of each true pair, and the general one in the other
     half, as in the published list. If no concept that makes a pair false is found in a few draws, the concept on the
@@ -88,7 +88,7 @@ class FalsePairs:
         """Return `count` false pairs for each of the true pairs (k, 2), in their order: (k · count, 2).
 
         Raises:
-            UserError: there are hardly any false pairs.
+            UserError: there are too few false pairs.
         """
         sources = true.repeat(count, axis=0)
         side = 1 - np.arange(len(sources)) % count * 2 // count if count > 1 else 1 - np.arange(len(sources)) % 2
@@ -101,7 +101,7 @@ class FalsePairs:
             missing = missing[~self.is_false(pairs[missing])]
             if not len(missing):
                 return pairs
-        raise UserError("there are too few concepts to draw false pairs of them")
+        raise UserError("there are too few concepts to draw false pairs")
 
     def label(self, true: np.ndarray, count: int, generator: np.random.Generator) -> LabelledPairs:
         """Return true pairs (k, 2), followed by `count` false pairs for each."""
@@ -114,12 +114,12 @@ class FalsePairs:
 
 
 def published_mammals(data_dir: str | Path, hierarchy: Hierarchy, negatives: int) -> LabelledPairs:
-    """Return the evaluation pairs of Li et al. (ICLR 2019): 209 of the closure, with up to 10 random false ones each.
+    """Return the evaluation pairs of Li et al. (ICLR 2019): 209 of the closure, with up to 10 random false pairs each.
 
     Args:
         data_dir: the data folder, which has the files in wordnet/pytorch_box.
         hierarchy: the mammals.
-        negatives: false pairs for each true one. The two kinds, see `FalsePairs`, are taken in turn.
+        negatives: false pairs for each true pair, which alternate between the two kinds of `FalsePairs`.
 
     Raises:
         UserError: a file is missing, is not in the format, or names another concept; or there are too few false pairs.

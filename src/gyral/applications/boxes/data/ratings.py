@@ -1,4 +1,4 @@
-"""Conditional probabilities of pairs of films from ratings: how many of those who like b also like a?
+"""Conditional probabilities of pairs of films from ratings: the share of users who like a among those who like b.
 
 Files have the form of MovieLens: a line for each rating with the numbers of the user and of the film and the rating,
 separated by commas (ratings.csv, with a header), by `::` (ratings.dat) or by tabs (u.data). Further columns are
@@ -13,7 +13,7 @@ import numpy as np
 
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError
-from gyral.core.inputs import reading
+from gyral.core.inputs import open_input
 from gyral.data.batching import mix_seed
 
 SEPARATOR = re.compile("::|[,\t]")
@@ -29,7 +29,7 @@ class Conditionals(NamedTuple):
         names: names of the n films.
         pairs: (n (n − 1), 2) all pairs (a, b) of different films.
         probabilities: P(a | b) of each.
-        generated: whether they are of generated ratings.
+        generated: whether the ratings are generated.
     """
 
     names: list[str]
@@ -42,7 +42,7 @@ def load_conditionals(path: str | Path | None, *, films: int, liked: float, seed
     """Return the conditional probabilities of the films that most users like.
 
     Args:
-        path: a file with ratings. None: generated ones.
+        path: a file with ratings. None: generated ratings.
         films: number of films.
         liked: the smallest rating of a film that a user likes.
         seed: seed of generated ratings.
@@ -87,7 +87,7 @@ def read_ratings(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[s
     users: dict[str, int] = {}
     films: dict[str, int] = {}
     rows: list[tuple[int, int, float]] = []
-    with reading("ratings", path) as file:
+    with open_input("ratings", path) as file:
         for number, line in enumerate(file, start=1):
             fields = SEPARATOR.split(line.decode(errors="replace").strip("\ufeff \r\n"), 3)
             user, film, rating, *_ = (*fields, "", "", "")

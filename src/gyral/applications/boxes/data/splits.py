@@ -1,4 +1,4 @@
-"""The splits of hypernymy: of a hierarchy, whose implied pairs are held out, or the published ones of all WordNet."""
+"""Splits of hypernyms: of a hierarchy, with implied pairs for validation and test, or published, of all WordNet."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ def held_out_splits(
 
     Args:
         hierarchy: the hierarchy.
-        negatives: false pairs for each true one in validation and test.
+        negatives: false pairs for each true pair in validation and test.
         val_size, test_size: true pairs of validation and test.
         seed: seed of the draws.
         published: replaces the test; its true pairs are left out of validation.
@@ -81,8 +81,8 @@ def held_out_splits(
 def published_wordnet(data_dir: str | Path) -> HypernymSplits:
     """Return the splits of Li et al. (ICLR 2019) of the closure of all nouns of WordNet 3.0.
 
-    False pairs for training are drawn; those of validation and test are published. A drawn pair may be one of the true
-    pairs of validation and test, as in the code of the paper, because nothing else would say that it is true.
+    False pairs for training are random; those for validation and test are published. A drawn pair may be one of the
+    true pairs of validation and test, as in the code of the paper, because nothing else would say that it is true.
 
     Args:
         data_dir: the data folder, which has the files in wordnet/.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, reading
+from gyral.core.inputs import excerpt, open_input
 
 DECIMAL, HEXADECIMAL = re.compile("[0-9]{1,4}"), re.compile("[0-9a-f]{2}")  # numbers of words in a line
 HYPERNYMS = ("@", "@i")  # symbols of pointers to a more general synset, and to the synset of which this is an instance
@@ -55,7 +55,7 @@ def _lines(path: Path, form: re.Pattern[str]) -> Iterator[list[str]]:
 
     The fourth field, a number, must have a form.
     """
-    with reading("hierarchy", path.parent, path) as file:
+    with open_input("hierarchy", path.parent, path) as file:
         for number, content in enumerate(file, start=1):
             line = content.decode(errors="replace")
             fields = line.partition(" | ")[0].split()

@@ -1,4 +1,4 @@
-"""What tasks on pairs of concepts share: the model predicts the probability of a concept, given another."""
+"""Base class of tasks on pairs of concepts: the model predicts the probability of a concept given another."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ MARGIN = 1e-4  # predicted probabilities are at most 1 - MARGIN, so that the los
 class Probability(Objective):
     """One probability per prediction; the loss is the cross-entropy of the target probability in nats.
 
-    Outputs are the logarithms of probabilities, (B,). Targets are probabilities (B,), NaN where there is none.
+    Outputs are the logarithms of probabilities, (B,). Targets are probabilities (B,), NaN where there is no target.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class ConceptTask(Task[Data]):
         return log_probabilities
 
     def shown_concepts(self, count: int) -> list[int]:
-        """Return the numbers of up to `count` concepts that pictures show; in this base class, the first ones."""
+        """Return the numbers of up to `count` concepts for pictures; in this base class, the first ones."""
         return list(range(min(count, len(self.names))))
 
     def name_pair(self, batch: ConceptBatch, row: int) -> tuple[str, str]:
@@ -105,7 +105,7 @@ class ConceptTask(Task[Data]):
 
 
 def mean_probability_loss(train: np.ndarray, test: np.ndarray) -> float:
-    """Return the cross-entropy, in nats, of probabilities if all are predicted to be the mean of the training ones."""
+    """Return the cross-entropy, in nats, of a predictor that returns the mean probability of training."""
     mean = float(np.mean(train, dtype=np.float64))
     objective = Probability()
     targets = torch.from_numpy(test.astype(np.float64))

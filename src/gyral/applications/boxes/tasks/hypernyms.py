@@ -1,4 +1,4 @@
-"""Hypernyms: is every gazelle an even-toed ungulate? Trained on direct hypernyms, tested on those that they imply.
+"""Hypernyms: is every gazelle an even-toed ungulate? Trained on direct hypernyms, tested on implied hypernyms.
 
 An example:
 
@@ -33,7 +33,7 @@ TESTS = ("drawn", "published")
 
 
 class HypernymData(SplitData):
-    """True pairs of concepts, each with a number of false ones, which are drawn anew for each training batch.
+    """True pairs of concepts with random false pairs; each training batch draws new false pairs.
 
     Args:
         splits: the pairs.
@@ -57,14 +57,14 @@ class HypernymData(SplitData):
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     def loader(self, split: str) -> PairBatches:
-        """Return the pairs of a split, the true ones first; in training those are all, with one draw of false ones."""
+        """Return the pairs of a split; true pairs come first. Training has one draw of false pairs."""
         if check_choice("split", split, SPLITS) == "train":
             generator = np.random.default_rng(mix_seed(self.data_seed, "evaluated"))
             return self.splits.false.label(self.splits.train, self.negatives, generator).batches(self.eval_batch_size)
         return (self.splits.val if split == "val" else self.splits.test).batches(self.eval_batch_size)
 
     def stream(self) -> RepeatedBatches[ConceptBatch]:
-        """Return the training stream: random true pairs with newly drawn false ones."""
+        """Return the training stream: random true pairs with new false pairs."""
 
         def draw(generator: np.random.Generator, index: int) -> ConceptBatch:
             rows = generator.integers(len(self.splits.train), size=self.batch_size)
@@ -76,7 +76,7 @@ class HypernymData(SplitData):
 
 
 class HypernymMetrics(ProbabilityMetrics):
-    """Loss, F1 and accuracy at a threshold, and the average precision, which needs none.
+    """Loss, F1 and accuracy at a threshold, and the average precision, which has no threshold.
 
     Args:
         criterion: "f1" or "accuracy", which `choose_threshold` maximizes.
@@ -99,7 +99,7 @@ class HypernymMetrics(ProbabilityMetrics):
         self.pairs.update(outputs, batch.targets)
 
     def choose_threshold(self) -> None:
-        """Set the threshold to the one that is the best for the pairs since the last `compute`."""
+        """Set the threshold to the best value for the pairs since the last `compute`."""
         scores, targets = self.pairs.compute()
         self.threshold.copy_(best_threshold(scores, targets > 0, self.criterion))
 
@@ -111,13 +111,13 @@ class HypernymMetrics(ProbabilityMetrics):
         hits = (predicted & labels).sum()
         values["f1"] = 2 * hits / (predicted.sum() + labels.sum())
         values["accuracy"] = (predicted == labels).float().mean()
-        ranks = scores.unique(return_inverse=True)[1] / len(scores)  # of the same order, and in [0, 1) as expected
+        ranks = scores.unique(return_inverse=True)[1] / len(scores)  # the same order, in [0, 1) as torchmetrics expects
         values["average_precision"] = binary_average_precision(ranks, labels.long())
         return {name: values[name] for name in self.names}
 
 
 def best_threshold(scores: Tensor, labels: Tensor, criterion: str) -> Tensor:
-    """Return the threshold with the highest F1 or accuracy, in the middle between two scores.
+    """Return the threshold with the highest F1 or accuracy, which is the middle between two scores.
 
     Args:
         scores: (n,).
@@ -131,17 +131,17 @@ def best_threshold(scores: Tensor, labels: Tensor, criterion: str) -> Tensor:
     else:
         values = (hits + (~labels).sum() - (count - hits)) / len(scores)
     lower = torch.cat((ordered[1:], ordered[-1:] - 1))
-    best = values.masked_fill(ordered == lower, -1).argmax()  # equal scores are on one side
+    best = values.masked_fill(ordered == lower, -1).argmax()  # equal scores are on the same side
     return (ordered[best] + lower[best]) / 2
 
 
 class HypernymTask(ConceptTask[HypernymData]):
     """Prediction of whether a concept is a kind of another one; base class.
 
-    The model gives P(general | specific), which is 1 for a true and 0 for a false pair. A pair is predicted to be true
-    if its probability is above a threshold, which each validation chooses: for the accuracy, if that is monitored, else
-    for F1. A test uses the threshold of the checkpoint. The baseline is the loss of the frequency of true pairs in
-    training.
+    The model predicts P(general | specific), which is 1 for a true and 0 for a false pair. The prediction is true if
+    the probability is above a threshold. Each validation chooses the threshold that maximizes the accuracy, if it is
+    monitored, or else F1. A test uses the threshold of the checkpoint. The baseline is the loss of the frequency of
+    true pairs in training.
 
     Args:
         model: makes the model from the number of concepts.
@@ -190,11 +190,11 @@ class HypernymTask(ConceptTask[HypernymData]):
         super().on_validation_epoch_end()
 
     def predict(self, batch: ConceptBatch) -> Tensor:
-        """Return 1 for pairs that are predicted to be true and 0 for the others, (B,)."""
+        """Return 1 for pairs with a true prediction and 0 for other pairs, (B,)."""
         return (self(batch).double() >= self.metrics.threshold).float()
 
     def shown_concepts(self, count: int) -> list[int]:
-        """Return the numbers of the concepts with the most direct hyponyms, and of others if these are too few."""
+        """Return the numbers of up to `count` concepts; those with the most direct hyponyms come first."""
         hyponyms = np.bincount(self.data.splits.train[:, 0], minlength=len(self.names))
         return np.argsort(-hyponyms, kind="stable")[:count].tolist()
 
@@ -215,8 +215,8 @@ class HypernymsTask(HypernymTask):
         hierarchy, root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
         negatives: false pairs for each true one, in all splits.
         val_size, test_size: true pairs of validation and test.
-        test: "drawn" or "published": the 209 pairs of the paper, of which it does not tell whether they are also its
-            validation split. Here the validation split has others.
+        test: "drawn" or "published": the 209 pairs of the paper, which does not say whether they are also its
+            validation split. Here the validation split has other pairs.
         data_dir: folder of the corpora, for published pairs.
         batch_size, eval_batch_size, data_seed: see `HypernymData`; `data_seed` is also the seed of the splits.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
@@ -264,7 +264,8 @@ class WordnetTask(HypernymTask):
     Args:
         model: makes the model from the number of concepts.
         data_dir: folder of the corpora, with the published files in wordnet/.
-        negatives: false pairs for each true one in training. Validation and test have published ones, one for each.
+        negatives: false pairs for each true one in training. Validation and test have published false pairs, one for
+            each.
         batch_size, eval_batch_size, data_seed: see `HypernymData`.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
 

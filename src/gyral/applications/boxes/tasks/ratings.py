@@ -1,4 +1,4 @@
-"""Films that are liked together: how probable is it that a user likes a film, given that the user likes another one?
+"""Films that users like together: the probability that a user likes a film given that the user likes another film.
 
 An example, in percent:
 
@@ -119,7 +119,7 @@ def divergence(true: Tensor, predicted: Tensor) -> Tensor:
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Return the ranks (n,) of values, from 1; equal ones have their mean rank."""
+    """Return the ranks (n,) of values, from 1; equal values have their mean rank."""
     _, places, counts = values.unique(return_inverse=True, return_counts=True)
     return (counts.cumsum(0) - (counts - 1) / 2)[places]
 
@@ -128,8 +128,8 @@ class RatingsTask(ConceptTask[RatingData]):
     """Prediction of the conditional probabilities of films that users like, after Li et al. (ICLR 2019, section 4.4).
 
     The probability P(a | b) is the share of users who like a among those who like b. The baseline is the loss on the
-    test split of the mean of the training split. Without a file, ratings are generated and the constant `substitute` =
-    1 is logged with all metrics.
+    test split of the mean of the training split. Without a file, the task generates ratings and logs the metric
+    `substitute` = 1.
 
     Args:
         model: makes the model from the number of films.
@@ -174,7 +174,7 @@ class RatingsTask(ConceptTask[RatingData]):
             data_seed=data_seed,
         )
         if found.generated:
-            log.warning("no ratings= is given; ratings are generated, with which no published value compares")
+            log.warning("ratings= is not given; using generated ratings, which are not comparable to published results")
         self.generated = found.generated
         train, test = (data.splits[split].targets for split in ("train", "test"))
         super().__init__(
@@ -188,8 +188,8 @@ class RatingsTask(ConceptTask[RatingData]):
         )
         self.names = found.names
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "substitute": float(self.generated)}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "substitute": float(self.generated)}
 
     def render(self, batch: ConceptBatch, predicted: Tensor, row: int = 0) -> str:
         first, second = self.name_pair(batch, row)

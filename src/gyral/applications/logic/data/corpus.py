@@ -1,7 +1,8 @@
 """Pairs of formulas with the relation between them (Bowman et al. 2015, arXiv:1506.04834), as published or generated.
 
-The published files are `train0` … `train12` and `test0` … `test12`. The number in the name is that of the operators of
-the larger formula; 12 stands for 12 to 19. A line has the relation and the two formulas, with tabs between them:
+The published files are `train0` … `train12` and `test0` … `test12`. The number in the name is the number of
+operators of the larger formula; 12 means 12 to 19. A line has the relation and the two formulas, with tabs between
+them:
 
     >	( ( d ( or e ) ) ( and f ) )	( f ( and e ) )
 """
@@ -25,7 +26,7 @@ from gyral.data.vocabulary import PADDING
 FOLDERS = ("logical_inference/propositionallogic", "logical_inference")  # within the data folder
 ORIGIN = "https://github.com/sleepinyourhat/vector-entailment (folder propositionallogic; no license stated)"
 OPERATORS = range(13)  # numbers in the names of the files
-VALIDATION = 10  # each pair whose number is a multiple of this is for validation
+VALIDATION = 10  # pairs whose number is a multiple of this are for validation
 GENERATED_SIZES = {"train": 1000, "test": 40}  # pairs for each number of operators
 
 SYMBOLS = (PADDING, *TOKENS)  # the position is the index, as in a vocabulary
@@ -66,7 +67,7 @@ class Pairs:
         return Pairs(self.relations[rows], self.tokens, *own)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """Return the pairs with the given indices, (B,), as one batch without groups.
+        """Return the pairs with the given indices, (B,), as one batch without categories.
 
         Its inputs are (B, T, 2): the two formulas of a pair, each padded with 0 at its end.
         """
@@ -79,7 +80,7 @@ class Pairs:
         return Batch(torch.from_numpy(inputs.astype(np.int64)), targets, lengths=lengths)
 
     def lines(self, index: int) -> tuple[str, str, str]:
-        """Return a pair as it is in a file: the relation and both formulas."""
+        """Return a pair in the form of a file: the relation and both formulas."""
         bounds = zip(self.starts[index], self.sizes[index], strict=True)
         formulas = (self.tokens[start : start + size] for start, size in bounds)
         first, second = (" ".join(SYMBOLS[token] for token in formula) for formula in formulas)
@@ -91,8 +92,8 @@ class LogicCorpus:
     """The pairs of each split.
 
     Attributes:
-        splits: of "train", "val" and "test".
-        substitute: what is missing and what takes its place; empty for the published pairs.
+        splits: the pairs of "train", "val" and "test".
+        substitute: description of the missing files and their substitute; empty for the published pairs.
     """
 
     splits: dict[str, Pairs]
@@ -103,9 +104,9 @@ def encode(text: str, operators: int, place: str) -> Pairs:
     """Return the pairs of a file.
 
     Args:
-        text: its lines.
-        operators: the number in its name.
-        place: its name, for errors.
+        text: the lines of the file.
+        operators: the number in the name of the file.
+        place: name of the file, for errors.
 
     Raises:
         UserError: a line is not a relation and two formulas of known tokens with brackets that match. See `check`, too.
@@ -151,7 +152,7 @@ def load(
     Args:
         data_dir: data folder, which has the files in the folder logical_inference.
         path: folder with the files; None: the one in `data_dir`.
-        train_operators: the most operators of a formula in the training and validation splits, 1 to 12.
+        train_operators: largest number of operators of a formula in the training and validation splits, 1 to 12.
         generated: whether to generate pairs even if there are files; False: only if `data_dir` has none.
         seed: seed of generated pairs.
 
@@ -229,10 +230,10 @@ def check(pairs: Pairs, place: str = "pair") -> None:
 
     Args:
         pairs: the pairs.
-        place: what they are, for the error.
+        place: description of the pairs, for the error.
 
     Raises:
-        UserError: a formula is not one, or has another relation to the other one.
+        UserError: a formula is invalid, or the relation is wrong.
     """
     for index in range(len(pairs)):
         label, *formulas = pairs.lines(index)

@@ -22,7 +22,7 @@ RELATIONS = {
     "v": "cover",
     "#": "independence",
 }
-ASSIGNMENTS = 2 ** len(VARIABLES)  # of truth values to the variables
+ASSIGNMENTS = 2 ** len(VARIABLES)  # number of assignments of truth values to the variables
 ALWAYS = 2**ASSIGNMENTS - 1  # the truth table of a tautology
 
 # A truth table is an integer with one bit for each assignment, 1 where the formula is true.
@@ -42,7 +42,7 @@ def truth_table(tokens: Sequence[str]) -> int:
         An integer whose bit k is 1 if the formula is true where variable i has the value of bit i of k.
 
     Raises:
-        ValueError: the tokens are not a formula; the message says why, as the end of a sentence.
+        ValueError: the tokens are not a formula; the message is the end of a sentence with the reason.
     """
     brackets: list[tuple[str, int]] = []  # that are open: what follows each, and the table of the left formula
     position = 0
@@ -88,7 +88,7 @@ def _token(tokens: Sequence[str], index: int) -> str:
 
 
 def _expect(tokens: Sequence[str], index: int, wanted: str) -> int:
-    """Return the position after a token that must be there."""
+    """Return the position after a required token."""
     if _token(tokens, index) != wanted:
         raise ValueError(f"has {tokens[index]!r} where {wanted!r} must be")
     return index + 1

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from gyral.applications.logic.data.formulas import ALWAYS, VARIABLES, relation, truth_table
 
-USED_VARIABLES = 4  # at most, in a pair, as in the published data
+USED_VARIABLES = 4  # largest number of variables of a pair, as in the published data
 NEGATION = 0.4  # probability that an operator is a negation
 
 

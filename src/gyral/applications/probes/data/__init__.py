@@ -1,1 +1,1 @@
-"""Minimal pairs: sentences of which a language model should prefer the grammatical one."""
+"""Minimal pairs of a grammatical and an ungrammatical sentence."""

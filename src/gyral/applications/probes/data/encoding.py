@@ -7,7 +7,7 @@ from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.penn import ENDS, tokenize
 from gyral.data.vocabulary import END_OF_LINE, UNKNOWN, Symbols
 
-SAMPLE = 10**6  # symbols of the training text that show its form
+SAMPLE = 10**6  # symbols of the training text that determine its form
 MARKS = ".?!"
 PLAIN = re.compile(r"(?!.*(?:cannot|gonna|wanna|gotta))[a-z ]+")
 NUMBER = re.compile(r"[\d.,:/-]*\d[\d.,:/-]*")
@@ -19,7 +19,7 @@ class EncodedSentence(NamedTuple):
     Attributes:
         tokens: a line end or a space, the sentence, and its end.
         words: the words.
-        unknown: those of them that are not in the vocabulary.
+        unknown: the words that are not in the vocabulary.
     """
 
     tokens: tuple[int, ...]
@@ -30,13 +30,13 @@ class EncodedSentence(NamedTuple):
 class SentenceEncoder:
     """Converts sentences to the form of a corpus.
 
-    Words are those of the Penn Treebank (`gyral.data.text.penn.tokenize`) if symbols are words, or if the training text
-    has the word "n't". Otherwise the text stays as it is. Sentences are in lower case if the corpus has no capitals
-    except for N and `<unk>`. Marks and characters that the corpus does not have are left out, and numbers that it does
-    not have become N if it writes numbers so.
+    Words are tokens of the Penn Treebank (`gyral.data.text.penn.tokenize`) if symbols are words, or if the training
+    text has the word "n't". Otherwise the text is unchanged. Sentences are in lower case if the corpus has no capitals
+    except for N and `<unk>`. Marks and characters that the corpus does not have are left out, and unknown numbers
+    become N if the corpus uses N for numbers.
 
-    A sentence is read after a line end, or after a space in a text without lines. It ends with a period, which is added
-    if the sentence has no end, or, if the corpus has no periods, with a line end or a space.
+    A sentence follows a line end, or a space in a text without lines. It ends with a period, which is added if it is
+    missing, or, if the corpus has no periods, with a line end or a space.
 
     Args:
         corpus: the corpus of the model.
@@ -59,7 +59,7 @@ class SentenceEncoder:
         """Return a sentence as the model reads it.
 
         Raises:
-            UserError: a word is not in the vocabulary, and neither is `<unk>`; or there is neither line end nor space.
+            UserError: neither a word nor `<unk>` is in the vocabulary, or neither a line end nor a space is.
         """
         text = sentence.lower() if self.lower else sentence
         text = text if text.endswith(ENDS) else f"{text}."
@@ -78,7 +78,7 @@ class SentenceEncoder:
 
     def _penn_words(self, text: str) -> list[str]:
         body, end = text[:-1].rstrip(), text[-1]
-        # most sentences are plain words, of which the tokenizer would change none
+        # the tokenizer would not change plain words, which most sentences are
         words = [*body.split(), end] if PLAIN.fullmatch(body) else tokenize(text, self.lower)
         return [self._number(word) for word in words if word in self.sample_words or any(map(str.isalnum, word))]
 

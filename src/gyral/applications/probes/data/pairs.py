@@ -31,19 +31,19 @@ class PairSet(NamedTuple):
     """Pairs that test one contrast.
 
     Attributes:
-        group: the phenomenon.
+        phenomenon: the grammatical phenomenon.
         name: the contrast.
-        pairs: the grammatical sentence and the other one, as published.
+        pairs: the grammatical and the ungrammatical sentence, as published.
     """
 
-    group: str
+    phenomenon: str
     name: str
     pairs: list[tuple[str, str]]
 
 
 SHORT, LONG = "short dependencies", "long dependencies"
 
-# The rows of the paper: group, name and templates, whose pairs are pooled.
+# The rows of the paper: phenomenon, name, and templates; a row pools the pairs of its templates.
 AGREEMENT = (
     (SHORT, "simple", ("simple_agrmt",)),
     (SHORT, "in a sentential complement", ("sent_comp",)),
@@ -67,7 +67,7 @@ POLARITY = (
     (SHORT, "NPI, simple", ("simple_npi_anim", "simple_npi_inanim")),
     (LONG, "NPI, across a relative clause", ("npi_across_anim", "npi_across_inanim")),
 )
-# The items of polarity have three sentences. These are the pairs of which the first one should be preferred.
+# The items of polarity have three sentences. In each of these pairs, the first sentence should be preferred.
 CONTRASTS = (
     ("grammatical, intrusive", 0, 1),
     ("intrusive, ungrammatical", 1, 2),
@@ -86,18 +86,18 @@ def load_syneval(data_dir: Path) -> list[PairSet]:
     """
     folder = data_dir / "lm_syneval"
     sets = []
-    for group, name, templates in AGREEMENT:
+    for phenomenon, name, templates in AGREEMENT:
         items = [item for template in templates for item in _template(folder, template, 2)]
-        sets.append(PairSet(group, name, [(good, bad) for good, bad in items]))
-    for group, name, templates in POLARITY:
+        sets.append(PairSet(phenomenon, name, [(good, bad) for good, bad in items]))
+    for phenomenon, name, templates in POLARITY:
         items = [item for template in templates for item in _template(folder, template, 3)]
         for contrast, good, bad in CONTRASTS:
-            sets.append(PairSet(group, f"{name}: {contrast}", [(item[good], item[bad]) for item in items]))
-    return sorted(sets, key=lambda one: one.group == LONG)
+            sets.append(PairSet(phenomenon, f"{name}: {contrast}", [(item[good], item[bad]) for item in items]))
+    return sorted(sets, key=lambda one: one.phenomenon == LONG)
 
 
 def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
-    """Return the items of a template, each with so many sentences, without the period that ends a sentence."""
+    """Return the items of a template, each with a number of sentences, without final periods."""
     text, pickled = folder / "tsv" / f"{name}.tsv.gz", folder / "EMNLP2018" / "templates" / f"{name}.pickle"
     path = text if text.exists() else pickled
     if not path.exists():
@@ -111,7 +111,7 @@ def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
         else:
             items = [tuple(item) for of_key in _Plain(io.BytesIO(content)).load().values() for item in of_key]
         if not all(len(item) == sentences and all(isinstance(each, str) for each in item) for item in items):
-            raise ValueError(f"an item has not {sentences} sentences")
+            raise ValueError(f"an item does not have {sentences} sentences")
     except Exception as error:  # gzip and pickle raise many kinds
         raise OptionError("pairs", "syneval", f"{path} is damaged ({error})") from None
     return items
@@ -130,7 +130,7 @@ def load_blimp(data_dir: Path) -> list[PairSet]:
     The data folder contains a copy of github.com/alexwarstadt/blimp in `blimp`.
 
     Raises:
-        OptionError: there are no sets, or one is damaged.
+        OptionError: the sets are missing, or one is damaged.
     """
     folder = data_dir / "blimp" / "data"
     sets = []
@@ -145,12 +145,12 @@ def load_blimp(data_dir: Path) -> list[PairSet]:
         pairs = [(item.sentence_good, item.sentence_bad) for item in items]
         term = items[0].linguistics_term
         # the paper counts the two sets of this term as argument structure
-        group = "argument structure" if term == "s-selection" else term.replace("_", " ").replace("npi", "NPI")
-        sets.append(PairSet(group, path.stem, pairs))
+        phenomenon = "argument structure" if term == "s-selection" else term.replace("_", " ").replace("npi", "NPI")
+        sets.append(PairSet(phenomenon, path.stem, pairs))
     if not sets:
         origin = "clone github.com/alexwarstadt/blimp (CC BY) to the folder above it"
         raise OptionError("pairs", "blimp", f"{folder} has no file whose name ends in .jsonl; {origin}")
-    return sorted(sets, key=lambda one: (one.group.lower(), one.name))
+    return sorted(sets, key=lambda one: (one.phenomenon.lower(), one.name))
 
 
 LOADERS: dict[str, Callable[[Path], list[PairSet]]] = {"syneval": load_syneval, "blimp": load_blimp}
@@ -160,6 +160,6 @@ def load(name: str, data_dir: str | Path) -> list[PairSet]:
     """Return the pairs of a benchmark, "syneval" or "blimp"; see `load_syneval` and `load_blimp`.
 
     Raises:
-        OptionError: the name is another one, or its data is missing or damaged.
+        OptionError: the name is unknown, or the data is missing or damaged.
     """
     return LOADERS[check_choice("pairs", name, tuple(LOADERS))](Path(data_dir))

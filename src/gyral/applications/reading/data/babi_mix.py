@@ -26,19 +26,19 @@ SECOND_WORLD = {
     for entity, other in table.items()
     for of_form, to_form in ((entity, other), (plural(entity), plural(other)))
 }
-"""Words of the stories by the words that replace them in the second of two stories."""
+"""The replacement of each word in the second of two stories."""
 
 
 def mix(babi: Babi, seed: int) -> Babi:
-    """Return questions about pairs of stories, as many as there are in each split of `babi`.
+    """Return questions about pairs of stories; each split has as many questions as in `babi`.
 
-    Each question with its story is paired with one that is drawn from those of the same task and split about other
-    stories. In the second, all entities are replaced by those of another world, by one fixed table; they are
-    replaced in the answer, too. Then the sentences of both are mixed in a random order that keeps the order within each
-    story, because the answer depends on it. A coin decides which of the two questions is asked.
+    Each question with its story is paired with a random question about another story of the same task and split. In the
+    second question, its story and its answer, a fixed table replaces all entities by entities of another world. The
+    sentences of both stories are mixed in a random order that keeps the order within each story, because the answer
+    depends on it. A coin decides which of the two questions is asked.
 
-    The paper does not publish its data or this recipe in detail. Two stories of one world could not be told apart, and
-    a mix without the order within a story could not be answered.
+    The paper does not publish its data or this recipe in detail. Without other entities, the two stories could not be
+    distinguished; without the order within a story, the question could not be answered.
 
     Args:
         babi: the stories.
@@ -58,7 +58,7 @@ def mix(babi: Babi, seed: int) -> Babi:
 
 
 def _mix_task(stories: list[Story], uniform: Callable[[], float]) -> Iterator[Question]:
-    """Yield each question mixed with one that is drawn from those about other stories."""
+    """Yield each question mixed with a random question about another story."""
     asked = list(questions(stories))
     start = 0
     for story in stories:
@@ -71,12 +71,12 @@ def _mix_task(stories: list[Story], uniform: Callable[[], float]) -> Iterator[Qu
 
 
 def _mix_pair(first: Question, second: Question, uniform: Callable[[], float]) -> Question:
-    """Return one of two questions, about their mixed stories."""
+    """Return one of two questions about their mixed stories."""
     remaining = [len(first.story), len(second.story)]
     mixed: list[Sentence] = []
-    place: list[list[int]] = [[], []]  # of the sentences of each story in the mix
+    place: list[list[int]] = [[], []]  # the positions of the sentences of each story in the mix
     while sum(remaining):
-        # in proportion to what remains, so that all orders are equally likely
+        # in proportion to the remaining sentences, so that all orders are equally likely
         chosen = int(uniform() * sum(remaining) >= remaining[0])
         story = (first, second)[chosen].story
         place[chosen].append(len(mixed))
@@ -89,7 +89,7 @@ def _mix_pair(first: Question, second: Question, uniform: Callable[[], float]) -
 
 
 def rename(question: Question) -> Question:
-    """Return a question and its story with the entities of the second world, also in the answer."""
+    """Return a question, its story and its answer with the entities of the second world."""
     return question._replace(
         story=tuple(map(_rename_words, question.story)),
         words=_rename_words(question.words),
@@ -102,6 +102,6 @@ def _rename_words(words: Sentence) -> Sentence:
 
 
 def _rename_word(word: str) -> str:
-    """Return the word of the second world; upper and lower case are kept."""
+    """Return the word of the second world with the same case."""
     other = SECOND_WORLD.get(word.lower(), word)
     return other.capitalize() if word[:1].isupper() and other != word else other

@@ -1,7 +1,7 @@
-"""The bAbI questions in the form of reading comprehension: candidates for the answer, mentions, chains and edges.
+"""bAbI questions as reading comprehension: candidates for the answer, mentions, chains and edges.
 
 Dhingra et al. (2017, arXiv:1703.02620, section 5.1) link consecutive mentions of the same entity in the story and its
-question. A story of task 2 with its edges, of which one crosses into the question:
+question. A story of task 2 with its edges, one of which ends in the question:
 
     mary got the football . mary went to the garden . where is the football ?
     0 ----------------------> 5
@@ -20,14 +20,14 @@ from gyral.data.mentions import chain_edges, label_chains, plural
 
 
 def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals: bool = False) -> Iterator[Question]:
-    """Yield the questions of a split; words are in lower case, and the candidates are the classes of the data.
+    """Yield the questions of a split. Words are in lower case, and the candidates are the classes of the data.
 
     Args:
         babi: the stories.
         split: "train", "val" or "test".
         edges: "entities": between consecutive mentions of an entity; "none".
         entities: kind of entities, see `gyral.data.babi.entities.ENTITIES`.
-        plurals: whether the plural of a candidate is a mention of it, too.
+        plurals: whether the plural of a candidate also mentions it.
 
     Raises:
         OptionError: another kind of edges or entities.
@@ -35,7 +35,7 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals
     linked = check_choice("edges", edges, EDGES) == "entities"
     found = EntityMentions.of(entities)
     classes = {answer: number for number, answer in enumerate(babi.classes)}
-    # an answer of several words, such as "apple,milk", is mentioned nowhere
+    # no word mentions an answer of several words, such as "apple,milk"
     number_of = {
         word: number for number, answer in enumerate(babi.classes, start=1) for word in _words_of(answer, plurals)
     }
@@ -58,7 +58,7 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals
 def answers_in_stories(babi: Babi, plurals: bool = False) -> bool:
     """Return whether the answers of all training questions, or their plurals, are words of their stories.
 
-    Upper and lower case are the same. Of the release, this holds for tasks 1–5, 11–14 and 16 and, with plurals, 15.
+    Case is ignored. In the release, this holds for tasks 1–5, 11–14 and 16 and, with plurals, for task 15.
     """
     return all(
         _words_of(asked.answer, plurals) & set(lowered(asked.story)) for asked in questions(babi.splits["train"])

@@ -13,7 +13,7 @@ from gyral.core.inputs import excerpt, read_text
 from gyral.data.mentions import Chain, Mention
 
 CONLL_BEGIN = re.compile(r"#begin document \((.*)\)")
-CONLL_PART = re.compile(r"(\()?(\d+)(\))?")  # of the last column
+CONLL_PART = re.compile(r"(\()?(\d+)(\))?")  # a part of the last column
 
 
 def _check_span(span: tuple[int, int]) -> tuple[int, int]:

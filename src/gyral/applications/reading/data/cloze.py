@@ -1,4 +1,4 @@
-"""Cloze questions about entities: CNN and Daily Mail (Hermann et al. 2015), others, and what takes their place."""
+"""Cloze questions about entities: CNN and Daily Mail (Hermann et al. 2015), other corpora, and substitutes."""
 
 import functools
 from dataclasses import replace
@@ -19,7 +19,7 @@ EDGES = ("entities", "none")
 FOLDERS = ("cnn/questions", "cnn")  # of the questions, in the data folder
 NAMES = {"train": ("training", "train"), "val": ("validation", "val", "dev"), "test": ("test",)}
 ADDRESS = "https://cs.nyu.edu/~kcho/DMQA/"
-# The articles that questions are made of: for each split, a file and the part of it that is read.
+# The articles for generated questions: for each split, a file and a slice of it.
 ARTICLES = {
     "train": ("validation_first1000.jsonl", slice(0, 900)),
     "val": ("validation_first1000.jsonl", slice(900, None)),
@@ -38,22 +38,22 @@ def load_cloze(
     seed: int = 0,
     processes: int | None = None,
 ) -> ReadingCorpus:
-    """Return cloze questions from a folder, or what takes their place.
+    """Return cloze questions from a folder, or a substitute.
 
     Args:
         data_dir: data folder.
-        source: "published": the questions in the folder `path`. "highlights": a substitute, questions that are made of
-            the highlights of the first articles of CNN / Daily Mail (`gyral.applications.reading.data.highlights`),
+        source: "published": the questions in the folder `path`. "highlights": a substitute, questions made from the
+            highlights of the first articles of CNN / Daily Mail (`gyral.applications.reading.data.highlights`),
             which are in the folder `cnn_dailymail` of the data folder: 900 of the validation split for training and
             100 for validation, 500 of the test split. "generated": a small generated stand-in. "auto": the first of
-            these for which there are files.
+            these that has files.
         path: folder with the splits: folders `training`, `validation` and `test` of `.question` files, or files
             `training.jsonl`, `validation.jsonl` and `test.jsonl`; also named `train`, `val` or `dev`. None:
             `cnn/questions` or `cnn` in the data folder.
         edges: "entities": between consecutive mentions of an entity, in the document and the question; "none".
         document_length: maximum number of words of a document; the rest is dropped. None: all.
         vocabulary_size: maximum vocabulary size.
-        seed: seed of the questions that are made of highlights or generated.
+        seed: seed of the questions from highlights or of generated questions.
         processes: see `gyral.applications.reading.data.prepared.load`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Cloze questions about entities: which entity of a document is missing in a sentence about it?
+"""Cloze questions about entities: predict the entity that a sentence about a document lacks.
 
 Two forms of files are read. The form of Hermann et al. (2015, arXiv:1506.03340) is one file `*.question` for each
 question, whose parts are separated by empty lines: the address of the article, its words, the words of the question
@@ -16,8 +16,8 @@ with `@placeholder`, the answer, and the names of the entities, which are `@enti
     @entity1:Ada
     @entity2:Paris
 
-The other form is JSON lines, to which others such as Who-did-What (Onishi et al. 2016, arXiv:1608.05457) are easy to
-convert. The placeholder is `@placeholder` or `XXX`:
+The other form is JSON lines. Other corpora, such as Who-did-What (Onishi et al. 2016, arXiv:1608.05457), are easy to
+convert to it. The placeholder is `@placeholder` or `XXX`:
 
     {"document": "Ada met Boris .", "question": "XXX saw Boris .", "candidates": ["Ada", "Boris"], "answer": "Ada"}
 """
@@ -29,7 +29,7 @@ from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import BEGIN, END, PLACEHOLDER
 from gyral.data.batching import IGNORED
 from gyral.data.mentions import chain_edges, entity_chains, label_chains
-from gyral.data.records import Report, UnusableError, file_text, load_line
+from gyral.data.raw_examples import Report, UnusableError, file_text, load_line
 
 ENTITY = "@entity"
 PLACEHOLDERS = (PLACEHOLDER, "XXX")
@@ -38,7 +38,7 @@ PLACEHOLDERS = (PLACEHOLDER, "XXX")
 def parse_file(
     content: str, place: str, report: Report, *, edges: str, document_length: int | None = None
 ) -> list[Question]:
-    """Return the question in a file, whose path is the content of the record.
+    """Return the question in a file, whose path is the content of the example.
 
     Raises:
         UnusableError: the file cannot be read or is not in the form of the module's example.
@@ -65,7 +65,7 @@ def parse_line(
     document, query = _words(fields, "document"), _words(fields, "question")
     candidates, answer = fields.get("candidates"), fields.get("answer")
     if not isinstance(candidates, list) or not all(isinstance(name, str) and name.split() for name in candidates):
-        raise UnusableError("whose candidates are no list of names")
+        raise UnusableError("whose candidates are not a list of names")
     names = [" ".join(_split(name)) for name in candidates]
     if type(answer) is int and 0 <= answer < len(names):
         answer = names[answer]
@@ -105,7 +105,7 @@ def make_question(
         name: name of the question.
         document, query: their words; the placeholder is one of `PLACEHOLDERS`.
         entities: names of the entities.
-        answer: name of the entity that the placeholder stands for.
+        answer: name of the entity that the placeholder replaces.
         edges, document_length: see `gyral.applications.reading.data.cloze.load_cloze`.
 
     Raises:

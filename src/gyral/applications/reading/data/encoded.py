@@ -19,18 +19,18 @@ class StoredQuestions:
     """Encoded questions about documents that are stored one after another in arrays of integers.
 
     Args:
-        words, mentions, chains: for each step of all questions, the index of its word, the candidate that it mentions
-            and the chain that it belongs to. The first element of each array is padding, 0.
+        words, mentions, chains: for each step of all questions, the index of its word, of the candidate that it
+            mentions, and of the chain that it belongs to. The first element of each array is padding, 0.
         edges: (edges, 3) source, target and type.
-        sizes: (n, 6) for each question, the number of its steps with its document, and of those of its document; the
-            step of its placeholder, or −1; the index of its answer, or `IGNORED`; its task, and the number of its
-            candidates.
+        sizes: (n, 6) for each question: the number of steps of the document and the question; the number of steps of
+            the document; the step of the placeholder, or −1; the index of the answer, or `IGNORED`; the task; the
+            number of candidates.
         starts: (n,) index of the first step of each question.
         edge_starts, edge_counts: (n,) index of the first edge of each question, and the number of its edges.
         edge_types: E, number of types of edges beside the edge from each step to the next.
 
     Attributes:
-        lengths: (n,) number of steps of each question with its document.
+        lengths: (n,) number of steps of each document with its question.
         answers: (n,) index of the answer of each question among its candidates, or `IGNORED`.
         candidates: (n,) number of candidates of each question.
         edge_types: E.
@@ -60,7 +60,7 @@ class StoredQuestions:
 
     @cached_property
     def chains(self) -> int:
-        """The most chains of mentions in a question with its document."""
+        """The largest number of chains of mentions in a document with its question."""
         return int(self._chains.max())
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class StoredQuestions:
         places = np.where(step < lengths[:, None], self._starts[rows][:, None] + step, 0)
         first, counts = self._edge_starts[rows], self._edge_counts[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
-        # the number of an edge: the first edge of its question, plus its place among those of the question
+        # index of an edge: the first edge of its question plus its position within the question
         number = np.arange(len(owner)) + np.repeat(first - np.cumsum(counts) + counts, counts)
         return ReadingBatch(
             inputs=_tensor(self._words[places]),
@@ -98,7 +98,7 @@ class EncodedQuestions(StoredQuestions):
     """Encoded questions about documents, in memory.
 
     Args:
-        questions: the questions. They are read once, and their words are not kept.
+        questions: the questions, which are iterated once.
         vocabulary: words, with index 0 for padding and, if there are words outside the vocabulary, `<unk>`. It is in
             lower case if the words of the questions are.
         edge_types: E, number of types of edges beside the edge from each step to the next.
@@ -145,7 +145,7 @@ def sizes_of(question: Question) -> tuple[int, ...]:
 
 
 def check_question(question: Question, edge_types: int) -> None:
-    """Raise `UserError` if a question is not as its class says."""
+    """Raise `UserError` if a question violates the description of its class."""
     name, words = question.name, len(question.document)
     length = words + len(question.query)
     if not words or not question.query:

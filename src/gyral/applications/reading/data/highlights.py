@@ -1,4 +1,4 @@
-"""Cloze questions that are made of the highlights of articles, as a substitute for published ones.
+"""Cloze questions from the highlights of articles, a substitute for published questions.
 
 As in Hermann et al. (2015), one entity of a highlight is replaced by a placeholder, and all entities of the article and
 the highlight by numbers in random order. Without a tagger of names and a coreference system, entities are spans of
@@ -19,10 +19,10 @@ from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import FUNCTION_WORDS, PLACEHOLDER
 from gyral.data.batching import mix_seed
 from gyral.data.mentions import Mention
-from gyral.data.records import ARTICLE, SUMMARY, Report, UnusableError, field_lines, load_line
+from gyral.data.raw_examples import ARTICLE, SUMMARY, Report, UnusableError, field_lines, load_line
 from gyral.data.text.penn import split_sentences, tokenize
 
-MOST = 2  # questions of an article
+MOST = 2  # largest number of questions of an article
 _DATES = (
     "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august "
     "september october november december jan. feb. aug. sept. oct. nov. dec."
@@ -38,7 +38,7 @@ NO_NAMES = FUNCTION_WORDS.union(_DATES.split(), _OTHERS.split())
 def parse_article(
     content: bytes, place: str, report: Report, *, edges: str, seed: int, document_length: int | None = None
 ) -> list[Question]:
-    """Return the questions that are made of an article and at most two of its highlights.
+    """Return the questions from an article and at most two of its highlights.
 
     Args:
         content: a line of JSON with `article` and `highlights`.
@@ -53,7 +53,7 @@ def parse_article(
     fields = load_line(content)
     if not isinstance(fields, dict):
         raise UnusableError("line that is not a JSON object")
-    uniform = random.Random(mix_seed(seed, place)).random  # the sequence that Python guarantees
+    uniform = random.Random(mix_seed(seed, place)).random  # Python guarantees this sequence
     document = tokenize("\n".join(field_lines(fields, ARTICLE)), lower=False)
     lines = [tokenize(line, lower=False) for line in field_lines(fields, SUMMARY)]
     names = _inner_names([document, *lines])
@@ -114,7 +114,7 @@ def _name(words: Sequence[str], span: Mention) -> str:
 
 
 def _entities(words: Sequence[str], spans: Sequence[Mention]) -> dict[str, str]:
-    """Return the entity of each name: a last name is that of the first longer name that ends with it."""
+    """Return the entity of each name; a last name belongs to the first longer name that ends with it."""
     names = list(dict.fromkeys(_name(words, span) for span in spans))
     longer: dict[str, str] = {}
     for name in names:

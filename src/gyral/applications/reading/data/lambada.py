@@ -1,6 +1,6 @@
 """LAMBADA as reading comprehension (Paperno et al. 2016, arXiv:1606.06031; Chu et al. 2017, arXiv:1610.08431).
 
-The last word of a passage is asked for. The document is the passage up to its last " . ", the question is what follows
+The answer is the last word of a passage. The document is the passage up to its last " . ", the question is the rest
 without the last word, and the candidates are the words of the document other than punctuation marks:
 
     passage     gavriel nodded to rowan . rowan was frowning . as they walked , gavriel murmured , `` good luck , rowan
@@ -28,7 +28,7 @@ from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import IGNORED
 from gyral.data.catalogue import CATALOGUE
 from gyral.data.mentions import Chain, Mention, chain_edges, check_chains, exact_matches, label_chains
-from gyral.data.records import Report, UnusableError, file_state
+from gyral.data.raw_examples import Report, UnusableError, file_state
 
 SOURCES = ("auto", "published", "development", "generated")
 EDGES = ("matches", "coreference", "none")
@@ -36,12 +36,12 @@ TRAIN, DEVELOPMENT, TEST = "train.txt", "lambada_development_plain_text.txt", "l
 TRAIN_URL = "http://ttic.uchicago.edu/~kgimpel/data/lambada-train-valid.tar.gz"
 TRAIN_FOLDER = "lambada-train-valid"  # in the archive of the training passages
 PUBLISHED = "lambada"  # name of the corpus
-CUT = 4382  # of the 4,869 development passages, nine tenths: without training passages, these train
+CUT = 4382  # nine tenths of the 4,869 development passages, for training without training passages
 
-# The words that are no candidates in the code of Dhingra et al. (bdhingra/coref-gru, branch lambada).
+# The words that are not candidates in the code of Dhingra et al. (bdhingra/coref-gru, branch lambada).
 _MARKS = "!! ?! ?? !? ` `` '' -lrb- -rrb- -lsb- -rsb- , . : ; \" ' ? < > { } [ ] + - ( ) & % $ @ ! ^ # * .. ..."
 MARKS = frozenset(_MARKS.split())
-NOT_MATCHED = MARKS | FUNCTION_WORDS  # words whose equality makes no chain
+NOT_MATCHED = MARKS | FUNCTION_WORDS  # equal words of this kind do not form a chain
 
 
 def load_lambada(
@@ -55,21 +55,21 @@ def load_lambada(
     seed: int = 0,
     processes: int | None = None,
 ) -> ReadingCorpus:
-    """Return LAMBADA from the folder `lambada` of the data folder, or what takes its place.
+    """Return LAMBADA from the folder `lambada` of the data folder, or a substitute.
 
     Args:
         data_dir: data folder.
         source: "published": trains on the passages of `train.txt` that Chu et al. (2017) extracted from the novels,
             validates on the development passages, tests on the test passages. "development": a substitute, which
             trains on the first nine tenths of the development passages and validates on the others. "generated": a
-            small generated stand-in. "auto": the first of these for which there are files.
+            small generated stand-in. "auto": the first of these that has files.
         edges: "matches": between words that are equal, other than punctuation marks and `FUNCTION_WORDS`;
-            "coreference": between the mentions of the chains of a file; "none". The chains that a reader may have as
-            inputs are those of the file with "coreference", otherwise those of equal words.
+            "coreference": between the mentions of the chains of a file; "none". The chains that a reader may
+            have as inputs come from the file with "coreference", and otherwise from equal words.
         max_chains: most chains of a passage; those with the most mentions are kept.
-        chains: file of coreference chains (`gyral.data.mentions.read_chains`) for edges "coreference". The name of
-            a document is that of its file and its line, such as `lambada_test_plain_text.txt:17`; its words are those
-            of the passage without the last one.
+        chains: file of coreference chains (`gyral.data.mentions.read_chains`) for edges "coreference". A document
+            has the name of its file and its line, such as `lambada_test_plain_text.txt:17`, and the words of the
+            passage without the last word.
         vocabulary_size: maximum vocabulary size.
         seed: seed of generated passages.
         processes: see `gyral.applications.reading.data.prepared.load`.
@@ -108,7 +108,7 @@ def load_lambada(
 def _load_passages(
     folder: Path, source: str, form: dict[str, Any], chains: str | Path | None, **options: Any
 ) -> ReadingCorpus:
-    """Return the passages of files, by the name `PUBLISHED` if the training passages are among them.
+    """Return the passages of files; the corpus has the name `PUBLISHED` if it has the training passages.
 
     Args:
         folder: folder of the files.
@@ -169,7 +169,7 @@ def missing(folder: Path, name: str) -> str:
 
 
 def _with_chains(chains: dict[str, list[Chain]] | None, line: bytes, place: str) -> tuple[bytes, list[Chain] | None]:
-    """Return a line and the chains of a file for it; None without a file."""
+    """Return a line with its chains from a file, or with None without a file."""
     return line, None if chains is None else chains.get(place, [])
 
 
@@ -178,7 +178,7 @@ def parse(
 ) -> list[Question]:
     """Return the question of a passage.
 
-    A passage without " . " has the document ".", which has no candidates.
+    A passage without " . " has the document "." and no candidates.
 
     Args:
         content: the passage, or the passage and its chains.
@@ -206,7 +206,7 @@ def parse(
     elif not chains:
         report.add(report.noted, "without coreference chains", place)
     check_chains(place, chains, len(words))
-    # the question begins with a word of its own
+    # the question begins with an additional word
     chains = [tuple(Mention(*(step + (step >= end) for step in mention)) for mention in chain) for chain in chains]
     most = sorted(range(len(chains)), key=lambda number: (-len(chains[number]), number))[:max_chains]
     kept = [chains[number] for number in sorted(most)]

@@ -1,4 +1,4 @@
-"""n-gram models as a reference for questions whose answer is the word that comes next, as in LAMBADA."""
+"""n-gram models as a reference for questions whose answer is the next word, as in LAMBADA."""
 
 from collections.abc import Collection, Iterator
 
@@ -19,7 +19,7 @@ def ngram_accuracy(
     The models (`gyral.data.text.ngrams`) are trained on the documents with their questions and answers.
 
     Args:
-        train, test: the questions. Those whose answer is no candidate count as wrong in the test.
+        train, test: the questions. Test questions whose answer is not a candidate count as wrong.
         vocabulary_size: number of words.
         order: length of the longest n-grams, including the answer.
         ignored: indices of words that are not part of the text, such as the first word of a question.
@@ -41,7 +41,7 @@ def ngram_accuracy(
         windows.append(np.column_stack([np.tile(context, (len(candidates), 1)), candidates]))
         counts.append(len(candidates))
         answers.append(answer)
-    # Each candidate is the last word of a window of its own, so that its context is whole for every order.
+    # Each candidate is the last word of a separate window, so that its context is complete for every order.
     scored = np.concatenate(windows)
     probabilities = witten_bell(text, scored.ravel(), vocabulary_size, order)[:, order - 1 :: order]
     ends = np.cumsum(counts)

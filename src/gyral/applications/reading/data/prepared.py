@@ -1,15 +1,12 @@
 """Corpora of questions about documents: prepared once, cached as integers, and memory-mapped."""
 
-import hashlib
-import json
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,25 +16,16 @@ from gyral.applications.reading.data.sources import QuestionSource
 from gyral.core.checks import check_integer
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
-from gyral.core.files import replace_when_written
+from gyral.data import preparation
 from gyral.data.batching import IGNORED
-from gyral.data.preparation import (
-    described,
-    load_or_prepare,
-    read_corpus,
-    total,
-    word_list,
-    write_parts,
-    writing_corpus,
-)
-from gyral.data.records import DamagedPartError, Record, Report, UnusableError, restore_report
+from gyral.data.preparation import Part, load_or_prepare, read_corpus, read_part, save_part, total
+from gyral.data.raw_examples import RawExample, Report, UnusableError, restore_report
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
-BLOCK = 1000  # records per part; an interrupted preparation resumes after the last complete part
 SPECIAL = (PADDING, UNKNOWN)
 UNKNOWN_ID = SPECIAL.index(UNKNOWN)
 LONGEST = 2**16 - 1  # words of a document and its question
@@ -56,26 +44,11 @@ ARRAYS: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
 }
 
 
-class Part(NamedTuple):
-    """Encoded questions, with a word list of their own.
+def write_part(path: Path, examples: list[RawExample], parse: Callable[[Any, str, Report], list[Question]]) -> None:
+    """Encode the questions of examples into a file, which is written completely or not at all.
 
-    Attributes:
-        words: the words of the questions and the names of their candidates, all different.
-        counts: (w,) how often each word occurs in documents and questions.
-        arrays: the arrays of `ARRAYS`, without padding; words and candidates are indices into `words`.
-        sizes: (q, 7) integers, with the columns of `StoredQuestions` and the number of edges.
-        report: counts of kept and skipped records.
-    """
-
-    words: list[str]
-    counts: np.ndarray
-    arrays: dict[str, np.ndarray]
-    sizes: np.ndarray
-    report: Report
-
-
-def write_part(path: Path, records: list[Record], parse: Callable[[Any, str, Report], list[Question]]) -> None:
-    """Encode the questions of records into a file, which is written completely or not at all.
+    The arrays of the part are the arrays of `ARRAYS`, without padding, where words and candidates are word indices, and
+    `sizes`, (q, 7) integers with the columns of `StoredQuestions` and the number of edges.
 
     Raises:
         OSError: the file cannot be written.
@@ -84,7 +57,7 @@ def write_part(path: Path, records: list[Record], parse: Callable[[Any, str, Rep
     index: dict[str, int] = {}
     values: dict[str, list[Any]] = {name: [] for name in ARRAYS}
     sizes = []
-    for question in parse_records(records, parse, report):
+    for question in parse_examples(examples, parse, report):
         length = len(question.document) + len(question.query)
         values["words"] += [index.setdefault(word, len(index)) for word in (*question.document, *question.query)]
         values["mentions"] += [*question.mentions, *[0] * len(question.query)]
@@ -93,27 +66,16 @@ def write_part(path: Path, records: list[Record], parse: Callable[[Any, str, Rep
         values["edges"] += question.edges
         sizes.append((*sizes_of(question), len(question.edges)))
     arrays = {name: np.array(values[name], dtype=kind).reshape(-1, *end) for name, (kind, end) in ARRAYS.items()}
-
-    content: dict[str, Any] = {
-        "list": np.frombuffer("\n".join(index).encode(), dtype=np.uint8),
-        "counts": np.bincount(arrays["words"], minlength=len(index)),
-        "sizes": np.array(sizes, dtype=np.int64).reshape(-1, 7),
-        "report": np.frombuffer(json.dumps(asdict(report)).encode(), dtype=np.uint8),
-        **arrays,
-    }
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.savez(file, **content)
-
-    replace_when_written(path, write)
+    counts = np.bincount(arrays["words"], minlength=len(index))
+    arrays["sizes"] = np.array(sizes, dtype=np.int64).reshape(-1, 7)
+    save_part(path, Part(list(index), counts, arrays, report))
 
 
-def parse_records(
-    records: Sequence[Record], parse: Callable[[Any, str, Report], list[Question]], report: Report
+def parse_examples(
+    examples: Sequence[RawExample], parse: Callable[[Any, str, Report], list[Question]], report: Report
 ) -> Iterator[Question]:
-    """Yield the questions in some records and add to a report which were kept and skipped."""
-    for place, content, _ in records:
+    """Yield the questions in examples, and count the kept and the skipped examples in a report."""
+    for place, content, _ in examples:
         try:
             if isinstance(content, Exception):
                 raise content
@@ -132,77 +94,47 @@ def parse_records(
             yield question
 
 
-def read_part(path: Path) -> Part:
-    """Read a file that `write_part` wrote; it contains a checksum of each array, as every ZIP archive does.
-
-    Raises:
-        DamagedPartError: the content differs from what was written.
-    """
-    try:
-        with path.open("rb") as file, np.load(file) as saved:  # NumPy leaves a file open that it cannot read
-            words = saved["list"].tobytes().decode().split("\n")
-            report = restore_report(json.loads(saved["report"].tobytes()))
-            return Part(words, saved["counts"], {name: saved[name] for name in ARRAYS}, saved["sizes"], report)
-    except Exception as error:  # NumPy, zipfile and JSON raise many kinds
-        raise DamagedPartError(f"{path}: is damaged ({error}): remove it and run the same command again") from error
-
-
 def prepare(name: str, sources: Mapping[str, QuestionSource], target: Path, processes: int | None) -> None:
-    """Encode the questions part by part in parallel, and join the parts.
-
-    Args:
-        name: name of the corpus, for the log and the progress bar.
-        sources: source of each split.
-        target: folder to write.
-        processes: number of worker processes; None: one for each available core.
+    """Encode the questions and write a corpus; see `gyral.data.preparation.prepare`.
 
     Raises:
-        OptionError: a split contains no question, or cannot be read.
-        UserError: a worker process was killed, or a question has chains outside its words.
-        OSError: the folder cannot be written.
+        UserError: also if a question has chains outside its words.
     """
-    log.info("preparing %s, once", name)
-    working = target.with_name(f"{target.name}.parts")
-    parts = write_parts(
+    preparation.prepare(
         name,
         sources,
-        working,
-        block=BLOCK,
+        target,
+        processes,
         write=write_part,
-        read=read_part,
+        join=_join,
+        special=SPECIAL,
         example="question",
         unit="questions",
-        processes=processes,
     )
-    _join(parts, target)
-    shutil.rmtree(working)
 
 
-def _join(parts: dict[str, list[Path]], target: Path) -> None:
-    """Number all words of the parts and write the corpus: a folder that is written completely or not at all."""
-    words, _, size = word_list(parts, read_part, SPECIAL)
-    index = {word: number for number, word in enumerate(words)}
-    with writing_corpus(target) as (folder, description):
-        (folder / "words.txt").write_bytes("\n".join(words).encode())
-        reports = {}
-        for split, paths in parts.items():
-            sizes, found = [], []
-            with ExitStack() as stack:
-                files: dict[str, IO[bytes]] = {
-                    name: stack.enter_context((folder / f"{split}-{name}.bin").open("wb")) for name in ARRAYS
-                }
-                for name, (kind, end) in ARRAYS.items():
-                    files[name].write(np.zeros((1, *end), kind).data)
-                for path in paths:
-                    part = read_part(path)
-                    numbers = np.array([index[word] for word in part.words], dtype=np.uint32)
-                    for name, array in part.arrays.items():
-                        files[name].write((numbers[array] if name in ("words", "candidates") else array).tobytes())
-                    sizes.append(part.sizes)
-                    found.append(part.report)
-            np.save(folder / f"{split}.npy", np.concatenate(sizes))
-            reports[split] = total(found)
-        description |= {"size": size, "reports": described(reports)}
+def _join(folder: Path, parts: dict[str, list[Path]], index: dict[str, int]) -> dict[str, Report]:
+    """Write the files of a corpus, in which words have the numbers of `index`, and return the report on each split."""
+    reports = {}
+    for split, paths in parts.items():
+        sizes, found = [], []
+        with ExitStack() as stack:
+            files: dict[str, IO[bytes]] = {
+                name: stack.enter_context((folder / f"{split}-{name}.bin").open("wb")) for name in ARRAYS
+            }
+            for name, (kind, end) in ARRAYS.items():
+                files[name].write(np.zeros((1, *end), kind).data)
+            for path in paths:
+                part = read_part(path)
+                numbers = np.array([index[word] for word in part.words], dtype=np.uint32)
+                for name, file in files.items():
+                    array = part.arrays[name]
+                    file.write((numbers[array] if name in ("words", "candidates") else array).tobytes())
+                sizes.append(part.arrays["sizes"])
+                found.append(part.report)
+        np.save(folder / f"{split}.npy", np.concatenate(sizes))
+        reports[split] = total(found)
+    return reports
 
 
 class PreparedQuestions(StoredQuestions):
@@ -212,7 +144,7 @@ class PreparedQuestions(StoredQuestions):
         folder: folder of the corpus.
         split: "train", "val" or "test".
         vocabulary_size: words with higher numbers in the word list of the corpus are `<unk>`.
-        answerable_only: whether questions whose answer is none of the candidates are left out.
+        answerable_only: whether to leave out questions whose answer is not a candidate.
         edge_types: E, number of types of edges.
     """
 
@@ -283,11 +215,11 @@ class ReadingCorpus:
     Attributes:
         name: name of the corpus.
         vocabulary: `<pad>`, `<unk>`, the words of the training split by descending frequency and then by code points,
-            and those of the other splits. Words that are not in the training split keep the vectors with which their
-            embeddings begin, by which a reader recognizes them, as in the code of Dhingra et al. (bdhingra/ga-reader).
-        splits: the questions of "train", "val" and "test"; those of training that cannot be answered are left out.
-        reports: for each split the counts of kept and skipped records.
-        substitute: what is missing and what takes its place; empty for published questions.
+            and the words of the other splits. Words that are not in the training split keep their initial embeddings,
+            and a reader recognizes them by these, as in the code of Dhingra et al. (bdhingra/ga-reader).
+        splits: the questions of "train", "val" and "test", without training questions that have no answer.
+        reports: for each split the counts of kept and skipped examples.
+        substitute: description of the missing data and its substitute; empty for published questions.
         folder: folder of the cached files; None: the questions are in memory.
     """
 
@@ -331,12 +263,11 @@ def load(
         UserError: as `prepare`.
     """
     check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
-    key = [FORMAT, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
-    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     is_small = sum(source.bytes for source in sources.values()) < SMALL
     corpus = load_or_prepare(
         name,
-        stem,
+        FORMAT,
+        sources,
         data_dir,
         lambda folder: _read(folder, name, vocabulary_size),
         lambda folder: prepare(name, sources, folder, 1 if processes is None and is_small else processes),

@@ -8,19 +8,19 @@ from gyral.core.edges import Edge, Edges
 
 
 class Question(NamedTuple):
-    """A question about a document of n words; the question has m words and is read after the document.
+    """A question of m words about a document of n words.
 
     Attributes:
-        name: Of the document and the question, for messages.
-        document: The words of the document.
-        query: The words of the question.
-        candidates: The possible answers.
-        mentions: n integers: the candidate that is mentioned at each word, counted from 1; 0: none.
-        answer: Index of the answer among the candidates; `IGNORED` if it is none of them.
-        edges: Between words, from 0 to n + m − 1: those of the document, then those of the question.
+        name: name of the question, for messages.
+        document: the words of the document.
+        query: the words of the question.
+        candidates: the possible answers.
+        mentions: n integers: the candidate that each word mentions, from 1; 0: none.
+        answer: index of the answer among the candidates; `IGNORED` if it is not a candidate.
+        edges: edges between words, whose indices from 0 to n + m − 1 count the document and then the question.
         chains: n + m integers: the chain of mentions that each word belongs to, from 1; 0: none.
-        placeholder: The word of the query that the answer replaces, from 0; −1: none.
-        task: Number of a task within the data, such as that of bAbI.
+        placeholder: the word of the query that the answer replaces, from 0; −1: none.
+        task: number of a task within the data, such as the 20 tasks of bAbI.
     """
 
     name: str
@@ -40,10 +40,10 @@ class ReadingBatch(NamedTuple):
 
     Attributes:
         inputs: (B, T) word indices of the document and then of the question.
-        lengths: (B,) number of steps of document and question together.
+        lengths: (B,) number of steps of the document and the question.
         document_lengths: (B,) number of steps of the document.
-        placeholders: (B,) the step whose state stands for the question: that of the placeholder; −1: none.
-        mentions: (B, T) the candidate that is mentioned at each step, from 1; 0: none, and within the question.
+        placeholders: (B,) step of the placeholder, whose state represents the question; −1: none.
+        mentions: (B, T) the candidate that each step mentions, from 1; 0: none. 0 within the question.
         targets: (B,) index of the answer among the candidates, or `IGNORED`, which counts as wrong.
         edges: `Edges` with batch-first leaves (B, T, E, D).
         chains: (B, T) the chain of mentions that each step belongs to, from 1; 0: none.

@@ -1,4 +1,4 @@
-"""Files of questions, read record by record."""
+"""Files of questions, one example at a time."""
 
 import hashlib
 import itertools
@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_file, reading
-from gyral.data.records import Record, file_state, line_records
+from gyral.core.inputs import check_file, open_input
+from gyral.data.raw_examples import RawExample, file_state, line_examples
 
 
 class QuestionSource:
-    """Files with one record on each line, or with one record each, and the function that makes questions of them.
+    """Files with one example per line or per file, and the function that makes questions of them.
 
     Args:
         files: the files, in order.
-        parse: returns the questions of a record, a list, and adds notes to a report; it raises `UnusableError` if there
-            are none. It is called as `parse(content, place, report)` in worker processes and must be picklable.
+        parse: `parse(content, place, report)` returns a list of the questions of an example and adds notes to a report,
+            or raises `UnusableError` if there are none. Worker processes call it, so it must be picklable.
         option, path: the option that selects the files and its value, for errors.
-        by_line: whether each line that is not empty is a record, `bytes`, rather than each file, its path.
-        part: which of the records are used.
-        prepare: returns what `parse` gets, for the content and the place of a record; it runs in this process.
-        key: values that identify what the two functions do.
+        by_line: whether an example is a line that is not empty, as `bytes`, rather than a file, as its path.
+        part: which of the examples are used.
+        prepare: returns the content for `parse` from the content and the place of an example; it runs in this process.
+        key: values that identify the behavior of the two functions.
 
     Raises:
-        OptionError: there is no file, or the first one cannot be read.
+        OptionError: there are no files, or the first file cannot be read.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class QuestionSource:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The function that makes questions of a record."""
+        """The function that makes questions of an example."""
         return (self.parse,)
 
     def fingerprint(self) -> list[Any]:
@@ -73,22 +73,24 @@ class QuestionSource:
         digest = hashlib.sha256(json.dumps(states).encode()).hexdigest()
         return [self.by_line, self.part.start, self.part.stop, self.key, digest]
 
-    def records(self) -> Iterator[Record]:
-        """Yield the records.
+    def raw_examples(self) -> Iterator[RawExample]:
+        """Yield the examples.
 
         Raises:
-            OptionError: a file with a record on each line cannot be read.
+            OptionError: a file of lines cannot be read.
         """
-        for record in itertools.islice(self._all_records(), self.part.start, self.part.stop):
+        for example in itertools.islice(self._all_examples(), self.part.start, self.part.stop):
             yield (
-                record if self.prepare is None else record._replace(content=self.prepare(record.content, record.place))
+                example
+                if self.prepare is None
+                else example._replace(content=self.prepare(example.content, example.place))
             )
 
-    def _all_records(self) -> Iterator[Record]:
+    def _all_examples(self) -> Iterator[RawExample]:
         for index, file in enumerate(self.files):
             if self.by_line:
-                with reading(self.option, self.path, file) as lines:
-                    for record in line_records(lines):
-                        yield record._replace(progress=(index + record.progress) / len(self.files))
+                with open_input(self.option, self.path, file) as lines:
+                    for example in line_examples(lines):
+                        yield example._replace(progress=(index + example.progress) / len(self.files))
             else:
-                yield Record(file.name, str(file), (index + 1) / len(self.files))
+                yield RawExample(file.name, str(file), (index + 1) / len(self.files))

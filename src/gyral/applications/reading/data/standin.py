@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gyral.applications.reading.data.encoded import EncodedQuestions, StoredQuestions
-from gyral.applications.reading.data.prepared import SPECIAL, ReadingCorpus, parse_records
+from gyral.applications.reading.data.prepared import SPECIAL, ReadingCorpus, parse_examples
 from gyral.data.batching import IGNORED, mix_seed
-from gyral.data.records import Record, Report
+from gyral.data.raw_examples import RawExample, Report
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 
@@ -24,7 +24,7 @@ SIZES = {"train": 400, "val": 100, "test": 100}
 
 
 def draw_story(uniform: Callable[[], float]) -> tuple[list[str], str, str]:
-    """Return the sentences of a story, a thing in it, and the person that has it in the end."""
+    """Return the sentences of a story, a thing in it, and the person who has it at the end."""
     holder: dict[str, str] = {}
     sentences = []
     for _ in range(3 + int(4 * uniform())):
@@ -70,19 +70,19 @@ def generated_corpus(
 
     Args:
         name: name of the corpus.
-        draw: draws a record from random numbers in [0, 1).
-        parse: returns the questions of a record, see `gyral.applications.reading.data.sources.QuestionSource`.
+        draw: draws an example from random numbers in [0, 1).
+        parse: returns the questions of an example, see `gyral.applications.reading.data.sources.QuestionSource`.
         options: names and values of further arguments of `parse`.
         vocabulary_size: maximum vocabulary size.
         seed: seed of the questions.
-        missing: which files are missing, for the log; empty if generated questions are asked for.
+        missing: description of the missing files, for the log; empty if the user selects generated questions.
     """
     questions, reports = {}, {}
     for split in SPLITS:
-        uniform = random.Random(mix_seed(seed, f"{name} {split}")).random  # the sequence that Python guarantees
-        records = [Record(f"{split} {row + 1}", draw(uniform), 1.0) for row in range(SIZES[split])]
+        uniform = random.Random(mix_seed(seed, f"{name} {split}")).random  # Python guarantees this sequence
+        examples = [RawExample(f"{split} {row + 1}", draw(uniform), 1.0) for row in range(SIZES[split])]
         reports[split] = Report()
-        found = parse_records(records, functools.partial(parse, **dict(options)), reports[split])
+        found = parse_examples(examples, functools.partial(parse, **dict(options)), reports[split])
         questions[split] = [question for question in found if question.answer != IGNORED or split != "train"]
     every = [question for split in SPLITS for question in questions[split]]
     words = [word for question in every for word in (*question.document, *question.query)]

@@ -1,7 +1,7 @@
-"""Words with a meaning of their own in reading comprehension."""
+"""Words with a special meaning in reading comprehension."""
 
 BEGIN, END = "@begin", "@end"  # around a question, as in the code of Dhingra et al. (bdhingra/ga-reader)
-PLACEHOLDER = "@placeholder"  # in a question, stands for the answer
+PLACEHOLDER = "@placeholder"  # the place of the answer in a question
 
 # Determiners, pronouns, prepositions, conjunctions, auxiliary verbs and particles, whose equality says little.
 _FUNCTION_WORDS = (

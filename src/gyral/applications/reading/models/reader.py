@@ -19,17 +19,17 @@ from gyral.models.attention import ReadoutFactory
 from gyral.nn.dropout import SequenceDropout
 from gyral.nn.recurrent import Recurrent
 
-INDICATOR_SIZE = 2  # of the embedding of whether a word of the document is in the question
+INDICATOR_SIZE = 2  # size of the embedding that indicates words of the document that are in the question
 
 
-class Reading(NamedTuple):
-    """What a reader has read of B documents with T steps, or fewer if document and question are read apart.
+class ReaderOutput(NamedTuple):
+    """Outputs of a reader for B documents with T steps, or fewer if separate networks read document and question.
 
     Attributes:
         states: (T, B, H) outputs of the last layer.
-        query: (B, H) the state of the question.
+        query: (B, H) state of the question.
         scores: (T, B) products of the two, −∞ beyond the document; their softmax over T is the attention.
-        mentions: (T, B) the candidate that is mentioned at each step, from 1; 0: none.
+        mentions: (T, B) the candidate that each step mentions, from 1; 0: none.
     """
 
     states: Tensor
@@ -49,28 +49,28 @@ class Reader(nn.Module):
     With one layer it is the attention-sum reader of Kadlec et al. (ACL 2016), or with a readout for classes the
     bidirectional classifier of Dhingra et al. (arXiv:1703.02620, section 4). With K > 1 layers it is the
     gated-attention reader of Dhingra et al. (ACL 2017, equations 1 to 5): between the layers, with the outputs d_t of a
-    layer at the steps of the document and Q at those of the question,
+    layer at the steps of the document and Q at the steps of the question,
 
         β_t = softmax(Qᵀ d_t),   x_t = d_t ⊙ Q β_t
 
     are the inputs of the next layer. After the last layer, with the state h^q of the question, the attention to the
-    document is α = softmax over the steps t of h^q·d_t. The state of the question is that at the placeholder, which
-    stands for the answer in it, or without one the last state of the forward direction and the first of the backward
-    direction. The readout of the task computes the answer.
+    document is α = softmax over the steps t of h^q·d_t. The state of the question is the state at the
+    placeholder of the answer or, without a placeholder, the last state of the forward direction and the first state of
+    the backward direction. The readout of the task computes the answer.
 
     Args:
         cell: makes a cell from its input size.
         vocabulary_size: number of words.
-        output_size: number of classes, or the most candidates of a question.
+        output_size: number of classes, or largest number of candidates of a question.
         readout: makes the readout: `AttentionSum` or `AttentionClassifier`.
         num_layers: K.
         joined: whether one network reads the document and then the question as one sequence, with edges between them.
             False: each layer has a network for each of them, and edges between them are left out.
-        query_inputs: what the layers after the first read at the steps of the question: "outputs", those of the layer
-            below; "embeddings", again the words, which needs `joined=False`.
+        query_inputs: inputs of the layers after the first at the steps of the question: "outputs", the outputs of the
+            layer below; "embeddings", again the words, which needs `joined=False`.
         embedding_size: size of the trained embedding of the words.
         embedding_deviation: standard deviation of the initial embedding, which is drawn from a normal distribution with
-            mean 0. With that of torch, 1, readers of bAbI with 1,000 questions learn later and overfit.
+            mean 0. With the value of torch, 1, readers of bAbI with 1,000 questions learn later and overfit.
         dropout: dropout probability, in [0, 1), of the inputs of each layer.
         query_indicator: whether the inputs of the last layer have an embedding, of size 2, of whether the word is in
             the question (qe-comm of Dhingra et al. 2017; Li et al. 2016).
@@ -79,7 +79,7 @@ class Reader(nn.Module):
         backend: see `gyral.nn.recurrent.Recurrent`.
 
     Attributes:
-        layers: the networks that read the document, of which the last has the outputs H.
+        layers: the networks that read the document; the last one has the outputs H.
         query_layers: the networks that read the question; empty if joined.
 
     Raises:
@@ -133,11 +133,11 @@ class Reader(nn.Module):
 
     def forward(self, batch: ReadingBatch) -> Tensor:
         """Return the logits (B, C) of the candidates or classes."""
-        reading = self.read(batch)
-        return self.readout(reading.scores, reading.states, reading.mentions)
+        output = self.read(batch)
+        return self.readout(output.scores, output.states, output.mentions)
 
-    def read(self, batch: ReadingBatch) -> Reading:
-        """Return what the attention and the readout need of a batch."""
+    def read(self, batch: ReadingBatch) -> ReaderOutput:
+        """Return the inputs of the attention and the readout for a batch."""
         places = _Places(batch)
         words = self._words(batch)
         vectors, questions = words[: places.steps(self.joined)], places.question(words)
@@ -160,7 +160,7 @@ class Reader(nn.Module):
         query = places.question_state(questions)
         scores = torch.einsum("bh,tbh->tb", query, vectors)
         scores = scores.masked_fill(~places.in_document[: len(vectors)], -torch.inf)
-        return Reading(vectors, query, scores, batch.mentions.t()[: len(vectors)])
+        return ReaderOutput(vectors, query, scores, batch.mentions.t()[: len(vectors)])
 
     def answers_after(self, batch: ReadingBatch, steps: list[int]) -> Tensor:
         """Return the answers (n, B, C), as log-probabilities, that follow from n steps of the documents.
@@ -172,13 +172,13 @@ class Reader(nn.Module):
             batch: documents that all have at least these steps.
             steps: steps, from 0, such as the ends of sentences.
         """
-        reading = self.read(batch)
-        time = torch.arange(len(reading.states), device=reading.states.device).unsqueeze(1)
+        output = self.read(batch)
+        time = torch.arange(len(output.states), device=output.states.device).unsqueeze(1)
         answers = []
         for step in steps:
             is_read = time <= step if isinstance(self.readout, AttentionSum) else time == step
-            scores = reading.scores.masked_fill(~is_read, -torch.inf)
-            answers.append(self.readout(scores, reading.states, reading.mentions).log_softmax(dim=-1))
+            scores = output.scores.masked_fill(~is_read, -torch.inf)
+            answers.append(self.readout(scores, output.states, output.mentions).log_softmax(dim=-1))
         return torch.stack(answers)
 
     def _words(self, batch: ReadingBatch) -> Tensor:
@@ -207,12 +207,12 @@ class Reader(nn.Module):
 
 
 class _Places:
-    """Where the documents and the questions of a batch are.
+    """Positions of the documents and the questions of a batch.
 
     Attributes:
         question_lengths: (B,) number of steps of each question.
-        in_document: (T, B) whether a step is one of the document.
-        in_question: (Q, B) whether a step of the questions is one of this question, whose padding is at its end.
+        in_document: (T, B) whether a step belongs to the document.
+        in_question: (Q, B) whether a step belongs to the question rather than to its padding.
     """
 
     def __init__(self, batch: ReadingBatch) -> None:
@@ -226,7 +226,7 @@ class _Places:
         self._placeholders = batch.placeholders
 
     def steps(self, joined: bool) -> int:
-        """Return how many steps the sequences have that the layers read: with the questions, or without them."""
+        """Return the number of steps of the inputs of the layers, with or without the questions."""
         return len(self.in_document) if joined else int(self._document_lengths.max())
 
     def question(self, sequence: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ class _Places:
         return sequence.gather(0, index)
 
     def question_state(self, outputs: Tensor) -> Tensor:
-        """Return the states (B, H) that stand for the questions, from outputs (Q, B, H) of both directions."""
+        """Return the states (B, H) of the questions from outputs (Q, B, H) of both directions."""
         rows = torch.arange(outputs.shape[1], device=outputs.device)
         forward, backward = outputs.chunk(2, dim=-1)
         ends = torch.cat((forward[self.question_lengths - 1, rows], backward[0]), dim=-1)
@@ -243,7 +243,7 @@ class _Places:
         return torch.where((step >= 0).unsqueeze(-1), outputs[step.clamp(min=0), rows], ends)
 
     def split_edges(self, edges: Edges) -> tuple[Edges, Edges]:
-        """Return the edges (T, B, E, D) within the documents and those (Q, B, E, D) within the questions."""
+        """Return the edges within the documents (T, B, E, D) and within the questions (Q, B, E, D)."""
         steps, question_steps = self.steps(joined=False), torch.arange(len(self.in_question), device=self._index.device)
         own = question_steps.view(-1, 1, 1, 1)
         earlier = self._question_edges(edges.earlier)
@@ -265,9 +265,9 @@ def _gate(documents: Tensor, questions: Tensor, places: _Places) -> Tensor:
     """Return the documents with their steps multiplied by the question as each step attends to it.
 
     Args:
-        documents: (T, B, H). Steps that are not of the document are returned as they are.
+        documents: (T, B, H). Steps outside the document are returned unchanged.
         questions: (Q, B, H).
-        places: where documents and questions are.
+        places: positions of documents and questions.
     """
     scores = torch.einsum("tbh,qbh->btq", documents, questions)
     scores = scores.masked_fill(~places.in_question.t().unsqueeze(1), -torch.inf)

@@ -15,7 +15,7 @@ class AttentionSum(nn.Module):
     Args:
         width: H, size of the outputs of the reader, which this readout does not use.
         input_size: X, size of its inputs, which this readout does not use.
-        output_size: C, the most candidates of a question.
+        output_size: C, largest number of candidates of a question.
     """
 
     def __init__(self, width: int, input_size: int, output_size: int) -> None:
@@ -28,13 +28,13 @@ class AttentionSum(nn.Module):
         Args:
             scores: (T, B) logarithms of the attention up to a constant; −∞ at steps that are not read.
             states: (T, B, H) outputs of the reader, which this readout does not use.
-            mentions: (T, B) the candidate that is mentioned at each step, from 1; 0: none.
+            mentions: (T, B) the candidate that each step mentions, from 1; 0: none.
         """
         mentions = torch.where(scores > -torch.inf, mentions, 0)
         scores = torch.where(mentions > 0, scores, 0).t()
         mentions = mentions.t()
-        shape = len(mentions), self.output_size + 1  # the first column is of the steps without a mention
-        # sums of exponentials in the log domain, with the highest score of each candidate taken out
+        shape = len(mentions), self.output_size + 1  # the first column is for steps without a mention
+        # log-sum-exp, stabilized with the highest score of each candidate
         highest = scores.new_zeros(shape).scatter_reduce(1, mentions, scores.detach(), "amax", include_self=False)
         exponentials = (scores - highest.gather(1, mentions)).exp()
         sums = torch.zeros_like(highest).scatter_add(1, mentions, exponentials)[:, 1:]

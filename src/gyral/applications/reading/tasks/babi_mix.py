@@ -1,7 +1,7 @@
 """bAbI-Mix (Dhingra et al. 2017, arXiv:1703.02620): two stories of different worlds in one document.
 
-A mix of two stories of task 1. All entities of the second one are renamed, its sentences are mixed with those of the
-first one, and the question is about one of them:
+A mix of two stories of task 1. All entities of the second story are renamed, the sentences of both stories are mixed,
+and the question is about one of them:
 
     first       daniel went to the office . sandra moved to the garden . where is daniel ? office
     second      john moved to the kitchen . daniel ran to the hallway . where is daniel ? hallway
@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class BabiMixTask(BabiReadingTask):
-    """bAbI-Mix, with as many questions in each split as bAbI, made by the recipe of `mix`.
+    """bAbI-Mix, with the same number of questions in each split as bAbI; see
+    `gyral.applications.reading.data.babi_mix.mix`.
 
     Args:
         model: makes the model from the sizes of the task and the readout.

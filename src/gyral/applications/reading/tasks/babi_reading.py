@@ -23,22 +23,22 @@ from gyral.tasks.base import ModelFactory
 
 
 class BabiReadingTask(ReadingTask):
-    """bAbI with a reader: which candidate is the answer?
+    """bAbI with a reader, which predicts one of the candidates.
 
     If the answers of all training questions are words of their stories, as in tasks 1–5, 11–14 and 16, the reader
     attends to the mentions of the candidates; otherwise, the answers of the training split are classes. The baseline is
-    `gyral.data.babi.answers.frequency_loss`. If there is no release, the task generates stories, and logs the
-    constant `substitute` = 1 with all metrics.
+    `gyral.data.babi.answers.frequency_loss`. Without a release, the task generates stories and logs the metric
+    `substitute` = 1.
 
     Args:
         model: makes the model from the sizes of the task and the readout.
         qa: number of the task, 1 to 20, or "all": one model for all tasks.
         size: training questions per task, including those for validation: "1k" or "10k".
         edges: "entities": edges between consecutive mentions of an entity, in the story and the question; "none".
-        entities: which words are entities, also for the chains that a reader may have as inputs: "all" or "names"; see
-            `gyral.data.babi.entities.ENTITIES`.
-        plurals: whether the plural of a candidate is a mention of it, too. The answers of task 15, such as "wolf", are
-            then words of its stories, such as "wolves".
+        entities: the words that are entities, also for the chains that a reader may have as inputs: "all" or "names";
+            see `gyral.data.babi.entities.ENTITIES`.
+        plurals: whether the plural of a candidate also mentions it. The stories of task 15 then mention its answers:
+            "wolves" mentions "wolf".
         data_dir, validation, stand_in, path, generated: see `gyral.data.babi.corpus.load_stories`.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated stories.
@@ -95,8 +95,8 @@ class BabiReadingTask(ReadingTask):
         )
 
     def stories(self, babi: Babi) -> Babi:
-        """Return the questions of the task, which are made from those of bAbI."""
+        """Return the questions of the task from the stories of bAbI."""
         return babi
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "stand_ins": float(len(self.babi.stand_ins))}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "stand_ins": float(len(self.babi.stand_ins))}

@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MeanMetric
@@ -15,58 +13,36 @@ from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
 from gyral.cells.graph import GraphCell
-from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SUBSTITUTE, Measure, Remark
-from gyral.data.batching import IGNORED, BucketedBatches, Examples, SortedBatches, mix_seed
+from gyral.data.batching import IGNORED, Examples
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 from gyral.tasks.base import ModelFactory, SequenceTask
-from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_module import ExampleData
 from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
 LINE_WIDTH = 108  # columns of a rendered question
-ABSENT = "(none of the candidates)"  # instead of an answer that no prediction can be
+ABSENT = "(none of the candidates)"  # rendering of an answer that is not a candidate
 
 
-class ReadingData(SplitData):
-    """Questions about documents: training batches of similar lengths, one pass over the other splits.
+class ReadingData(ExampleData):
+    """Questions about documents.
 
     Args:
-        splits: the encoded questions of each split, of "train", "val" and "test".
-        vocabulary: the words that their indices stand for.
-        batch_size, eval_batch_size: questions per batch, in training and in evaluation.
-        data_seed: seed of the order of the training batches.
-
-    Raises:
-        OptionError: an option is out of bounds.
+        splits: the encoded questions of "train", "val" and "test".
+        vocabulary: the words of the indices.
+        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
     """
 
-    def __init__(
-        self,
-        splits: Mapping[str, Examples[ReadingBatch]],
-        vocabulary: Vocabulary,
-        *,
-        batch_size: int,
-        eval_batch_size: int,
-        data_seed: int,
-    ) -> None:
-        super().__init__()
+    def __init__(self, splits: Mapping[str, Examples[ReadingBatch]], vocabulary: Vocabulary, **options: int) -> None:
+        super().__init__(**options)
         self.splits = splits
         self.vocabulary = vocabulary
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
-    def loader(self, split: str) -> SortedBatches[ReadingBatch]:
-        """Return the questions of a split, sorted by length, for evaluation."""
-        return SortedBatches(self.splits[check_choice("split", split, SPLITS)], self.eval_batch_size)
-
-    def stream(self) -> BucketedBatches[ReadingBatch]:
-        """Return the training stream, which reads the questions in a new order in each pass."""
-        seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.splits["train"], self.batch_size, seed=seed, length=self.steps())
+    def examples(self, split: str) -> Examples[ReadingBatch]:
+        return self.splits[split]
 
 
 class ReadingMetrics(Metrics):
@@ -99,22 +75,22 @@ class ReadingMetrics(Metrics):
 class ReadingTask(SequenceTask[ReadingData]):
     """Base class of tasks that answer questions about documents with a reader.
 
-    The answer is one of the candidates that the document mentions, or one of several classes. A question whose answer
-    is none of them has no loss and counts as wrong. If `substitute` is given, the data only takes the place of the
-    data of that name: the task logs it, and the constant `substitute` = 1 with all metrics.
+    The answer is one of the candidates that the document mentions, or one of several classes. A question with
+    another answer has no loss and counts as wrong. If the data is a substitute, the task logs `substitute`, and the
+    metric `substitute` = 1.
 
     Args:
         model: makes the model from the sizes of the task and the readout.
         data: the questions.
         name: name of the data, for the log.
         baseline: loss of a predictor that reads neither document nor question, in nats.
-        output_size: the most candidates of a question, or the number of classes.
+        output_size: largest number of candidates of a question, or number of classes.
         in_document: whether the answer is a candidate that the document mentions; False: it is a class.
-        classes: names of the candidates if all questions have the same; None: of each question its own, which
+        classes: names of the candidates if all questions have the same candidates; None: the candidates of a question
             have the names of their mentions.
         edge_types: E, number of types of edges.
         tasks: numbers of the tasks within the data; see `ReadingMetrics`.
-        substitute: what is missing and what takes its place; empty if this is the data that the task is named after.
+        substitute: description of the missing data and its substitute; empty for the data that the task is named after.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, metrics.
 
     Raises:
@@ -167,8 +143,8 @@ class ReadingTask(SequenceTask[ReadingData]):
                 reason = f"must be {edge_types}, the types of edges of this task"
                 raise OptionError("edge_types", cell.edge_types, reason)
 
-    def constants(self) -> dict[str, float]:
-        return {**super().constants(), "substitute": float(bool(self.substitute))}
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "substitute": float(bool(self.substitute))}
 
     def forward(self, batch: ReadingBatch) -> Tensor:
         """Return the logits (B, C) of the candidates or classes."""
@@ -176,7 +152,7 @@ class ReadingTask(SequenceTask[ReadingData]):
         return logits
 
     def loss(self, logits: Tensor, batch: ReadingBatch) -> Tensor:
-        """Return the mean cross-entropy of the questions whose answer is a candidate, in nats; 0 if there is none."""
+        """Return the mean cross-entropy, in nats, of the questions that have an answer; 0 without such questions."""
         total = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="sum")
         return total / (batch.targets != IGNORED).sum().clamp(min=1)
 
@@ -209,7 +185,7 @@ class ReadingTask(SequenceTask[ReadingData]):
         return [self.data.vocabulary.symbols[step] for step in steps]
 
     def candidate(self, batch: ReadingBatch, row: int, index: int) -> str:
-        """Return the name of a candidate of a question: that of its class, or the words of its first mention."""
+        """Return the name of a candidate: the name of its class, or the words of its first mention."""
         if index == IGNORED:
             return ABSENT
         if self.classes is not None:
@@ -237,8 +213,8 @@ class ReadingTask(SequenceTask[ReadingData]):
     def attention(self, batch: ReadingBatch) -> Tensor:
         """Return the attention (B, T) of the questions to the words of their documents; rows have sum 1."""
         with self.evaluating():
-            reading: Any = self.model.read(batch)
-            weights = reading.attention.t()
+            output: Any = self.model.read(batch)
+            weights = output.attention.t()
             return F.pad(weights, (0, batch.inputs.shape[1] - weights.shape[1]))
 
     def probabilities_after(self, batch: ReadingBatch, steps: list[int]) -> Tensor:
@@ -246,13 +222,3 @@ class ReadingTask(SequenceTask[ReadingData]):
         with self.evaluating():
             answers: Tensor = self.model.answers_after(batch, steps)
             return answers.softmax(dim=-1)
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Turn off dropout and gradients within the context."""
-        training = self.training
-        try:
-            with torch.no_grad():
-                yield None if not training else self.eval()
-        finally:
-            self.train(training)

@@ -1,4 +1,4 @@
-"""Cloze questions about entities: read an article and a sentence about it in which an entity is missing.
+"""Cloze questions about entities: read an article and a sentence about it that lacks an entity.
 
 The candidates are the entities of the article. Edges join consecutive mentions of the same entity:
 
@@ -20,13 +20,13 @@ from gyral.tasks.base import ModelFactory
 class ClozeTask(CorpusReadingTask):
     """Cloze questions with a reader: CNN or Daily Mail (Hermann et al. 2015, arXiv:1506.03340), or Who-did-What.
 
-    Without the files, the task says what takes their place, see `gyral.applications.reading.data.cloze.load_cloze`.
+    Without the files, the task logs its substitute; see `gyral.applications.reading.data.cloze.load_cloze`.
 
     Args:
         model: makes the model from the sizes of the task and the readout.
         data_dir, source, path, edges, document_length, vocabulary_size: see
-        `gyral.applications.reading.data.cloze.load_cloze`.
-        question_seed: seed of the questions that are made of highlights or generated.
+            `gyral.applications.reading.data.cloze.load_cloze`.
+        question_seed: seed of the questions from highlights or of generated questions.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
 

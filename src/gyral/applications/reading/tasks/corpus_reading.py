@@ -20,11 +20,10 @@ class MentionMetrics(ReadingMetrics):
     """Metrics of questions whose answers are mentioned in their documents.
 
     `answerable` is the share of questions whose answer is one of the candidates, the highest possible accuracy.
-    `most_mentioned` is the accuracy of a predictor that returns the candidate with the most mentions, the first one of
-    several.
+    `most_mentioned` is the accuracy of a predictor that returns the first candidate with the most mentions.
 
     Args:
-        candidates: the most candidates of a question.
+        candidates: largest number of candidates of a question.
         ignored: indices of words whose mentions do not count for `most_mentioned`, such as articles.
     """
 
@@ -50,9 +49,9 @@ class MentionMetrics(ReadingMetrics):
 class CorpusReadingTask(ReadingTask):
     """Questions about documents that mention the candidates, from a corpus that is prepared once.
 
-    A question whose answer is no candidate is left out in training, and counts as wrong in evaluation. The baseline is
-    the loss on the test split of a predictor to which all candidates of a question are equally likely. The constant
-    `substitute` is 1 if the questions are not those that the task is named after.
+    A question whose answer is not a candidate is left out in training and counts as wrong in evaluation. The baseline
+    is the loss on the test split of a predictor that gives all candidates of a question the same probability. The
+    metric `substitute` is 1 if the questions do not come from the corpus that the task is named after.
 
     Args:
         model: makes the model from the sizes of the task and the readout.

@@ -1,4 +1,4 @@
-"""LAMBADA as reading comprehension: read a passage without its last word; which word of the document is it?
+"""LAMBADA as reading comprehension: read a passage and predict its last word among the words of the document.
 
 The document ends at the last " . ", and the question follows it. The candidates are the words of the document other
 than punctuation marks. Edges join equal words, such as the two "rowan":
@@ -25,16 +25,15 @@ class LambadaTask(CorpusReadingTask):
     """LAMBADA with a reader (Chu et al. 2017, arXiv:1610.08431; Dhingra et al. 2017, arXiv:1703.02620).
 
     The metric `answerable` is the share of passages whose last word is in the document: .811 of the development and
-    .808 of the test passages. For `most_mentioned`, function words do not count. Without the files, the task says what
-    takes their place, see `gyral.applications.reading.data.lambada.load_lambada`.
+    .808 of the test passages. For `most_mentioned`, function words do not count. Without the files, the task logs its
+    substitute; see `gyral.applications.reading.data.lambada.load_lambada`.
 
     Args:
         model: makes the model from the sizes of the task and the readout.
         data_dir, source, edges, max_chains, chains, vocabulary_size: see
             `gyral.applications.reading.data.lambada.load_lambada`.
-        ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose accuracy a test reports next to that of the
-            network, as `ngram_<order>_accuracy`; they are trained on the training split and choose among the same
-            candidates.
+        ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose accuracy a test reports as
+            `ngram_<order>_accuracy`. They are trained on the training split and choose among the same candidates.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated passages.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
@@ -82,7 +81,7 @@ class LambadaTask(CorpusReadingTask):
     def test_results(self) -> dict[str, float]:
         results = super().test_results()
         assert self.trainer.test_dataloaders is not None
-        # Another split than "test" can be evaluated, too.
+        # `gyral evaluate` may use another split.
         tested = self.trainer.test_dataloaders.examples
         if self.ngrams and tested is not self.corpus.splits["train"]:
             index = self.corpus.vocabulary.index

@@ -1,1 +1,1 @@
-"""Scenes of objects with questions about them, generated or those of CLEVR."""
+"""Scenes of objects with questions about them, generated or from CLEVR."""

@@ -22,7 +22,7 @@ from gyral.applications.scenes.data.language import (
 )
 from gyral.applications.scenes.data.questions import Question
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import excerpt, read_bytes, reading
+from gyral.core.inputs import excerpt, open_input, read_bytes
 
 Form = TypeVar("Form")
 FileName = Annotated[str, StringConstraints(pattern=r"^[^/\x00]*[^/\x00.][^/\x00]*$")]  # in its own folder
@@ -100,14 +100,15 @@ def load_clevr(
     Args:
         folder: the folder CLEVR_v1.0, with images/, questions/ and scenes/.
         sizes: number of scenes of each split.
-        max_length: the most steps of a program, in `gyral.applications.scenes.data.language`'s operators.
+        max_length: largest number of steps of a program in the operators of `gyral.applications.scenes.data.language`.
 
     Raises:
         OptionError: a file is missing or not in the format.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise OptionError("clevr", folder, "is no folder; must be that of CLEVR, with images/, questions/ and scenes/")
+        reason = "is not a folder; must be the folder of CLEVR, with images/, questions/ and scenes/"
+        raise OptionError("clevr", folder, reason)
     ranges = {
         "train": ("train", slice(sizes["train"])),
         "val": ("train", slice(-sizes["val"], None)),
@@ -126,7 +127,7 @@ def load_clevr(
 
 
 def _read_split(root: Path, name: str, max_length: int) -> list[tuple[Path, np.ndarray, list[Question]]]:
-    """Return path, places of the objects and questions of each scene of a split."""
+    """Return the path, the positions of objects and the questions of each scene of a split."""
     questions: dict[str, list[Question]] = {}
     path = root / "questions" / f"CLEVR_{name}_questions.json"
     for number, entry in enumerate(_read_json(root, path, QUESTIONS).questions):
@@ -255,7 +256,7 @@ def _read_scenes(
 def _read_image(root: Path, path: Path) -> np.ndarray:
     from PIL import Image  # a dependency of matplotlib
 
-    with reading("clevr", root, path) as file:
+    with open_input("clevr", root, path) as file:
         try:
             with Image.open(file, formats=("PNG", "JPEG")) as image:
                 if max(image.size) > LARGEST:

@@ -17,7 +17,7 @@ from gyral.applications.scenes.data.language import (
 from gyral.applications.scenes.data.questions import Question, Questioner
 from gyral.applications.scenes.data.rendering import render
 from gyral.applications.scenes.data.world import draw_scene
-from gyral.data.batching import IGNORED
+from gyral.data.batching import IGNORED, pad_rows
 
 CROP = 24  # side of the square around an object that a model sees, in pixels
 TYPE_OF = np.array([TYPES.index(each.type) if each.type else -1 for each in OPERATORS])
@@ -32,10 +32,10 @@ class SceneBatch(NamedTuple):
         objects: (S,) number of objects.
         questions: (S, K, L) words, padded with 0.
         operators: (S, K, P) operators of the programs, padded with 0.
-        arguments: (S, K, P) their arguments, 0 for none.
+        arguments: (S, K, P) arguments of the operators; 0: none.
         types: (S, K) types of the questions.
         targets: (S, K) answers; `IGNORED` for absent questions.
-        groups: (S, G) bool, the groups of the scenes; the first one counts in the metrics of the split.
+        categories: (S, C) bool, the categories of the scenes; the first one counts in the metrics of the split.
     """
 
     crops: Tensor
@@ -46,7 +46,7 @@ class SceneBatch(NamedTuple):
     arguments: Tensor
     types: Tensor
     targets: Tensor
-    groups: Tensor
+    categories: Tensor
 
 
 class SceneCollection:
@@ -54,15 +54,15 @@ class SceneCollection:
 
     Args:
         images: (n, H, W, 3) uint8.
-        positions: for each scene the middles of its objects (N, 2), in pixels.
+        positions: for each scene the centers of its objects (N, 2), in pixels.
         questions: for each scene its questions, at least one.
         vocabulary: the words of questions.
 
     Attributes:
         objects: (n,) number of objects of each scene.
-        programs: (q, 2, P) operators and arguments of all questions, of one scene after another.
+        programs: (q, 2, P) operators and arguments of all questions, sorted by scene.
         program_lengths: (q,) number of steps of each program.
-        first: (n + 1,) where the questions of each scene begin.
+        first: (n + 1,) index of the first question of each scene.
     """
 
     def __init__(
@@ -79,9 +79,10 @@ class SceneCollection:
             padded[: len(places)] = places
         flat = [question for of_scene in questions for question in of_scene]
         self.first = np.cumsum([0, *map(len, questions)])
-        self.words = _pad([vocabulary.encode(question.words) for question in flat], np.int16)
+        self.words = pad_rows([vocabulary.encode(question.words) for question in flat], dtype=np.int16)
         programs = [encode_program(question.program) for question in flat]
-        self.programs = np.stack([_pad([program[part] for program in programs], np.int16) for part in (0, 1)], axis=1)
+        parts = [pad_rows([program[part] for program in programs], dtype=np.int16) for part in (0, 1)]
+        self.programs = np.stack(parts, axis=1)
         self.program_lengths = np.array([len(question.program) for question in flat])
         self.answers = np.array([ANSWER_IDS[question.answer] for question in flat])
         self.types = TYPE_OF[self.programs[np.arange(len(flat)), 0, self.program_lengths - 1]]
@@ -94,17 +95,17 @@ class SceneCollection:
         return np.arange(self.first[scene], self.first[scene + 1])
 
     def batch(
-        self, scenes: np.ndarray, questions: Sequence[np.ndarray], groups: Sequence[bool] = (True,)
+        self, scenes: np.ndarray, questions: Sequence[np.ndarray], categories: Sequence[bool] = (True,)
     ) -> SceneBatch:
         """Return some scenes with some of their questions.
 
         Args:
             scenes: (S,) numbers of the scenes.
             questions: for each scene the numbers of its questions.
-            groups: the groups to which all scenes of the batch belong.
+            categories: the categories to which all scenes of the batch belong.
         """
         most = int(self.objects[scenes].max())
-        chosen = _pad([each + 1 for each in questions], np.int64) - 1  # −1: absent
+        chosen = pad_rows([each + 1 for each in questions]) - 1  # −1: absent
         longest = int((self.words[chosen.clip(0)] > 0).sum(axis=-1).max())
         steps = int(self.program_lengths[chosen.clip(0)].max())
         programs = self.programs[chosen, ..., :steps].astype(np.int64) * (chosen >= 0)[..., None, None]
@@ -120,7 +121,7 @@ class SceneCollection:
             arguments=torch.from_numpy(programs[:, :, 1]),
             types=torch.from_numpy(self.types[chosen].clip(0)),
             targets=torch.from_numpy(np.where(chosen >= 0, self.answers[chosen], IGNORED)),
-            groups=torch.tensor(groups).expand(len(scenes), -1).clone(),
+            categories=torch.tensor(categories).expand(len(scenes), -1).clone(),
         )
 
     def _crops(self, scenes: np.ndarray, positions: np.ndarray, is_there: np.ndarray) -> np.ndarray:
@@ -140,8 +141,8 @@ def generate_collection(
     Args:
         size: number of scenes.
         questions: number of questions of each scene.
-        objects: smallest and largest number of objects; all numbers between them are equally frequent.
-        max_length: the most steps of a program.
+        objects: smallest and largest number of objects; the numbers are uniform between them.
+        max_length: largest number of steps of a program.
         vocabulary: the words of questions.
         seed: seed of all draws.
     """
@@ -151,11 +152,3 @@ def generate_collection(
     questioners = (Questioner(scene, generator, max_length) for scene in scenes)
     asked = [[questioner.draw() for _ in range(questions)] for questioner in questioners]
     return SceneCollection(render(scenes, generator), [scene.positions for scene in scenes], asked, vocabulary)
-
-
-def _pad(rows: Sequence[Sequence[int] | np.ndarray], dtype: type) -> np.ndarray:
-    """Return rows of different lengths as one array, padded with 0."""
-    lengths = np.array([len(row) for row in rows])
-    padded = np.zeros((len(rows), lengths.max()), dtype=dtype)
-    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([np.asarray(row) for row in rows])
-    return padded

@@ -8,7 +8,7 @@ from gyral.core.errors import OptionError
 
 
 class Lessons:
-    """Lessons, each with the most objects of a scene and the most steps of a program; the last one has no bounds.
+    """Lessons with bounds on the objects of a scene and the steps of a program; the last lesson has no bounds.
 
     The next lesson begins when the accuracy on the questions of validation that are within the bounds of the current
     lesson is at least `threshold`.
@@ -36,11 +36,11 @@ class Lessons:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The most objects and the most steps of the current lesson; None: no bounds."""
+        """The largest numbers of objects and of steps in the current lesson; None: no bounds."""
         return self.lessons[self.level] if self.level < len(self.lessons) else None
 
     def update(self, accuracy: float) -> None:
-        """Take the accuracy of a validation on the current lesson into account."""
+        """Start the next lesson if the accuracy of a validation on the current lesson reaches the threshold."""
         if self.level < len(self.lessons) and accuracy >= self.threshold:
             self.level += 1
 

@@ -1,6 +1,6 @@
 """The words of scenes: attributes, concepts, relations, operators of programs, answers.
 
-They are those of CLEVR (Johnson et al., CVPR 2017, arXiv:1612.06890). A program computes sets of objects on a stack
+They come from CLEVR (Johnson et al., CVPR 2017, arXiv:1612.06890). A program computes sets of objects on a stack
 that has room for two of them. "What shape is the red thing left of the sphere" has the program
 
     scene filter(sphere) relate(left) filter(red) query(shape)
@@ -24,7 +24,7 @@ CONCEPTS = tuple(concept for concepts in ATTRIBUTES.values() for concept in conc
 RELATIONS = ("left", "right", "behind", "front")
 MAX_OBJECTS = 10
 
-# Arguments of operators; number 0 stands for none.
+# Arguments of operators; number 0 is no argument.
 ARGUMENTS = ("", *CONCEPTS, *RELATIONS, *ATTRIBUTES)
 ARGUMENT_IDS = {name: number for number, name in enumerate(ARGUMENTS)}
 FIRST_CONCEPT, FIRST_RELATION, FIRST_ATTRIBUTE = 1, 1 + len(CONCEPTS), 1 + len(CONCEPTS) + len(RELATIONS)
@@ -39,10 +39,11 @@ class Operator(NamedTuple):
     """An operator of programs.
 
     Attributes:
-        name: its name.
+        name: name of the operator.
         argument: kind of its argument: concept, relation, attribute, or "" for none.
         takes: number of sets that it takes from the stack.
-        type: type of the question that it answers and so ends the program; "" if it leaves a set on the stack.
+        type: type of the question that the operator answers at the end of a program; "" if it leaves a set on the
+            stack.
     """
 
     name: str
@@ -99,7 +100,7 @@ class QuestionVocabulary:
     """The words of questions, and which of them name a concept, a relation or an attribute.
 
     Args:
-        words: the words. Those that are not among them have the number of `UNKNOWN`; number 0 is padding.
+        words: the words. Other words have the number of `UNKNOWN`; number 0 is padding.
 
     Attributes:
         words: all words by their numbers.
@@ -154,7 +155,7 @@ def encode_program(program: Sequence[Step]) -> tuple[list[int], list[int]]:
 
 
 def decode_program(operators: Sequence[int], arguments: Sequence[int]) -> list[Step]:
-    """Return the program with the given numbers, without what follows its end."""
+    """Return the program with the given numbers, up to its end."""
     pairs = zip(operators, arguments, strict=True)
     return [Step(OPERATORS[operator].name, ARGUMENTS[argument]) for operator, argument in pairs if operator]
 

@@ -9,7 +9,7 @@ from gyral.applications.scenes.data.language import ATTRIBUTES, CONCEPTS, NOUNS,
 from gyral.applications.scenes.data.world import Scene
 
 Value = TypeVar("Value")
-TRIES = 200  # draws of a question of a type that do not fit the scene, before another type is drawn
+TRIES = 200  # draws of a question of one type, before another type is drawn
 PHRASES = {"left": "left of", "right": "right of", "behind": "behind", "front": "in front of"}
 ASKED = {
     "shape": ("what shape is the {}", "what is the shape of the {}"),
@@ -69,7 +69,7 @@ class Questioner:
     Args:
         scene: the scene.
         generator: source of all random numbers.
-        max_length: the most steps of a program, at least 3.
+        max_length: largest number of steps of a program, at least 3.
     """
 
     def __init__(self, scene: Scene, generator: np.random.Generator, max_length: int) -> None:

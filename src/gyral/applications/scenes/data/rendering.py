@@ -7,7 +7,7 @@ import numpy as np
 from gyral.applications.scenes.data.language import ATTRIBUTES
 from gyral.applications.scenes.data.world import HEIGHT, RADII, WIDTH, Scene
 
-COLORS = {  # those of CLEVR
+COLORS = {  # the colors of CLEVR
     "gray": (87, 87, 87),
     "red": (173, 35, 35),
     "blue": (42, 75, 215),
@@ -17,10 +17,10 @@ COLORS = {  # those of CLEVR
     "cyan": (41, 208, 208),
     "yellow": (255, 238, 51),
 }
-PATCH = 20  # side of the square in which an object is drawn, in pixels
+PATCH = 20  # side of the square of an object, in pixels
 NOISE = 3.0  # standard deviation of the noise of a pixel, of 255
 BRIGHTNESS = 0.1  # largest relative deviation of the brightness of an object
-SHINE = 170.0  # of the bright spot of a shiny object
+SHINE = 170.0  # brightness of the spot of a shiny object
 
 
 def render(scenes: Sequence[Scene], generator: np.random.Generator) -> np.ndarray:

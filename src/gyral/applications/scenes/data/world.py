@@ -9,7 +9,7 @@ from gyral.applications.scenes.data.language import ATTRIBUTES
 WIDTH, HEIGHT = 112, 80  # of an image, in pixels
 RADII = {"small": 5.0, "large": 8.0}
 MARGIN = 2.0  # smallest difference of two objects in x and in y, so that relations are unambiguous
-TRIES = 40  # places for an object, before a scene begins anew
+TRIES = 40  # random positions for an object, before the scene is drawn again
 
 
 class Scene(NamedTuple):
@@ -25,7 +25,7 @@ class Scene(NamedTuple):
 
 
 def draw_scene(generator: np.random.Generator, objects: int) -> Scene:
-    """Draw a scene with so many objects, whose attributes and places are independent and uniform."""
+    """Draw a scene with a number of objects, whose attributes and positions are independent and uniform."""
     values = np.stack([generator.integers(len(names), size=objects) for names in ATTRIBUTES.values()], axis=1)
     sizes = values[:, list(ATTRIBUTES).index("size")].tolist()
     radii = [RADII[ATTRIBUTES["size"][size]] for size in sizes]
@@ -35,7 +35,7 @@ def draw_scene(generator: np.random.Generator, objects: int) -> Scene:
 
 
 def _draw_places(generator: np.random.Generator, radii: list[float]) -> list[tuple[float, float]] | None:
-    """Return places for objects of the given radii, or None if one of them finds none."""
+    """Return positions for objects of the given radii, or None if an object does not find a position."""
     found = list[tuple[float, float]]()
     for radius in radii:
         border = radius + 1

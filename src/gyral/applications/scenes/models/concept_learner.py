@@ -1,4 +1,4 @@
-"""The neuro-symbolic concept learner (Mao et al., ICLR 2019, arXiv:1904.12584), and models that see less."""
+"""The neuro-symbolic concept learner (Mao et al., ICLR 2019, arXiv:1904.12584), and models with fewer inputs."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ SUPERVISION = ("reinforce", "programs", "oracle")
 
 
 class Answers(NamedTuple):
-    """What a model returns in training.
+    """Outputs of a model in training.
 
     Attributes:
         scores: (S, K, answers) log-probabilities up to a constant, 0 for absent questions.
-        parser_loss: loss of the parser, to be added to that of the answers.
+        parser_loss: loss of the parser, an addition to the loss of the answers.
     """
 
     scores: Tensor
@@ -38,7 +38,7 @@ class SceneModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: SceneBatch) -> Tensor | Answers:
-        """Return the scores of the answers; in training, `Answers` with the loss of a parser, if there is one."""
+        """Return the scores of the answers; in training with a parser, `Answers` with its loss."""
 
     def programs(self, batch: SceneBatch) -> Programs | None:
         """Return the most likely programs of all questions of a batch that have an answer, or None without a parser."""
@@ -49,24 +49,24 @@ class ConceptLearner(SceneModel):
     """Learns concepts and the meaning of questions from answers.
 
     A parser maps a question to a program, which is executed on the objects of the scene. The loss of the answers trains
-    the concepts through the execution. Where several programs are drawn for a question, the probability of an answer is
-    the mean over them, so that programs that explain the answer count most. The parser learns
+    the concepts through the execution. If a question has several random programs, the probability of an answer is the
+    mean over them, so that programs that explain the answer count most. The parser learns
 
-    * by `supervision="reinforce"`, from the reward r, 1 for a right answer and 0 for a wrong one (section 3.3):
+    * by `supervision="reinforce"`, from the reward r, 1 for a correct and 0 for a wrong answer (section 3.3):
       −(r − b) log P(program), with b the moving average of rewards, minus `entropy` times the entropy of the choice of
       operators;
-    * by "programs", from the programs of the questions: −log P(program). They are also what is executed in training.
-    * With "oracle" there is no parser: the programs of the questions are executed in evaluation, too.
+    * by "programs", from the programs of the questions: −log P(program). Training executes these programs.
+    * With "oracle" there is no parser: training and evaluation execute the programs of the questions.
 
     Args:
         encoder, decoder: make the cells of the parser from their input sizes.
         vocabulary: the words of questions.
-        max_length: the most steps of a program.
+        max_length: largest number of steps of a program.
         supervision: one of `SUPERVISION`.
-        samples: programs that are drawn for each question in training.
+        samples: random programs for each question in training.
         entropy: weight of the entropy.
-        baseline_decay: share of the old value that the moving average keeps in each step, in [0, 1).
-        embedding_size: of words, operators and arguments in the parser.
+        baseline_decay: decay of the moving average, in [0, 1).
+        embedding_size: size of the embeddings of words, operators and arguments in the parser.
         features: size of the features of objects.
         concept_size: size of the vectors of concepts.
         temperature, margin: see `gyral.applications.scenes.models.scene_concepts.SceneConcepts`.
@@ -163,7 +163,7 @@ class QuestionOnly(SceneModel):
     Args:
         cell: makes the cells from their input sizes.
         vocabulary: the words of questions.
-        max_length: the most steps of a program; unused.
+        max_length: largest number of steps of a program; unused.
         embedding_size: size of the embedding of words.
         backend: see `gyral.nn.recurrent.Recurrent`.
     """
@@ -191,13 +191,13 @@ class QuestionOnly(SceneModel):
 
 
 class MajorityAnswer(SceneModel):
-    """Gives the most frequent answer of a question's type, which it knows; it sees neither question nor scene.
+    """Gives the most frequent answer for the type of a question, which is its only input.
 
-    Its parameters are the logits of the answers of each type, which training brings to their frequencies.
+    Its parameters are the logits of the answers of each type, which training fits to their frequencies.
 
     Args:
         vocabulary: the words of questions; unused.
-        max_length: the most steps of a program; unused.
+        max_length: largest number of steps of a program; unused.
     """
 
     def __init__(self, vocabulary: QuestionVocabulary | None = None, max_length: int | None = None) -> None:

@@ -36,18 +36,18 @@ class Execution(NamedTuple):
 
 
 def execute(operators: Tensor, arguments: Tensor, scenes: Tensor, grounding: Grounding) -> Execution:
-    """Run programs on scenes, all of them at once, step by step.
+    """Run all programs on scenes at once, step by step.
 
-    A set of objects is a vector with the probability of each object to be in it. `filter` and `intersect` take the
-    minimum of two probabilities, `union` the maximum. Where a program needs the one object of a set, object i has the
-    probability p_i / (1 − p_i) / Σ_j p_j / (1 − p_j), that of i given that exactly one object is in the set. The number
-    of objects in a set has the distribution of the sum of independent variables, from which counts, `exist` and the
-    comparisons of numbers follow.
+    A set of objects is a vector of the probabilities that each object is in it. `filter` and `intersect` take the
+    minimum of two probabilities, `union` the maximum. If a program needs the only object of a set, object i has
+    the probability p_i / (1 − p_i) / Σ_j p_j / (1 − p_j), the probability of i given that exactly one object is in the
+    set. The number of objects in a set has the distribution of a sum of independent variables, which determines counts,
+    `exist` and the comparisons of numbers.
 
     Args:
         operators, arguments: (R, P) programs; see `gyral.applications.scenes.data.language`. They must fit the stack.
         scenes: (R,) the scene of each program.
-        grounding: what the concepts mean in the scenes.
+        grounding: probabilities of the concepts in the scenes.
     """
     everything = grounding.is_there[scenes]
     top = below = everything

@@ -21,14 +21,14 @@ class Programs(NamedTuple):
 
 
 class _Encoded(NamedTuple):
-    """Questions as the decoder reads them.
+    """Encoded questions for the decoder.
 
     Attributes:
         states: (R, L, E) outputs of the encoder.
         is_word: (R, L) False at padding.
         summary: (R, E) mean of the states.
         named: (R, L) the argument that each word names; 0: none.
-        counts: (R, arguments) how many words name each argument.
+        counts: (R, arguments) number of words that name each argument.
     """
 
     states: Tensor
@@ -41,26 +41,26 @@ class _Encoded(NamedTuple):
 class ProgramParser(nn.Module):
     """A bidirectional encoder of questions and a decoder of programs, which attends to the question.
 
-    A step of a program is an operator and, for some operators, an argument. The decoder chooses the operator among
-    those that the stack of sets permits, by a softmax, and the argument by a softmax over the words of the question
-    that name one of the right kind. The lexicon says which words name concepts, relations or attributes, as in the
-    paper; what they mean, and which concept belongs to which attribute, is not given. Each of these words is the
-    argument of one step, and a program ends when none is left: otherwise programs that leave words out, or filter by
-    the same ones again and again, often have the right answer and take the place of the right ones. For the same reason
-    the set of all objects must be narrowed before it is combined or compared with another one. At the last step only
-    operators that end the program are permitted, so that every program can be executed.
+    A step of a program is an operator and, for some operators, an argument. The decoder chooses the operator by a
+    softmax over the operators that the stack of sets permits, and the argument by a softmax over the words of the
+    question that name an argument of the required kind. As in the paper, a lexicon contains the words that name
+    concepts, relations or attributes, but not their meaning, and not the attribute of a concept. Each of these words is
+    the argument of one step, and a program ends when no word is left. Otherwise, programs that skip words or repeat a
+    filter often have the correct answer and displace the correct programs. For the same reason, the set of all objects
+    must be narrowed before it is combined or compared with another set. The last step only permits operators that end
+    the program, so that every program can be executed.
 
     Args:
         encoder, decoder: make the cells from their input sizes.
         vocabulary: the words of questions.
         embedding_size: size of the embeddings of words, operators and arguments.
-        max_length: the most steps of a program.
+        max_length: largest number of steps of a program.
         backend: see `gyral.nn.recurrent.Recurrent`.
     """
 
     named: Tensor  # the argument that each word names, 0 for none
     suits: Tensor  # (operators, arguments) whether an operator can have an argument
-    changes: Tensor  # by how much an operator changes the number of sets on the stack
+    changes: Tensor  # change of the number of sets on the stack by an operator
     takes: Tensor  # the number of sets that an operator needs
     ends: Tensor  # whether an operator ends a program
 
@@ -98,7 +98,7 @@ class ProgramParser(nn.Module):
         self.register_buffer(name, torch.as_tensor(values), persistent=False)
 
     def sample(self, questions: Tensor, copies: int = 1, *, greedy: bool = False) -> Programs:
-        """Return programs of questions (R, L), drawn from their distribution, or the most likely step at each time.
+        """Return programs of questions (R, L): random programs, or the most likely step at each time.
 
         Args:
             questions: words, padded with 0.
@@ -142,7 +142,7 @@ class ProgramParser(nn.Module):
     def log_probability(self, questions: Tensor, programs: Programs, copies: int = 1) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities (R · copies,) of programs, and the mean entropy of the choice of an operator.
 
-        The steps are read in parallel. An argument has the sum of the probabilities of the words that name it.
+        All steps are computed in parallel. An argument has the sum of the probabilities of the words that name it.
 
         Args:
             questions: (R, L).
@@ -204,13 +204,13 @@ class ProgramParser(nn.Module):
         return self.pointer(hidden) @ encoded.states.mT
 
     def _permitted(self, before: Tensor, depth: Tensor, step: int, left: Tensor) -> Tensor:
-        """Return which operators (R, operators) are permitted; at least one.
+        """Return a mask (R, operators) of the permitted operators, at least one.
 
         Args:
             before: (R,) the operators of the step before.
             depth: (R,) numbers of sets on the stack.
             step: number of the step.
-            left: (R, arguments) how many words that name each argument are left.
+            left: (R, arguments) number of remaining words that name each argument.
         """
         depth = depth.unsqueeze(1)
         takes_word = self.suits.any(dim=1)
@@ -227,14 +227,14 @@ class ProgramParser(nn.Module):
         return (is_end & leaves_none | goes_on) & is_narrowed & can_be_narrowed
 
     def _nameable(self, operator: Tensor, left: Tensor, encoded: _Encoded) -> Tensor:
-        """Return which words (R, …, L) can be the arguments of operators (R, …)."""
+        """Return a mask (R, …, L) of the words that can be the arguments of operators (R, …)."""
         free = self.suits[operator] & (left > 0)
         named = encoded.named if operator.dim() == 1 else encoded.named.unsqueeze(1).expand(-1, operator.shape[1], -1)
         return free.gather(-1, named)
 
 
 def _choose(scores: Tensor, greedy: bool) -> Tensor:
-    """Return the indices (R,) of the highest scores, or drawn with the probabilities softmax(scores)."""
+    """Return the indices (R,) of the highest scores, or random indices with probabilities softmax(scores)."""
     if not greedy:
         scores = scores - torch.empty_like(scores).exponential_().log()  # Gumbel noise
     return scores.argmax(dim=1)

@@ -12,13 +12,13 @@ from gyral.core.checks import check_integer, check_real
 
 
 class Grounding(NamedTuple):
-    """What the concepts mean in S scenes of up to N objects.
+    """Probabilities of the concepts in S scenes of up to N objects.
 
     Attributes:
         is_there: (S, N) 1 for objects, 0 for padding.
         concepts: (S, C, N) probability that an object has a concept.
-        relations: (S, R + A, N, N), for the R relations the probability that object j has it to object i, at [i, j];
-            then for the A attributes, that two different objects have the same value.
+        relations: (S, R + A, N, N), for the R relations, the probability that object j has the relation to object i, at
+            [i, j]; then for the A attributes, that two different objects have the same value.
         values: (S, A, N, C) distribution over the concepts as the value of an attribute of an object.
     """
 
@@ -29,16 +29,16 @@ class Grounding(NamedTuple):
 
 
 class SceneConcepts(nn.Module):
-    """Finds the concepts and the relations of objects, whose places are given.
+    """Computes the concepts and the relations of objects with given positions.
 
     A convolutional network maps the crop of an object to its features o. Each attribute a has a linear map u_a to a
-    space in which the concepts are vectors v_c. That object o has concept c has the probability
+    space in which the concepts are vectors v_c. The probability that object o has concept c is
 
         Σ_a b_{c,a} σ((cos(u_a(o), v_c) − γ) / τ),   b_c = softmax over the attributes of learned numbers,
 
-    and the value of its attribute a is c with a probability proportional to b_{c,a} exp(cos(u_a(o), v_c) / τ). Which
-    concept belongs to which attribute is therefore learned. Relations are alike, in one space, with a perceptron on the
-    features and the positions of two objects in place of u.
+    and the value of its attribute a is c with a probability proportional to b_{c,a} exp(cos(u_a(o), v_c) / τ). The
+    attribute of a concept is therefore learned. Relations are computed in the same way, in one space, with a perceptron
+    on the features and the positions of two objects instead of u.
 
     Args:
         features: size of o.
@@ -76,7 +76,7 @@ class SceneConcepts(nn.Module):
         self.relations = nn.Parameter(torch.randn(len(RELATIONS), embedding_size))
 
     def forward(self, crops: Tensor, positions: Tensor, objects: Tensor) -> Grounding:
-        """Return what the concepts mean in scenes; see `gyral.applications.scenes.data.collection.SceneBatch`."""
+        """Return the probabilities of the concepts in the scenes of a batch."""
         scenes, most = crops.shape[:2]
         is_there = torch.arange(most, device=crops.device) < objects.unsqueeze(1)
         pictures = crops[is_there].permute(0, 3, 1, 2).to(self.concepts.dtype) / 127.5 - 1

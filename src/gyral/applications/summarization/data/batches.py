@@ -10,7 +10,7 @@ from torch import Tensor
 from gyral.applications.summarization.data.corpus import SummaryCorpus
 from gyral.applications.summarization.data.parsing import SPECIAL, START, STOP, Pair
 from gyral.core.checks import check_choice, check_integer
-from gyral.data.batching import IGNORED
+from gyral.data.batching import IGNORED, pad_rows
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID, UNKNOWN, Vocabulary
 
@@ -21,7 +21,7 @@ class SummaryBatch(NamedTuple):
     """A batch of B articles with their summaries. All tensors contain integers; V is the vocabulary size.
 
     Each word of an article that is outside the vocabulary has an extended number: V for the first such word in the
-    article, V + 1 for the second, at every occurrence. In another article, V stands for another word.
+    article, V + 1 for the second, at every occurrence. In another article, V is another word.
 
     Attributes:
         article: (B, S) word numbers, `<unk>` for words outside the vocabulary, padded at the end with `<pad>`.
@@ -204,7 +204,4 @@ def _extend(numbers: np.ndarray, own_words: np.ndarray, size: int) -> np.ndarray
 
 def _pad(rows: list[np.ndarray], padding: int) -> Tensor:
     """Return rows of different lengths as one tensor, padded at the end."""
-    padded = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return torch.from_numpy(padded)
+    return torch.from_numpy(pad_rows(rows, padding))

@@ -7,7 +7,6 @@ article.
 
 import hashlib
 import itertools
-import json
 import logging
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.data.preparation import load_or_prepare, read_corpus
-from gyral.data.records import Report, restore_report
+from gyral.data.raw_examples import Report, restore_report
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
 SIZE = 50_000  # vocabulary size
 
-# File names and folders of the CNN / Daily Mail corpus in the versions that are in use, relative to its data folder.
+# File names and folders of the versions of the CNN / Daily Mail corpus, relative to its data folder.
 NAMES = ("{}.jsonl", "{}.csv", "{}.bin", "{}_*.bin", "all_{}.txt")
 FOLDERS = (".", "chunked", "finished_files", "finished_files/chunked", "url_lists")
 # The start of the validation split and of the test split. Results on this excerpt are not comparable to published ones.
@@ -52,10 +51,10 @@ class SummaryCorpus:
         vocabulary: the model's vocabulary: `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3; then come the words of the
             training split, in articles and summaries, sorted by descending frequency and then by code points.
         tokens: (n,) word numbers, memory-mapped and read-only: for each pair the article and then the summary, with
-            `</s>` after each sentence. A number beyond the vocabulary stands for a word outside it.
+            `</s>` after each sentence. A number beyond the vocabulary is a word outside it.
         bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
             the last one.
-        reports: for each split the counts of kept and skipped records.
+        reports: for each split the counts of kept and skipped examples.
     """
 
     name: str
@@ -167,11 +166,10 @@ def load(
     check_integer("size", size, len(SPECIAL) + 1)
     paths = dict(zip(SPLITS, (train, val, test), strict=True))
     sources = {split: _source(split, path, mode) for split, path in paths.items()}
-    key = [FORMAT, preparation.BLOCK, [source.fingerprint() for source in sources.values()]]
-    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     return load_or_prepare(
         name,
-        stem,
+        FORMAT,
+        sources,
         data_dir,
         lambda folder: _read(folder, name, size),
         lambda folder: preparation.prepare(name, sources, folder, processes),

@@ -13,7 +13,7 @@ from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, find_fault
-from gyral.data.records import Record, Report, UnusableError
+from gyral.data.raw_examples import RawExample, Report, UnusableError
 
 STANDARD_INPUT = "-"
 
@@ -22,7 +22,7 @@ class Article(NamedTuple):
     """An article to summarize.
 
     Attributes:
-        number: number of its record, from 1.
+        number: number of its example, from 1.
         place: file and line, for messages to the user.
         pair: the article, with or without a reference summary.
     """
@@ -33,19 +33,21 @@ class Article(NamedTuple):
 
 
 def read_articles(path: str, report: Report) -> Iterator[Article]:
-    """Yield the articles of an input; unusable records are skipped and counted.
+    """Yield the articles of an input; unusable examples are skipped and counted.
 
     Args:
         path: path of a `gyral.applications.summarization.data.sources.ArticleSource`; "-": standard input, with one
             article or with lines of JSON.
-        report: counts skipped records and the reasons.
+        report: counts skipped examples and the reasons.
 
     Raises:
         OptionError: as `ArticleSource`, for the option `input`.
     """
     source = None if path == STANDARD_INPUT else ArticleSource(path, option="input")
     form = "jsonl" if source is None else source.form
-    for number, (place, content, _) in enumerate(_standard_input() if source is None else source.records(), start=1):
+    for number, (place, content, _) in enumerate(
+        _standard_input() if source is None else source.raw_examples(), start=1
+    ):
         try:
             pair, notes = parse(content, form, "s2s", needs_summary=False)
         except UnusableError as error:
@@ -56,16 +58,16 @@ def read_articles(path: str, report: Report) -> Iterator[Article]:
         yield Article(number, place, pair)
 
 
-def _standard_input() -> Iterator[Record]:
+def _standard_input() -> Iterator[RawExample]:
     """Yield the lines of standard input if they are JSON, else the whole input as one article."""
     lines = (line for line in sys.stdin.buffer if line.strip())
     first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
     if first.lstrip().startswith(b"{"):
         for number, line in enumerate(itertools.chain([first], lines), start=1):
-            yield Record(f"line {number}", line, 0.0)
+            yield RawExample(f"line {number}", line, 0.0)
     else:
         text = b"".join((first, *lines)).decode(errors="replace")
-        yield Record("standard input", {"article": text}, 1.0)
+        yield RawExample("standard input", {"article": text}, 1.0)
 
 
 class Output:
@@ -151,7 +153,7 @@ class Output:
             line = {"number": article.number, "place": article.place, "summary": summary, "score": score}
             content = json.dumps(line, ensure_ascii=False).encode() + b"\n"
             try:
-                while content:  # a write without buffer may be a part of it
+                while content:  # an unbuffered write may be partial
                     content = content[self._file.write(content) :]
             except OSError as error:
                 raise OptionError("out", self.path, f"cannot be written ({error.strerror})") from None

@@ -1,4 +1,4 @@
-"""Parsing of articles with summaries: the content of one record becomes a tokenized pair.
+"""Parsing of articles with summaries: the content of one example becomes a tokenized pair.
 
 This module does not import torch, because many worker processes import it.
 """
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gyral.data.records import ARTICLE, SUMMARY, TITLE, UnusableError, field_lines, file_text, load_line
+from gyral.data.raw_examples import ARTICLE, SUMMARY, TITLE, UnusableError, field_lines, file_text, load_line
 from gyral.data.text.penn import CLOSING, ENDS, has_control_characters, split_sentences, tokenize
 from gyral.data.vocabulary import PADDING, UNKNOWN
 
@@ -32,16 +32,16 @@ class Pair(NamedTuple):
 
 
 def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tuple[Pair, list[str]]:
-    """Return the pair in a record, and a list of notes about unusual content.
+    """Return the pair in an example, and a list of notes about unusual content.
 
     Args:
-        content: content of the record; an exception if the record could not be read.
+        content: content of the example; an exception if the example could not be read.
         form: format of the source, see `gyral.applications.summarization.data.sources.ArticleSource`.
-        mode: parts of the record that are used, see `gyral.applications.summarization.data.sources.ArticleSource`.
+        mode: parts of the example that are used, see `gyral.applications.summarization.data.sources.ArticleSource`.
         needs_summary: whether an article without a summary is unusable.
 
     Raises:
-        UnusableError: the record contains no pair.
+        UnusableError: the example contains no pair.
     """
     if isinstance(content, Exception):
         raise content
@@ -81,7 +81,7 @@ def _shuffle(paragraphs: list[str]) -> list[str]:
     if len(paragraphs) < 2:
         raise UnusableError("with fewer than two paragraphs (lines), which cannot be shuffled")
     generator = random.Random("\n".join(paragraphs).encode(errors="surrogatepass"))
-    keys = [generator.random() for _ in paragraphs]  # Python guarantees the sequence of this method only
+    keys = [generator.random() for _ in paragraphs]  # Python guarantees only the sequence of this method
     return [paragraph for _, paragraph in sorted(zip(keys, paragraphs, strict=True))]
 
 

@@ -1,6 +1,6 @@
-"""Sources of articles with summaries, in the formats in which such corpora are published.
+"""Sources of articles with summaries, in the formats of the published corpora.
 
-Records that cannot be used are skipped and counted. This module does not import torch, because many worker processes
+Examples that cannot be used are skipped and counted. This module does not import torch, because many worker processes
 import it.
 """
 
@@ -22,12 +22,21 @@ from typing import Any, BinaryIO
 from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_file, excerpt, read_bytes, reading
-from gyral.data.records import ARTICLE, SUMMARY, TITLE, Record, Report, UnusableError, file_state, line_records
+from gyral.core.inputs import check_file, excerpt, open_input, read_bytes
+from gyral.data.raw_examples import (
+    ARTICLE,
+    SUMMARY,
+    TITLE,
+    RawExample,
+    Report,
+    UnusableError,
+    file_state,
+    line_examples,
+)
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
 MODES = ("s2s", "sh2s", "s2t")
-END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no such character
+END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no character with this code
 
 
 class ArticleSource:
@@ -47,16 +56,16 @@ class ArticleSource:
     huggingface  `huggingface:name:configuration:split`, with the library `datasets`
     ===========  =======================================================================================================
 
-    A file name may be a pattern (`chunked/train_*.bin`). The path may end with a slice of the records:
+    A file name may be a pattern (`chunked/train_*.bin`). The path may end with a slice of the examples:
     `validation.jsonl[:900]`, `validation.jsonl[900:]`.
 
     Args:
         path: path in one of the forms above.
         form: format of the files; None: inferred from the path.
-        mode: parts of each record that are used. "s2s": the article and its summary; "sh2s": the article with its
-            paragraphs (lines) shuffled, and its summary; "s2t": the article and its title, which takes the place of
-            the summary. The last two require the form `jsonl`, `csv` or `huggingface`.
-        option: the option that the path is the value of, for errors.
+        mode: parts of each example that are used. "s2s": the article and its summary; "sh2s": the article with its
+            paragraphs (lines) shuffled, and its summary; "s2t": the article, with its title as the
+            summary. The last two require the form `jsonl`, `csv` or `huggingface`.
+        option: name of the option that has the path, for errors.
 
     Raises:
         OptionError: nothing exists at the path, its form is unknown, a file cannot be read, or the mode is not allowed.
@@ -79,7 +88,7 @@ class ArticleSource:
             self.files = self._find_files()
             if not self.files:
                 raise self._error("no such file or folder, or the folder is empty")
-            if self.form != "story" or self._is_list() or len(self.files) == 1:  # else a bad story is left out
+            if self.form != "story" or self._is_list() or len(self.files) == 1:  # a bad story is skipped later
                 for file in self.files:
                     check_file(self.option, self.path, file)
 
@@ -117,34 +126,34 @@ class ArticleSource:
 
     @property
     def arguments(self) -> tuple[str, str]:
-        """Form and mode, which `parse_records` needs."""
+        """Form and mode, the arguments of `parse_examples`."""
         return self.form, self.mode
 
     def _is_list(self) -> bool:
         return self.form == "story" and self.files[0].suffix != ".story"
 
-    def records(self) -> Iterator[Record]:
-        """Yield the records, which are not yet parsed.
+    def raw_examples(self) -> Iterator[RawExample]:
+        """Yield the examples without parsing them.
 
         Raises:
             OptionError: a file cannot be read, a CSV file lacks a column, a list of URLs has no folder of stories, or
                 Hugging Face's `datasets` is not installed or cannot load the data.
         """
-        return itertools.islice(self._all_records(), self._slice.start, self._slice.stop)
+        return itertools.islice(self._all_examples(), self._slice.start, self._slice.stop)
 
-    def _all_records(self) -> Iterator[Record]:
+    def _all_examples(self) -> Iterator[RawExample]:
         if self.form == "huggingface":
-            yield from self._remote_records()
+            yield from self._remote_examples()
         elif self.form == "story":
             files = self._listed_stories() if self._is_list() else self.files
             for index, file in enumerate(files):
-                yield Record(file.name, str(file), (index + 1) / len(files))
+                yield RawExample(file.name, str(file), (index + 1) / len(files))
         else:
-            read_file = {"jsonl": line_records, "csv": self._csv_records, "bin": _bin_records}[self.form]
+            read_file = {"jsonl": line_examples, "csv": self._csv_examples, "bin": _bin_examples}[self.form]
             for index, file in enumerate(self.files):
-                with reading(self.option, self.path, file) as content:
-                    for record in read_file(content):
-                        yield record._replace(progress=(index + record.progress) / len(self.files))
+                with open_input(self.option, self.path, file) as content:
+                    for example in read_file(content):
+                        yield example._replace(progress=(index + example.progress) / len(self.files))
 
     def _listed_stories(self) -> list[Path]:
         roots = [root for file in self.files for root in (file.parent, file.parent.parent)]
@@ -158,7 +167,7 @@ class ArticleSource:
             names += [f"{hashlib.sha1(url).hexdigest()}.story" for line in lines if (url := line.strip())]
         return [next((folder / name for folder in folders if (folder / name).is_file()), Path(name)) for name in names]
 
-    def _csv_records(self, content: BinaryIO) -> Iterator[Record]:
+    def _csv_examples(self, content: BinaryIO) -> Iterator[RawExample]:
         csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # articles may exceed the default of 131,072 characters
         file, size = Path(content.name), os.fstat(content.fileno()).st_size
         with io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as lines:
@@ -168,7 +177,7 @@ class ArticleSource:
             except csv.Error as error:
                 raise self._error(f"line {reader.line_num}: {error}", file) from None
 
-    def _rows(self, file: Path, reader: Any, progress: Callable[[], float]) -> Iterator[Record]:
+    def _rows(self, file: Path, reader: Any, progress: Callable[[], float]) -> Iterator[RawExample]:
         """Yield the rows of a CSV file, whose last line must be `END`."""
         columns = next(reader)
         if columns and columns[-1].endswith(END):
@@ -184,12 +193,12 @@ class ArticleSource:
             if row[-1].endswith(END):
                 lost = reader.line_num - 1 - end
                 reason = f"row with a quotation mark without end, which takes in the rest of the file ({lost:,} lines)"
-                yield Record(place, UnusableError(reason), 1.0)
+                yield RawExample(place, UnusableError(reason), 1.0)
                 return
             end = reader.line_num
-            yield Record(place, dict(zip(columns, row, strict=False)), progress())
+            yield RawExample(place, dict(zip(columns, row, strict=False)), progress())
 
-    def _remote_records(self) -> Iterator[Record]:
+    def _remote_examples(self) -> Iterator[RawExample]:
         name, _, rest = self._name.removeprefix("huggingface:").partition(":")
         configuration, _, split = rest.rpartition(":")
         try:
@@ -198,14 +207,14 @@ class ArticleSource:
             raise self._error("needs Hugging Face's library: pip install datasets") from None
         try:
             rows = datasets.load_dataset(name, configuration or None, split=split or "train")
-        except Exception as error:  # the library raises dozens of kinds, from three libraries
+        except Exception as error:  # the library raises dozens of types
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise self._error(f"Hugging Face's datasets cannot load it ({reason})") from error
         for index, row in enumerate(rows):
-            yield Record(f"{name}:{split}:{index}", row, (index + 1) / len(rows))
+            yield RawExample(f"{name}:{split}:{index}", row, (index + 1) / len(rows))
 
 
-def _bin_records(examples: BinaryIO) -> Iterator[Record]:
+def _bin_examples(examples: BinaryIO) -> Iterator[RawExample]:
     name, size = Path(examples.name).name, os.fstat(examples.fileno()).st_size
     for number in itertools.count(1):
         place, position = f"{name}:{number}", examples.tell()
@@ -215,9 +224,9 @@ def _bin_records(examples: BinaryIO) -> Iterator[Record]:
         length = struct.unpack("<q", head)[0] if len(head) == 8 else -1
         if not 0 <= length <= size - examples.tell():
             error = UnusableError("chunk whose rest is corrupt")
-            yield Record(f"{place}, byte {position:,}", error, 1.0)
+            yield RawExample(f"{place}, byte {position:,}", error, 1.0)
             return
-        yield Record(place, examples.read(length), examples.tell() / size)
+        yield RawExample(place, examples.read(length), examples.tell() / size)
 
 
 def read_pairs(
@@ -227,18 +236,18 @@ def read_pairs(
 
     Args:
         path, form, mode: see `ArticleSource`.
-        report: counts kept and skipped records.
+        report: counts kept and skipped examples.
 
     Raises:
         OptionError: as `ArticleSource`.
     """
     source = ArticleSource(path, form, mode)
-    return parse_records(source.records(), source.form, mode, Report() if report is None else report)
+    return parse_examples(source.raw_examples(), source.form, mode, Report() if report is None else report)
 
 
-def parse_records(records: Iterable[Record], form: str, mode: str, report: Report) -> Iterator[Pair]:
-    """Yield the pairs in some records and add to a report which records were kept and skipped."""
-    for place, content, _ in records:
+def parse_examples(examples: Iterable[RawExample], form: str, mode: str, report: Report) -> Iterator[Pair]:
+    """Yield the pairs in examples, and count the kept and the skipped examples in a report."""
+    for place, content, _ in examples:
         try:
             pair, notes = parse(content, form, mode)
         except UnusableError as error:

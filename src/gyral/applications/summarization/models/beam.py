@@ -32,9 +32,9 @@ class BeamSearch:
     """Beam search as See et al. (2017) decode summaries.
 
     Each step considers the 2K most likely continuations of the K hypotheses of a row, best first. A continuation that
-    ends with the stop token is finished; of the others, the best K continue. The search of a row ends when K hypotheses
-    are finished, or at `max_length`. Unfinished hypotheses count only if none is finished. The best hypothesis is the
-    finished one with the largest score:
+    ends with the stop token is finished; the best K other continuations remain hypotheses. The search of a row ends
+    when K hypotheses are finished, or at `max_length`. Unfinished hypotheses count only if none is finished. The best
+    hypothesis is the finished one with the largest score:
 
         score = Σ_t log P(w_t) / length^length_penalty
 
@@ -142,7 +142,7 @@ class _Finished:
 
     def __init__(self, tokens: Tensor, scores: Tensor) -> None:
         self.beam = tokens.shape[1]
-        # The additional last place receives candidates that do not count.
+        # Candidates that do not count go to the additional last position.
         self.tokens = torch.cat([tokens, tokens[:, :1]], dim=1)
         self.scores = scores.new_full(self.tokens.shape[:2], -math.inf)
         self.lengths = tokens.new_zeros(self.tokens.shape[:2])

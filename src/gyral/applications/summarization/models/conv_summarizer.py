@@ -51,15 +51,15 @@ class DecoderState(NamedTuple):
 
 
 class CenteredEncoder(nn.Module):
-    """Residual blocks of convolutions whose windows reach as far ahead as back.
+    """Residual blocks of convolutions with centered windows.
 
     Args:
         factories: makes the cell of each layer.
         width: D, size of inputs and outputs.
-        dropout: probability of dropout of what each part of a block adds.
+        dropout: probability of dropout of the outputs of each part of a block.
 
     Raises:
-        OptionError: a cell is no convolution, or its kernel_size is even.
+        OptionError: a cell is not a convolution, or its kernel_size is even.
     """
 
     def __init__(self, factories: Sequence[CellFactory], width: int, dropout: float) -> None:
@@ -96,7 +96,7 @@ class DecoderLayer(nn.Module):
         width: D.
         memory_size: size of the vectors of the encoder.
         heads: number of heads of the attention.
-        dropout: probability of dropout of what each part adds.
+        dropout: probability of dropout of the outputs of each part.
         backend: see `gyral.nn.recurrent.Recurrent`.
     """
 
@@ -121,7 +121,7 @@ class DecoderLayer(nn.Module):
         outputs, (state,) = self.recurrent(self.norm(stream), None if state is None else (state,))
         stream = stream + self.dropout(self.output(outputs))
         queries = self.attention_norm(stream).transpose(0, 1)
-        articles = len(mask)  # in a search each article has several rows, which are several queries to it
+        articles = len(mask)  # in a search, each article has several rows, and each row is a query
         found, scores = self.attention(queries.reshape(articles, -1, queries.shape[2]), memory, mask)
         found = found.view(queries.shape).transpose(0, 1)
         return self.feed_forward(stream + self.dropout(found)), state, scores
@@ -137,11 +137,11 @@ class ConvSummarizer(Summarizer):
         P_vocab = softmax(E LN(z) + b)
 
     With `pointer` the words of the article have additional probability, as in a pointer-generator network; p_gen is a
-    function of LN(z), and the attention is the mean over the heads of the last layer. The paper has no pointer, but
-    parts of words (byte-pair encoding) where this task has whole words, most of whose names are not in a vocabulary.
-    Normalization is before each part of a block; the code of the paper has it behind, by default.
+    function of LN(z), and the attention is the mean over the heads of the last layer. The paper has no
+    pointer, but uses byte-pair encoding; this task has whole words, and most names are not in the vocabulary.
+    Normalization precedes each part of a block; in the code of the paper it follows each part by default.
 
-    Initialization: E normal with standard deviation 1/√D, b zero; others as torch or their own classes have them.
+    Initialization: E normal with standard deviation 1/√D, b zero; other weights as in torch or their classes.
 
     Args:
         encoder: makes the cell of a layer of the encoder from its input size.
@@ -150,12 +150,12 @@ class ConvSummarizer(Summarizer):
         output_size: number of classes that a task passes to every model; it is V.
         embedding_size: D, width of embedding and blocks.
         encoder_kernels, decoder_kernels: kernel_size of each layer's cell, such as [3, 7, 15, 31]; None: `num_layers`
-            layers of the cell as it is.
+            layers of the unchanged cell.
         num_layers: number of layers of encoder and decoder without a list of kernel sizes.
-        centered: whether the encoder's windows reach as far ahead as back, which only convolutions can do. False: any
-            cell, in two directions.
+        centered: whether the encoder's windows are centered, which requires convolutions. False: any cell, in two
+            directions.
         attention_heads: number of heads of the attention, which divides D.
-        dropout: probability of dropout of the embedded words, and of what each part of a block adds.
+        dropout: probability of dropout of the embedded words and of the outputs of each part of a block.
         pointer: whether words are copied from the article.
         backend: backend of the cells (`gyral.nn.recurrent.Recurrent`).
 
@@ -302,7 +302,7 @@ class ConvSummarizer(Summarizer):
     def state_size(self) -> int:
         """Return the number of state values that the cells carry from step to step per sequence.
 
-        Centered convolutions of the encoder carry none.
+        Centered convolutions of the encoder carry no state.
         """
         states: list[Any] = [self.begin(1).cells]
         if isinstance(self.encoder, Recurrent):
@@ -311,7 +311,7 @@ class ConvSummarizer(Summarizer):
 
 
 def _layers(option: str, cell: CellFactory, kernels: Sequence[int] | None, num_layers: int) -> list[CellFactory]:
-    """Return what makes the cell of each layer."""
+    """Return the factory of the cell of each layer."""
     if kernels is None:
         return [cell] * num_layers
     if not kernels:

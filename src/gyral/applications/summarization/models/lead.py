@@ -38,7 +38,7 @@ class Lead(Summarizer):
         return Predictions(zeros.masked_fill(has_target, -math.inf), zeros)
 
     def summarize(self, batch: SummaryBatch, search: BeamSearch) -> Hypotheses:
-        """Return a copy of each article; `max_sentences` says where the summary ends.
+        """Return a copy of each article; `max_sentences` determines the end of the summary.
 
         The options of the search do not apply.
         """

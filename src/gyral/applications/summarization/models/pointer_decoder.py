@@ -49,8 +49,8 @@ class AdditiveAttention(nn.Module):
     e_i = vᵀ tanh(W_h h_i + W_s s [+ w_c c_i] + b),   a = softmax(e)
 
     Initialization: `PointerGenerator` draws the matrices; w_c is zero unless it draws it, so that attention with
-    coverage initially equals attention without it. Weights that were saved without coverage can be loaded with it; w_c
-    then keeps its value.
+    coverage initially equals attention without it. If weights were saved without coverage, loading them into a module
+    with coverage keeps its w_c.
 
     Args:
         memory_size: E, size of h_i.
@@ -166,30 +166,31 @@ class Decoder(nn.Module):
 class Bridge(nn.Module):
     """Computes the initial state of a decoder from the last states of both directions of an encoder, for any cells.
 
-    A vector of the decoder's state is the initial value that its cell gives it, which is zero for most cells, plus
+    A vector of the decoder's state is the initial value of its cell, which is zero for most cells, plus
 
         ReLU(W [forward; backward] + b)
 
-    of the vectors of the same name in the last states of the encoder. Between two LSTMs these are hidden from hidden
-    and cell from cell (See et al. 2017). If the encoder has no vector of that name, the first vector, which is the
-    hidden one, is computed from the last outputs of both directions, and other vectors keep their initial value.
-    Matrices keep their initial value, too, because a rotation would no longer be one.
+    of the vectors of the same name in the last states of the encoder. Between two LSTMs, hidden vectors come from
+    hidden vectors and memory vectors from memory vectors (See et al. 2017). If the encoder has no vector of that name,
+    the first vector, which is the hidden vector, is computed from the last outputs of both directions, and other
+    vectors keep their initial value. Matrices also keep their initial value, because a changed rotation is not a
+    rotation.
 
-    With `complete`, every vector of both cells takes part, as in the code of Dangovski et al. (TACL 2019;
+    With `complete`, every vector of both cells is used, as in the code of Dangovski et al. (TACL 2019;
     rdangovs/rotational-unit-of-memory on GitHub, tasks/summarization/model.py). Vectors that the encoder does not have,
-    such as the cell vector of an LSTM after a RUM, are computed from its last outputs, too. Vectors that the decoder
-    does not have, such as the cell vector of an LSTM before a RUM, enter its hidden vector, which then is its initial
+    such as the memory vector of an LSTM after a RUM, are computed from its last outputs. Vectors that the decoder does
+    not have, such as the memory vector of an LSTM before a RUM, contribute to its hidden vector, which is its initial
     value plus
 
         ReLU(W' [v_0; v_1; …] + b'),   v = ReLU(W [forward; backward] + b)
 
-    where v_0 is computed as without `complete`, and v_1, … from those vectors.
+    where v_0 is the value without `complete`, and v_1, … come from the vectors that the decoder does not have.
 
     Initialization: W and b truncated normal with standard deviation 10⁻⁴.
 
     Args:
         encoder, decoder: the cells.
-        complete: whether every vector of both cells takes part.
+        complete: whether every vector of both cells is used.
     """
 
     def __init__(self, encoder: RecurrentCell, decoder: RecurrentCell, complete: bool = False) -> None:

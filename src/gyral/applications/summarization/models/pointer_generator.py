@@ -53,8 +53,8 @@ class PointerGenerator(Summarizer):
     probability of the target.
 
     Initialization: embedding, V', b' and `Bridge` truncated normal with standard deviation 10⁻⁴, other matrices
-    Xavier-uniform, other biases zero. `initialization` determines the size of three of them. Cells have their own
-    initialization; that of the authors' LSTMs is `initialization="uniform"` of `gyral.cells.lstm.LSTMCell`.
+    Xavier-uniform, other biases zero. `initialization` determines the size of three of them. Cells
+    initialize themselves; the authors' LSTMs correspond to `initialization="uniform"` of `gyral.cells.lstm.LSTMCell`.
 
     Args:
         encoder: makes the cell of the encoder from its input size; called once per direction.
@@ -71,7 +71,7 @@ class PointerGenerator(Summarizer):
             where they have the defaults of TensorFlow's `get_variable`: v is uniform in ±√(3/A), w_c in ±√(6/(1 + A)),
             and W is Xavier-uniform as one matrix.
         bridge: "shared": the initial state of the decoder has the vectors that both cells have. "all": every vector of
-            both cells takes part (`Bridge`), as in the code of Dangovski et al. (TACL 2019).
+            both cells is used (`Bridge`), as in the code of Dangovski et al. (TACL 2019).
         backend: backend of the encoder (`gyral.nn.recurrent.Recurrent`).
 
     Raises:

@@ -18,7 +18,7 @@ from gyral.ops.rum.triton.rowwise import (
 
 
 class StepConfig(NamedTuple):
-    """Compile-time constants of a kernel.
+    """Compile-time fixed of a kernel.
 
     Attributes:
         size: N, the size of the hidden state.
@@ -27,7 +27,7 @@ class StepConfig(NamedTuple):
         gated: whether the cell has an update gate.
         normalized: whether the cell has layer normalization.
         time_normalized: whether the cell has time normalization (η).
-        has_starts: whether the state of some rows begins anew.
+        has_starts: whether the state of some rows is reset.
         zoneout: "none", "mask" or "probability".
         activation: name of the activation function.
     """
@@ -53,7 +53,7 @@ class StepArguments(NamedTuple):
         norms, grad_norms: pointers to (3, 2, N); `grad_norms` belongs to this program.
         keep_probability: the zoneout probability, used without a mask.
         eta: the norm of the hidden vector under time normalization.
-        epsilon: that of the layer normalizations.
+        epsilon: epsilon of the layer normalizations.
         rows, columns: indices of the rows (K,) and of the hidden units.
         active: (K,), False for rows whose sequence has ended.
     """
@@ -73,7 +73,7 @@ class StepArguments(NamedTuple):
 
 @triton.jit
 def load_starts(starts, rows, active, config: tl.constexpr):
-    """Return (K,): True in active rows whose state begins anew before the step; `starts` points to the (B,) of it."""
+    """Return (K,): True in active rows that are reset before the step; `starts` points to this step, (B,)."""
     started = tl.zeros(active.shape, tl.int1)
     if config.has_starts:
         started = tl.load(starts + rows, mask=active, other=0) != 0

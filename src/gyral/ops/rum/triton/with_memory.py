@@ -50,7 +50,7 @@ def forward_with_memory(
 ):
     """Run all steps: R_t overwrites R_0 in `memory`, and `memory_reads` (T, B, N) stores R_t h_{t−1}.
 
-    `replaced` stores R before each step at which it begins anew, at the index in `slots` (T, B).
+    `replaced` stores R before each reset, at the index in `slots` (T, B).
     """
     size: tl.constexpr = config.size
     width: tl.constexpr = config.width

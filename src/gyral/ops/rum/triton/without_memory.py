@@ -151,23 +151,23 @@ def forward_without_memory(
                 tl.store(at, total, mask=valid)
             tl.debug_barrier()
             for offset in range(0, block_batch, block_rows):
-                group = first + offset + tl.arange(0, block_rows)
-                ends = tl.load(lengths + group, mask=group < batch, other=0)
+                block = first + offset + tl.arange(0, block_rows)
+                ends = tl.load(lengths + block, mask=block < batch, other=0)
                 active = t < ends
                 step = StepArguments(
-                    parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, epsilon, group, columns, active
+                    parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, epsilon, block, columns, active
                 )
-                started = load_starts(starts + step_offset, group, active, config)
+                started = load_starts(starts + step_offset, block, active, config)
                 valid = active[:, None] & inside
-                at = parts_t + group[:, None] * width + columns[None, :]
+                at = parts_t + block[:, None] * width + columns[None, :]
                 target = tl.load(at, mask=valid, other=0.0)
                 gate = target
                 if config.gated:
                     gate = tl.load(at + size, mask=valid, other=0.0)
-                here = group[:, None] * size + columns[None, :]
+                here = block[:, None] * size + columns[None, :]
                 old = tl.load(previous + here, mask=valid & (started == 0)[:, None], other=0.0)
                 new = _forward_step(target, gate, old, cosines + step_offset, step, config)
-                tl.store(outputs_t + here, tl.where(valid, new, 0.0), mask=(group < batch)[:, None] & inside)
+                tl.store(outputs_t + here, tl.where(valid, new, 0.0), mask=(block < batch)[:, None] & inside)
                 tl.store(final + here, new, mask=(t + 1 == ends)[:, None] & inside)
             tl.debug_barrier()
 
@@ -221,15 +221,15 @@ def backward_without_memory(
         if t > 0:
             previous = outputs + (step_offset - batch) * size
         for offset in range(0, block_batch, block_rows):
-            group = first + offset + tl.arange(0, block_rows)
-            active = t < tl.load(lengths + group, mask=group < batch, other=0)
+            block = first + offset + tl.arange(0, block_rows)
+            active = t < tl.load(lengths + block, mask=block < batch, other=0)
             step = StepArguments(
-                parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, epsilon, group, columns, active
+                parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, epsilon, block, columns, active
             )
-            started = load_starts(starts + step_offset, group, active, config)
-            in_batch = (group < batch)[:, None] & inside
+            started = load_starts(starts + step_offset, block, active, config)
+            in_batch = (block < batch)[:, None] & inside
             valid = active[:, None] & inside
-            here = group[:, None] * size + columns[None, :]
+            here = block[:, None] * size + columns[None, :]
             grad_next = tl.load(grad_hidden + here, mask=in_batch, other=0.0)
             d = tl.where(valid, grad_next + tl.load(grad_outputs_t + here, mask=valid, other=0.0), 0.0)
             old = tl.load(previous + here, mask=valid & (started == 0)[:, None], other=0.0)
@@ -237,7 +237,7 @@ def backward_without_memory(
             dtarget = tl.where(valid, dtarget, 0.0)
             dgate = tl.where(valid, dgate, 0.0)
             dh = tl.where(valid, dh, grad_next)
-            at = parts_t + group[:, None] * width + columns[None, :]
+            at = parts_t + block[:, None] * width + columns[None, :]
             tl.store(at, dtarget, mask=in_batch)
             if config.gated:
                 tl.store(at + size, dgate, mask=in_batch)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from gyral.ops import buffers, kernels
-from gyral.ops.rum.reference import Constants, Options, Tensors
+from gyral.ops.rum.reference import FixedArguments, Options, Tensors
 
 MODULES = {"cpu": "gyral.ops.rum.cpu", "cuda": "gyral.ops.rum.triton"}
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel: contiguous tensors on one device, all but `lengths` and `starts` of one dtype.
 
     Attributes:
@@ -27,7 +27,7 @@ class Problem(NamedTuple):
         lengths: (B,) int64 in [1, T], or None if every sequence has T steps. Steps beyond the length of a sequence do
             not change its state, and their outputs are zero.
         options: The options of the step.
-        starts: (T, B) bool: at True the state before the step is h = 0 and R = I, whatever it was. Or None.
+        starts: (T, B) bool, or None. True resets the state to h = 0 and R = I before the step.
     """
 
     parts: Tensor
@@ -41,7 +41,7 @@ class Problem(NamedTuple):
     starts: Tensor | None = None
 
 
-class Solution(NamedTuple):
+class Results(NamedTuple):
     """The return value of `forward`.
 
     Attributes:
@@ -91,40 +91,40 @@ class Kernels(Protocol):
     def prepare(self, device: torch.device) -> None:
         """Make the kernels ready to run on a device, or raise `KernelUnavailableError` with the reason."""
 
-    def allocate(self, problem: Problem, resets: int) -> Solution:
-        """Return a solution of uninitialized memory, for so many resets, none of it that of the problem."""
+    def allocate(self, arguments: Arguments, resets: int) -> Results:
+        """Return uninitialized results with room for `resets` saved memories; they share no memory with `arguments`."""
 
-    def forward(self, problem: Problem) -> Solution: ...
+    def forward(self, arguments: Arguments) -> Results: ...
 
     def backward(
         self,
-        problem: Problem,
-        solution: Solution,
+        arguments: Arguments,
+        results: Results,
         grad_outputs: Tensor,
         grad_hidden: Tensor,
         grad_memory: Tensor | None,
     ) -> Gradients: ...
 
 
-def find_kernels(constants: Constants, tensors: Tensors) -> tuple[Kernels, torch.dtype]:
-    """Return the kernels, and the dtype of the products' factors: that of autocast where the kernels support it.
+def find_kernels(fixed: FixedArguments, tensors: Tensors) -> tuple[Kernels, torch.dtype]:
+    """Return the kernels, and the dtype of the products' factors: the autocast dtype if the kernels support it.
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype.
     """
     found: Kernels = kernels.find(MODULES, tensors.weight_hh)
-    wanted = constants.autocast_dtype
+    wanted = fixed.autocast_dtype
     return found, wanted if wanted is not None and wanted in found.PRODUCT_DTYPES else tensors.weight_hh.dtype
 
 
-def make_problem(
-    constants: Constants, tensors: Tensors, dtype: torch.dtype, parts: Tensor | None = None, pooled: bool = False
-) -> Problem:
-    """Return the problem for the arguments of `gyral.ops.rum.run`.
+def make_arguments(
+    fixed: FixedArguments, tensors: Tensors, dtype: torch.dtype, parts: Tensor | None = None, pooled: bool = False
+) -> Arguments:
+    """Return the arguments for the arguments of `gyral.ops.rum.run`.
 
     Args:
-        dtype: That of the products' factors.
-        parts: See `Problem`; if None, the inputs of all steps are projected in one product.
+        dtype: The dtype of the products' factors.
+        parts: See `Arguments`; if None, the inputs of all steps are projected in one product.
         pooled: Whether the parts are a buffer of `gyral.ops.buffers`.
     """
     inputs, weight_ih, weight_hh, bias, hidden, memory, norms = tensors
@@ -134,27 +134,27 @@ def make_problem(
         parts = torch.addmm(bias, rows, weight.T, out=out).view(
             *inputs.shape[:2], len(bias) // hidden.shape[1], hidden.shape[1]
         )
-    keep, lengths, starts, options, _ = constants
+    keep, lengths, starts, options, _ = fixed
     given: Any = (parts, weight_hh.to(dtype), hidden, memory, norms, keep, lengths, options, starts)
     contiguous: Any = [value.contiguous() if isinstance(value, Tensor) else value for value in given]
-    return Problem(*contiguous)
+    return Arguments(*contiguous)
 
 
-def count_resets(problem: Problem) -> int:
+def count_resets(arguments: Arguments) -> int:
     """Return the number of memories that resets replace, which backward needs; on a GPU the call waits for it."""
-    return 0 if problem.starts is None or problem.memory is None else int(problem.starts.sum())
+    return 0 if arguments.starts is None or arguments.memory is None else int(arguments.starts.sum())
 
 
-def number_resets(problem: Problem, slots: Tensor) -> None:
+def number_resets(arguments: Arguments, slots: Tensor) -> None:
     """Write to `slots` (T, B) the number of each reset, from 0."""
-    if problem.starts is not None:
-        torch.cumsum(problem.starts.flatten(), 0, out=slots.view(-1)).sub_(1)
+    if arguments.starts is not None:
+        torch.cumsum(arguments.starts.flatten(), 0, out=slots.view(-1)).sub_(1)
 
 
-def differentiate(
+def run_backward(
     found: Kernels,
-    problem: Problem,
-    solution: Solution,
+    arguments: Arguments,
+    results: Results,
     tensors: Tensors,
     gradients: Sequence[Tensor | None],
     *,
@@ -162,17 +162,17 @@ def differentiate(
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Run the kernels backward; return the gradients of the parts and of `tensors`."""
     inputs, weight_ih, weight_hh, *_ = tensors
-    dtype = problem.weight_hh.dtype
+    dtype = arguments.weight_hh.dtype
     grad_outputs, grad_hidden, grad_memory = gradients
     assert grad_outputs is not None
     assert grad_hidden is not None
-    gradient = found.backward(problem, solution, grad_outputs, grad_hidden, grad_memory)
+    gradient = found.backward(arguments, results, grad_outputs, grad_hidden, grad_memory)
     parts = gradient.parts.flatten(2).to(dtype)
     recurrent = parts[..., : len(weight_hh)]
-    first, later = problem.hidden.to(dtype), solution.outputs[:-1].to(dtype)
-    if problem.starts is not None:  # where the state begins anew, the product has read zeros
-        first = first.masked_fill(problem.starts[0].unsqueeze(-1), 0.0)
-        later = later.masked_fill(problem.starts[1:].unsqueeze(-1), 0.0)
+    first, later = arguments.hidden.to(dtype), results.outputs[:-1].to(dtype)
+    if arguments.starts is not None:  # after a reset the product has read zeros
+        first = first.masked_fill(arguments.starts[0].unsqueeze(-1), 0.0)
+        later = later.masked_fill(arguments.starts[1:].unsqueeze(-1), 0.0)
     grad_weight_hh = recurrent[0].T @ first
     if len(parts) > 1:
         grad_weight_hh.addmm_(recurrent[1:].flatten(0, 1).T, later.flatten(0, 1))

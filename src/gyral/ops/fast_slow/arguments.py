@@ -7,26 +7,27 @@ import torch
 from torch import Tensor
 
 from gyral.ops import buffers, gated, rum
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.fast_slow.cpu"}
 
-SubCellProblem = gated.Problem | rum.Problem
-Maker = Callable[..., SubCellProblem]
+SubCellArguments = gated.Arguments | rum.Arguments
+Maker = Callable[..., SubCellArguments]
 
 
 class SubCell(NamedTuple):
     """A cell within the step of another cell. X input size, H width of the hidden vector, G width of the parts.
 
     Attributes:
-        problem: Returns the problem of `gyral.ops.gated` or `gyral.ops.rum`, given parts (T, B, G), weight_hh, extra,
-            hidden, cell, lengths and starts.
+        make_arguments: Returns `Arguments` of `gyral.ops.gated` or `gyral.ops.rum`, given parts (T, B, G), weight_hh,
+            extra, hidden, cell_state, lengths and starts.
         weight_ih: (G, X).
         bias: (G,) of the parts, or None.
-        weight_hh, extra: See the problem; for RUM `extra` is its norms.
+        weight_hh, extra: See these arguments; for RUM `extra` is its norms.
         cosines: The list to which each step appends the cosines (B,) of RUM's rotations, or None.
     """
 
-    problem: Maker
+    make_arguments: Maker
     weight_ih: Tensor
     bias: Tensor | None
     weight_hh: Tensor
@@ -38,7 +39,7 @@ class Connections(NamedTuple):
     """How the subcells of a step are connected; one entry per subcell, in the order in which they run.
 
     Attributes:
-        sources: Index of the earlier subcell whose outputs a subcell reads, or -1 for none.
+        sources: Index of the earlier subcell that provides the inputs of a subcell, or -1.
         states: Index of the subcell's state; states are numbered in the order of their first subcells.
         masks: Factors (T, B, X) of the outputs that a subcell reads from its source, or None.
     """
@@ -58,31 +59,31 @@ class Connections(NamedTuple):
         return self.states[subcell] not in self.states[subcell + 1 :]
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel.
 
     Attributes:
-        subcells: The problem of each subcell. The parts of the first one are its projected inputs; `forward` writes
+        subcells: The arguments of each subcell. The parts of the first one are its projected inputs; `forward` writes
             those of the others. As for a single cell, `forward` overwrites the parts with values for `backward`, which
             overwrites them with their gradient.
         weights_ih, biases: Input weights and bias of each subcell.
         outputs: (T, B, H) of each subcell, written by `forward`.
-        cells: (T, B, C), the cell vectors of each subcell, written by `forward`; None without a cell vector.
+        cell_states: (T, B, C), the cell states of each subcell, written by `forward`; None without a cell state.
         connections: How the subcells are connected.
     """
 
-    subcells: tuple[SubCellProblem, ...]
+    subcells: tuple[SubCellArguments, ...]
     weights_ih: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
-    cells: tuple[Tensor | None, ...]
+    cell_states: tuple[Tensor | None, ...]
     connections: Connections
 
 
-State = tuple[Tensor, Tensor | None]  # hidden vector (B, H), and cell vector (B, C) or None
+State = tuple[Tensor, Tensor | None]  # hidden vector (B, H), and cell state (B, C) or None
 
 
-class Solution(NamedTuple):
+class Results(NamedTuple):
     """Each state after the last step of each sequence; scalars (T, B, …) of each RUM subcell, None for the others."""
 
     final: tuple[State, ...]
@@ -90,14 +91,14 @@ class Solution(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the initial states, and of `extra` of each subcell. Those of the parts overwrite the parts."""
+    """Gradients of the initial states, and of `extra` of each subcell. Gradients of the parts overwrite the parts."""
 
     states: tuple[State, ...]
     extra: tuple[Tensor | None, ...]
 
 
-class Constants(NamedTuple):
-    """The arguments of `run` that have no gradient; `makers` holds `SubCell.problem` of each subcell."""
+class FixedArguments(NamedTuple):
+    """The arguments of `run` that have no gradient; `makers` holds `SubCell.make_arguments` of each subcell."""
 
     connections: Connections
     makers: tuple[Maker, ...]
@@ -121,69 +122,66 @@ class Tensors(NamedTuple):
         return cls(inputs, weights, list(zip(leaves[::2], leaves[1::2], strict=True)))
 
 
-def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tensor]:
-    """Project the inputs of all steps in one product; return the problem and the buffer that holds its parts."""
-    connections, makers, lengths, starts = constants
+def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, Tensor]:
+    """Project the inputs of all steps in one product; return the arguments and the buffer that holds its parts."""
+    connections, makers, lengths, starts = fixed
     starts = None if starts is None else starts.contiguous()
     steps, batch, _ = tensors.inputs.shape
     # one buffer for all tensors that backward releases
     widths = []
     for state, (weight_ih, _, _, _) in zip(connections.states, tensors.weights, strict=True):
-        hidden, cell = tensors.states[state]
-        widths += [len(weight_ih), hidden.shape[1], 0 if cell is None else cell.shape[1]]
+        hidden, cell_state = tensors.states[state]
+        widths += [len(weight_ih), hidden.shape[1], 0 if cell_state is None else cell_state.shape[1]]
     buffer = buffers.acquire(steps * batch * sum(widths), tensors.inputs)
     pieces = buffer.split([steps * batch * width for width in widths])
     shaped = [piece.view(steps, batch, width) for piece, width in zip(pieces, widths, strict=True)]
-    parts, outputs, cells = (shaped[first::3] for first in range(3))
+    parts, outputs, cell_states = (shaped[first::3] for first in range(3))
     outputs[-1] = torch.empty_like(outputs[-1])  # returned, therefore not in the buffer
 
     weight_ih, bias, _, _ = tensors.weights[0]
-    rows, projected = tensors.inputs.flatten(0, 1), parts[0].flatten(0, 1)
-    if bias is None:
-        torch.mm(rows, weight_ih.T, out=projected)
-    else:
-        torch.addmm(bias, rows, weight_ih.T, out=projected)
-    problems = []
+    project(tensors.inputs, weight_ih, bias, out=parts[0])
+    subcells = []
     for index, (make, state) in enumerate(zip(makers, connections.states, strict=True)):
         _, _, weight_hh, extra = tensors.weights[index]
-        hidden, cell = tensors.states[state]
-        own: dict[str, Any] = {"weight_hh": weight_hh, "extra": extra, "hidden": hidden, "cell": cell}
+        hidden, cell_state = tensors.states[state]
+        own: dict[str, Any] = {"weight_hh": weight_hh, "extra": extra, "hidden": hidden, "cell_state": cell_state}
         _, lag = connections.predecessor(index)
-        problems.append(make(parts=parts[index], lengths=lengths, starts=starts if lag else None, **own))
-    problem = Problem(
-        tuple(problems),
+        subcells.append(make(parts=parts[index], lengths=lengths, starts=starts if lag else None, **own))
+    arguments = Arguments(
+        tuple(subcells),
         tuple(weights[0] for weights in tensors.weights),
         tuple(weights[1] for weights in tensors.weights),
         tuple(outputs),
         tuple(
-            None if tensors.states[state][1] is None else c for state, c in zip(connections.states, cells, strict=True)
+            None if tensors.states[state][1] is None else c
+            for state, c in zip(connections.states, cell_states, strict=True)
         ),
         connections,
     )
-    return problem, buffer
+    return arguments, buffer
 
 
-def weight_gradients(problem: Problem, index: int, inputs: Tensor) -> list[Tensor | None]:
-    """Return the gradients of weight_ih, bias and weight_hh of a subcell, given that of its parts."""
-    subcell, connections = problem.subcells[index], problem.connections
+def weight_gradients(arguments: Arguments, index: int, inputs: Tensor) -> list[Tensor | None]:
+    """Return the gradients of weight_ih, bias and weight_hh of a subcell, given the gradient of its parts."""
+    subcell, connections = arguments.subcells[index], arguments.connections
     source, mask = connections.sources[index], connections.masks[index]
     steps, batch, *_ = subcell.parts.shape
-    grad_parts = subcell.parts.view(steps, batch, len(problem.weights_ih[index]))
+    grad_parts = subcell.parts.view(steps, batch, len(arguments.weights_ih[index]))
     rows = grad_parts.flatten(0, 1)
     if index == 0:
         grad_weight_ih = rows.T @ inputs.flatten(0, 1)
     elif source < 0:  # without inputs
-        grad_weight_ih = torch.zeros_like(problem.weights_ih[index])
+        grad_weight_ih = torch.zeros_like(arguments.weights_ih[index])
     else:
-        read = problem.outputs[source] if mask is None else problem.outputs[source] * mask
+        read = arguments.outputs[source] if mask is None else arguments.outputs[source] * mask
         grad_weight_ih = rows.T @ read.flatten(0, 1)
     predecessor, lag = connections.predecessor(index)
-    outputs = problem.outputs[predecessor]
-    drop = subcell.drop if isinstance(subcell, gated.Problem) else None
+    outputs = arguments.outputs[predecessor]
+    drop = subcell.drop if isinstance(subcell, gated.Arguments) else None
     recurrent = grad_parts[..., : len(subcell.weight_hh)]
     if lag:
         grad_weight_hh = gated.weight_gradient(recurrent, subcell.hidden, outputs, drop, subcell.starts)
     else:
         read = outputs if drop is None else outputs * drop
         grad_weight_hh = recurrent.flatten(0, 1).T @ read.flatten(0, 1)
-    return [grad_weight_ih, None if problem.biases[index] is None else rows.sum(0), grad_weight_hh]
+    return [grad_weight_ih, None if arguments.biases[index] is None else rows.sum(0), grad_weight_hh]

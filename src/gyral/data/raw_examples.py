@@ -1,4 +1,4 @@
-"""Records of files that a corpus is prepared from, and reports on them.
+"""Examples of files that a corpus is prepared from, and reports on them.
 
 This module does not import torch, because many worker processes import it.
 """
@@ -19,12 +19,12 @@ from gyral.core.inputs import read_bytes
 ARTICLE, SUMMARY, TITLE = ("article", "story"), ("highlights", "summary", "abstract"), ("title",)
 
 
-class Record(NamedTuple):
-    """A record of a source before parsing.
+class RawExample(NamedTuple):
+    """An example of a corpus file before parsing.
 
     Attributes:
         place: file and line, for messages to the user.
-        content: what the record contains before parsing; an exception if it could not be read.
+        content: the unparsed content; an exception if it could not be read.
         progress: fraction of the source that has been read, 0 to 1.
     """
 
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 class UnusableError(Exception):
-    """A record cannot be used and is skipped; the message gives the reason."""
+    """An example cannot be used and is skipped; the message gives the reason."""
 
 
 class DamagedPartError(UserError):
@@ -43,12 +43,12 @@ class DamagedPartError(UserError):
 
 @dataclass
 class Report:
-    """Statistics of the records that were kept and skipped.
+    """Statistics of the examples that were kept and skipped.
 
     Attributes:
         kept: number of examples.
-        left_out: the number of skipped records and the location of the first one, by reason.
-        noted: the same for records that were kept although they are unusual.
+        left_out: the number of skipped examples and the location of the first one, by reason.
+        noted: the same for examples that were kept although they are unusual.
     """
 
     kept: int = 0
@@ -61,7 +61,7 @@ class Report:
         counts[reason] = before + count, first
 
     def update(self, other: "Report") -> None:
-        """Add the report on the records that follow."""
+        """Add the counts of another report."""
         self.kept += other.kept
         for mine, others in ((self.left_out, other.left_out), (self.noted, other.noted)):
             for reason, (count, first) in others.items():
@@ -71,7 +71,7 @@ class Report:
         return f"{self.kept:,} pairs{self.oddities()}"
 
     def oddities(self) -> str:
-        """Return a description of skipped and unusual records; empty if there are none."""
+        """Return a description of skipped and unusual examples; empty if there are none."""
         parts = ""
         for title, counts in (("left out", self.left_out), ("kept", self.noted)):
             listed = (f"{count:,} {reason} (first {first})" for reason, (count, first) in counts.items())
@@ -88,7 +88,7 @@ def restore_report(saved: Mapping[str, Any]) -> Report:
     return Report(saved["kept"], **counted)
 
 
-def line_records(lines: BinaryIO) -> Iterator[Record]:
+def line_examples(lines: BinaryIO) -> Iterator[RawExample]:
     """Yield the lines of an open file that are not empty, as bytes, without a byte order mark."""
     name, size, position = Path(lines.name).name, os.fstat(lines.fileno()).st_size, 0
     for number, line in enumerate(lines, start=1):
@@ -96,7 +96,7 @@ def line_records(lines: BinaryIO) -> Iterator[Record]:
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
-            yield Record(f"{name}:{number}", line, position / max(size, position))  # a file may grow
+            yield RawExample(f"{name}:{number}", line, position / max(size, position))  # a file may grow
 
 
 def load_line(line: bytes) -> Any:
@@ -125,7 +125,7 @@ def file_text(path: str) -> str:
 
 
 def file_state(file: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file in nanoseconds; zeros if there is no file."""
+    """Return the size and the modification time of a file in nanoseconds; zeros if the file does not exist."""
     try:
         state = file.stat()
     except OSError:
@@ -142,5 +142,5 @@ def field_lines(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
     value = next((fields[name] for name in names if fields.get(name) is not None), "")
     texts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise UnusableError(f"whose {' or '.join(names)} is no text")
+        raise UnusableError(f"whose {' or '.join(names)} is not a text")
     return [line for text in texts for line in text.split("\n") if line.strip()]

@@ -1,4 +1,4 @@
-"""Readings of a Lie-access memory: means of its vectors, weighted by strength and by distance from a key.
+"""The read vector of a Lie-access memory: the mean of its vectors, weighted by strength and by distance from a key.
 
 InvNorm    w_i = s_i / (d_i² + ε)
 SoftMax    w_i = s_i exp(−d_i² / T)

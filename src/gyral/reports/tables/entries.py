@@ -1,4 +1,4 @@
-"""Tables and their cells. A cell refers to the runs that its number summarizes."""
+"""Tables and their entries. An entry refers to the runs that its number summarizes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ MEAN_OVER = "mean ± standard deviation over"  # the start of a caption
 
 
 @dataclass(frozen=True)
-class TableCell:
+class Entry:
     """A number or a word in a table, and the runs that it summarizes.
 
     Attributes:
@@ -23,7 +23,7 @@ class TableCell:
         runs: the runs, each with its own value, or None if it has no value.
         paper: the published value.
         mean, deviation: the mean and, of several values, the standard deviation with all digits.
-        best: whether no other row is better in this column. Renderers print these cells in bold.
+        best: whether no other row is better in this column. Renderers print these entries in bold.
     """
 
     text: str
@@ -43,78 +43,78 @@ class TableCell:
     def values(self) -> list[float]:
         return [value for _, value in self.runs if value is not None]
 
-    def with_statistics(self) -> "TableCell":
-        """Return the cell with the mean and the standard deviation of the values of its runs."""
+    def with_statistics(self) -> "Entry":
+        """Return the entry with the mean and the standard deviation of the values of its runs."""
         values = self.values
         deviation = standard_deviation(values) if len(values) > 1 else None
         return replace(self, mean=fmean(values), deviation=deviation) if values else self
 
 
-NOTHING = TableCell("–")
+NOTHING = Entry("–")
+TableRow = tuple[str, tuple[Entry, ...]]  # the name of a row and its entries
 
 
-def mark_best(
-    cells: Sequence[TableCell], higher_is_better: bool, compared: Sequence[bool] | None = None
-) -> list[TableCell]:
-    """Return cells that are compared with each other, with the best of them marked.
+def mark_best(entries: Sequence[Entry], higher_is_better: bool, compared: Sequence[bool] | None = None) -> list[Entry]:
+    """Return entries that are compared with each other, with the best of them marked.
 
-    Cells that print the same mean as the best one are marked too. Cells with missing runs are not compared, and a cell
-    without another one to compare with is not marked.
+    Entries that print the same mean as the best one are marked too. Entries with missing runs are not compared.
+    A single entry is not marked.
 
     Args:
-        cells: the cells.
+        entries: the entries.
         higher_is_better: whether a greater number is better.
-        compared: whether each cell is compared; None: all.
+        compared: whether each entry is compared; None: all.
     """
-    considered = [not cell.missing and (compared is None or compared[i]) for i, cell in enumerate(cells)]
-    means = {i: cell.mean for i, cell in enumerate(cells) if cell.mean is not None and considered[i]}
+    considered = [not entry.missing and (compared is None or compared[i]) for i, entry in enumerate(entries)]
+    means = {i: entry.mean for i, entry in enumerate(entries) if entry.mean is not None and considered[i]}
     finite = [mean for mean in means.values() if math.isfinite(mean)]
     if len(finite) < 2:
-        return list(cells)
+        return list(entries)
     best = max(finite) if higher_is_better else min(finite)
-    printed = {cells[index].text.partition(" ")[0] for index, mean in means.items() if mean == best}
+    printed = {entries[index].text.partition(" ")[0] for index, mean in means.items() if mean == best}
     return [
-        replace(cell, best=cell.text.partition(" ")[0] in printed) if index in means else cell
-        for index, cell in enumerate(cells)
+        replace(entry, best=entry.text.partition(" ")[0] in printed) if index in means else entry
+        for index, entry in enumerate(entries)
     ]
 
 
 def mark_best_of_column(
-    rows: Sequence[tuple[str, tuple[TableCell, ...]]],
+    rows: Sequence[TableRow],
     column: int,
     higher_is_better: bool,
     compared: Sequence[bool] | None = None,
-) -> list[tuple[str, tuple[TableCell, ...]]]:
-    """Return the rows of a table with the best cells of a column marked, see `mark_best`.
+) -> list[TableRow]:
+    """Return the rows of a table with the best entries of a column marked, see `mark_best`.
 
     Args:
-        rows: the name and the cells of each row.
-        column: index of the column among the cells.
+        rows: the name and the entries of each row.
+        column: index of the column among the entries.
         higher_is_better: whether a greater number is better.
         compared: whether each row is compared; None: all.
     """
-    marked = mark_best([cells[column] for _, cells in rows], higher_is_better, compared)
+    marked = mark_best([entries[column] for _, entries in rows], higher_is_better, compared)
     return [
-        (name, (*cells[:column], cell, *cells[column + 1 :])) for (name, cells), cell in zip(rows, marked, strict=True)
+        (name, (*entries[:column], entry, *entries[column + 1 :]))
+        for (name, entries), entry in zip(rows, marked, strict=True)
     ]
 
 
 def move_common_notes(
-    rows: Sequence[tuple[str, tuple[TableCell, ...]]],
-) -> tuple[list[tuple[str, tuple[TableCell, ...]]], str]:
+    rows: Sequence[TableRow],
+) -> tuple[list[TableRow], str]:
     """Return the rows of a table without the seeds and steps that most of them share, and the start of the caption.
 
-    A row keeps its notes if one of its numbers has other seeds or steps. If no seeds and steps are those of more than
-    half of the rows, all rows keep their notes.
+    A row keeps its notes if one of its numbers has other seeds or steps. All rows keep their notes unless more than
+    half of the rows share seeds and steps.
     """
-    notes = [{cell.notes for cell in cells if cell.notes} for _, cells in rows]
+    notes = [{entry.notes for entry in entries if entry.notes} for _, entries in rows]
     noted = [found for found in notes if found]
     common = next((found for found in noted if len(found) == 1 and 2 * noted.count(found) > len(noted)), None)
     if common is None:
         return list(rows), f"{MEAN_OVER} seeds"
     without = [
-        (name, tuple(replace(cell, notes=()) for cell in cells) if found == common else cells)
-        for (name, cells), found in zip(rows, notes, strict=True)
+        (name, tuple(replace(entry, notes=()) for entry in entries) if found == common else entries)
+        for (name, entries), found in zip(rows, notes, strict=True)
     ]
     seeds, steps = next(iter(common))
     if noted.count(common) < len(noted):
@@ -131,7 +131,7 @@ class Table:
         title: its title, empty if it continues the previous table.
         caption: a statement about all of its numbers.
         heads: heads of its columns; the first column has the names of the rows.
-        rows: the name and the cells of each row.
+        rows: the name and the entries of each row.
         prose: whether the last column is text.
         details: heads of columns that tables for papers leave out unless they are chosen.
     """
@@ -139,7 +139,7 @@ class Table:
     title: str
     caption: str
     heads: tuple[str, ...]
-    rows: Sequence[tuple[str, tuple[TableCell, ...]]]
+    rows: Sequence[TableRow]
     prose: bool = False
     details: tuple[str, ...] = ()
 
@@ -159,10 +159,10 @@ def result_of(name: str, scale: float = 1) -> Callable[[RunRecord], float | None
     return value
 
 
-def runs_cell(
+def runs_entry(
     records: list[RunRecord], text: str, value: Callable[[RunRecord], float | None], paper: float | None = None
-) -> TableCell:
-    """Return the cell of a number that summarizes runs, with its seeds and steps."""
+) -> Entry:
+    """Return the entry of a number that summarizes runs, with its seeds and steps."""
     done = [record for record in records if record.results]
     notes: tuple[str, ...] = ()
     if done:
@@ -173,7 +173,7 @@ def runs_cell(
             states.setdefault(record.state, []).append(record.seed)
     missing = tuple(f"{describe_seeds(seeds)} {state}" for state, seeds in states.items())
     runs = tuple((record, value(record) if record.results else None) for record in records)
-    return TableCell(text, notes, missing, runs, paper)
+    return Entry(text, notes, missing, runs, paper)
 
 
 def describe_seeds(seeds: list[str]) -> str:
@@ -195,21 +195,21 @@ def describe_steps(records: Sequence[RunRecord]) -> str:
     return f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps"
 
 
-def result_cell(
+def result_entry(
     records: list[RunRecord], name: str, digits: int, scale: float = 1, with_deviation: bool = True
-) -> TableCell:
-    """Return the cell of the mean and the standard deviation of a result, without a note on seeds and steps."""
+) -> Entry:
+    """Return the entry of the mean and the standard deviation of a result, without a note on seeds and steps."""
     value = result_of(name, scale)
     values = [found for record in records if (found := value(record)) is not None]
     text = format_mean(values, digits) if with_deviation else f"{fmean(values):.{digits}f}" if values else ""
-    return TableCell(text or "–", runs=tuple((record, value(record)) for record in records)).with_statistics()
+    return Entry(text or "–", runs=tuple((record, value(record)) for record in records)).with_statistics()
 
 
-def loss_ratio_cell(records: list[RunRecord]) -> TableCell:
-    """Return the cell of the mean ratio of test loss and memoryless baseline."""
+def loss_ratio_entry(records: list[RunRecord]) -> Entry:
+    """Return the entry of the mean ratio of test loss and memoryless baseline."""
     runs = tuple((record, _loss_ratio(record.metrics)) for record in records)
     values = [value for _, value in runs if value is not None]
-    return TableCell(f"{fmean(values):.4f}" if values else "–", runs=runs).with_statistics()
+    return Entry(f"{fmean(values):.4f}" if values else "–", runs=runs).with_statistics()
 
 
 def _loss_ratio(metrics: Mapping[str, float]) -> float | None:
@@ -218,19 +218,19 @@ def _loss_ratio(metrics: Mapping[str, float]) -> float | None:
     return None if loss is None or baseline is None else loss / baseline
 
 
-def parameters_cell(records: list[RunRecord], paper: float | None = None, as_range: bool = False) -> TableCell:
-    """Return the cell of the distinct numbers of parameters, or of the smallest and the largest."""
+def parameters_entry(records: list[RunRecord], paper: float | None = None, as_range: bool = False) -> Entry:
+    """Return the entry of the distinct numbers of parameters, or of the smallest and the largest."""
     runs = tuple((record, record.metrics.get("parameters")) for record in records)
     sizes = list(dict.fromkeys(value for _, value in runs if value is not None))
     if as_range and len(sizes) > 1:
         text = f"{min(sizes):,.0f} to {max(sizes):,.0f}"
     else:
         text = "\n".join(f"{size:,.0f}" for size in sizes)
-    return TableCell(text or "–", runs=runs, paper=paper, mean=sizes[0] if len(sizes) == 1 else None)
+    return Entry(text or "–", runs=runs, paper=paper, mean=sizes[0] if len(sizes) == 1 else None)
 
 
-def published_cell(value: float | None, digits: int) -> TableCell:
-    return NOTHING if value is None else TableCell(f"{value:.{digits}f}")
+def published_entry(value: float | None, digits: int) -> Entry:
+    return NOTHING if value is None else Entry(f"{value:.{digits}f}")
 
 
 def format_mean(values: list[float], digits: int) -> str:

@@ -1,11 +1,13 @@
 """The interface of the kernels of `gyral.ops.gated`, and the products before and after them."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gyral.ops import buffers, kernels
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.gated.cpu"}
 
@@ -14,22 +16,22 @@ KINDS = (
     "modrelu",  # h = modReLU(z; b), real: G = H = N
     "complex_modrelu",  # the same for N complex numbers, real parts before imaginary parts: G = H = 2N
     "goru",  # `gyral.cells.goru`: G = 3N, rows [W_r; W_g; U]
-    "on_lstm",  # `gyral.cells.on_lstm`: G = 2D + 4N, with a cell vector
-    "weinet",  # `gyral.cells.weinet`: G = 7N, W (4N, N); the cell vector (N²) is the memory
-    "lstm",  # `gyral.cells.lstm`: G = 4N, rows [i; f; g; o], with a cell vector
+    "on_lstm",  # `gyral.cells.on_lstm`: G = 2D + 4N, with a cell state
+    "weinet",  # `gyral.cells.weinet`: G = 7N, W (4N, N); the cell state (N²) is the memory
+    "lstm",  # `gyral.cells.lstm`: G = 4N, rows [i; f; g; o], with a cell state
     "normalized_lstm",  # the same with layer normalization
     "gru",  # `gyral.cells.gru`: G = 3N, rows [r; z; n]
     "rnn_tanh",  # `gyral.cells.rnn`: G = N
     "rnn_relu",  # the same with another nonlinearity
 )
-# Kinds whose last N columns of the product are not simply added to those of P_t, and are kept for backward.
+# Kinds whose last N columns of the product are not only added to the last columns of P_t; backward needs them.
 KEEPS_PRODUCT = ("goru", "gru")
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel.
 
-    T steps, B batch size, H width of the hidden vector, C width of the cell vector, N units, G width of the parts.
+    T steps, B batch size, H width of the hidden vector, C width of the cell state, N units, G width of the parts.
 
     Attributes:
         kind: One of `KINDS`.
@@ -41,16 +43,15 @@ class Problem(NamedTuple):
         extra: Further parameters or None: the biases of modReLU (N,); gain and bias of a normalization (2, N); for
             normalized_lstm (10N,) the concatenation of gains (4N) and biases (4N) of the gates, gain (N) and bias (N)
             of c; for gru the bias (N,) of the recurrent product in the candidate.
-        hidden, cell: (B, H) and (B, C) before the first step; `cell` is None without a cell vector.
+        hidden, cell_state: (B, H) and (B, C) before the first step; `cell_state` is None without a cell state.
         keep: Zoneout of the hidden vector: a mask (T, B, H) in training, the probability in evaluation, or None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
         units: N.
         chunk: Number of units that share an entry of a master gate, for on_lstm.
-        keep_cell: Zoneout of the cell vector (T, B, C), as `keep`, only for LSTMs.
+        keep_cell_state: Zoneout of the cell state (T, B, C), as `keep`, only for LSTMs.
         drop: Recurrent dropout: factors (B, H) of the hidden vector in the product, or None.
-        starts: (T, B) bool: at True the state of the row before the step is `fresh` with a cell vector of zeros,
-            whatever it was. Or None.
-        fresh: (H,), or None for zeros.
+        starts: (T, B) bool, or None. True resets the row to `fresh`, with a cell state of zeros, before the step.
+        fresh: (H,), or None stands for zeros.
         epsilon: What layer normalization adds to the variance.
         partner: (L, N) int64, see `gyral.ops.unitary.Rotations`, for the two kinds of modReLU; None for a dense W.
     """
@@ -60,12 +61,12 @@ class Problem(NamedTuple):
     weight_hh: Tensor
     extra: Tensor | None
     hidden: Tensor
-    cell: Tensor | None
+    cell_state: Tensor | None
     keep: Tensor | float | None
     lengths: Tensor | None
     units: int
     chunk: int
-    keep_cell: Tensor | float | None
+    keep_cell_state: Tensor | float | None
     drop: Tensor | None
     starts: Tensor | None = None
     fresh: Tensor | None = None
@@ -73,47 +74,48 @@ class Problem(NamedTuple):
     partner: Tensor | None = None
 
 
-class Solution(NamedTuple):
+class Results(NamedTuple):
     """The return value of `forward`.
 
     Attributes:
         outputs: (T, B, H).
-        hidden, cell: (B, H) and (B, C) after the last step of each sequence; `cell` is None without a cell vector.
-        cells: (T, B, C), the cell vectors of all steps, for `backward`.
+        hidden, cell_state: (B, H) and (B, C) after the last step of each sequence; `cell_state` is None for kinds
+            without one.
+        cell_states: (T, B, C), the cell states of all steps, for `backward`.
         kept: (T, B, N), the part of the product that `KEEPS_PRODUCT` describes, for `backward`.
     """
 
     outputs: Tensor
     hidden: Tensor
-    cell: Tensor | None
-    cells: Tensor | None
+    cell_state: Tensor | None
+    cell_states: Tensor | None
     kept: Tensor | None
 
 
 class Gradients(NamedTuple):
     """Gradients of P (T, B, G), the kept part of the product (T, B, N), the initial state, `extra` and `fresh`.
 
-    That of `weight_hh` is there if it consists of layers; see `weight_gradient` for a dense one.
+    `weight_hh` is None for a dense matrix; `weight_gradient` computes its gradient.
     """
 
     parts: Tensor
     kept: Tensor | None
     hidden: Tensor
-    cell: Tensor | None
+    cell_state: Tensor | None
     extra: Tensor | None
     fresh: Tensor | None
     weight_hh: Tensor | None
 
 
-class Constants(NamedTuple):
-    """The arguments of a sequence that have no gradient; see `Problem`."""
+class FixedArguments(NamedTuple):
+    """The arguments of a sequence that have no gradient; see `Arguments`."""
 
     kind: str
     keep: Tensor | float | None
     lengths: Tensor | None
     units: int
     chunk: int
-    keep_cell: Tensor | float | None
+    keep_cell_state: Tensor | float | None
     drop: Tensor | None
     starts: Tensor | None
     epsilon: float
@@ -121,7 +123,7 @@ class Constants(NamedTuple):
 
 
 class Tensors(NamedTuple):
-    """The arguments of a sequence that have a gradient: inputs (T, B, X), W_ih (G, X), b (G,); see `Problem`."""
+    """The arguments of a sequence that have a gradient: inputs (T, B, X), W_ih (G, X), b (G,); see `Arguments`."""
 
     inputs: Tensor
     weight_ih: Tensor
@@ -129,42 +131,32 @@ class Tensors(NamedTuple):
     weight_hh: Tensor
     extra: Tensor | None
     hidden: Tensor
-    cell: Tensor | None
+    cell_state: Tensor | None
     fresh: Tensor | None
 
 
-def make_problem(constants: Constants, tensors: Tensors, parts: Tensor | None = None) -> Problem:
-    """Return the problem; if `parts` is None, project the inputs of all steps in one product."""
+def make_arguments(fixed: FixedArguments, tensors: Tensors, parts: Tensor | None = None) -> Arguments:
+    """Return the arguments; if `parts` is None, project the inputs of all steps in one product."""
     if parts is None:
-        parts = project(tensors.inputs, tensors.weight_ih, tensors.bias)
-    given: Any = constants._asdict() | {
-        name: getattr(tensors, name) for name in ("weight_hh", "extra", "hidden", "cell", "fresh")
+        shape = *tensors.inputs.shape[:2], len(tensors.weight_ih)
+        parts = buffers.acquire(math.prod(shape), tensors.inputs).view(shape)
+        project(tensors.inputs, tensors.weight_ih, tensors.bias, out=parts)
+    given: Any = fixed._asdict() | {
+        name: getattr(tensors, name) for name in ("weight_hh", "extra", "hidden", "cell_state", "fresh")
     }
     given = {name: t.contiguous() if isinstance(t, Tensor) else t for name, t in given.items()}
-    return Problem(parts=parts, **given)
+    return Arguments(parts=parts, **given)
 
 
-def project(inputs: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
-    """Return P (T, B, G) in a buffer of the pool."""
-    steps, batch, _ = inputs.shape
-    rows, width = inputs.flatten(0, 1), len(weight_ih)
-    parts = buffers.acquire(len(rows) * width, rows).view(len(rows), width)
-    if bias is None:
-        torch.mm(rows, weight_ih.T, out=parts)
-    else:
-        torch.addmm(bias, rows, weight_ih.T, out=parts)
-    return parts.view(steps, batch, width)
-
-
-def solve(problem: Problem) -> Solution:
+def run_forward(arguments: Arguments) -> Results:
     """Run the kernels forward."""
-    solution: Solution = kernels.find(MODULES, problem.parts).forward(problem)
-    return solution
+    results: Results = kernels.find(MODULES, arguments.parts).forward(arguments)
+    return results
 
 
-def differentiate(
-    problem: Problem,
-    solution: Solution,
+def run_backward(
+    arguments: Arguments,
+    results: Results,
     tensors: Tensors,
     gradients: tuple[Tensor, Tensor, Tensor | None],
     needs_inputs: bool,
@@ -172,19 +164,19 @@ def differentiate(
     """Run the kernels backward; return the gradient of each of `tensors`.
 
     Args:
-        problem, solution: `backward` of the kernels overwrites the parts and the kept part of the product.
+        arguments, results: `backward` of the kernels overwrites the parts and the kept part of the product.
         tensors: The arguments of the sequence.
-        gradients: Those of the outputs, and of the final hidden and cell vectors.
+        gradients: Gradients of the outputs, the final hidden vector and the final cell state.
         needs_inputs: Whether to compute the gradient of the inputs; else it is None.
     """
-    found = kernels.find(MODULES, problem.parts).backward(problem, solution, *gradients)
+    found = kernels.find(MODULES, arguments.parts).backward(arguments, results, *gradients)
     parts: Tensor = found.parts
     rows = parts.flatten(0, 1)
-    # the gradient of the product is that of the parts, except for the part of it that was kept
+    # the gradient of the product equals the gradient of the parts, except in the kept part
     grad_weight_hh = found.weight_hh
     if grad_weight_hh is None:
-        reads = problem.hidden, solution.outputs, problem.drop, problem.starts, problem.fresh
-        added = len(problem.weight_hh) - (0 if found.kept is None else problem.units)
+        reads = arguments.hidden, results.outputs, arguments.drop, arguments.starts, arguments.fresh
+        added = len(arguments.weight_hh) - (0 if found.kept is None else arguments.units)
         grad_weight_hh = weight_gradient(parts[..., :added], *reads)
         if found.kept is not None:
             grad_weight_hh = torch.cat((grad_weight_hh, weight_gradient(found.kept, *reads)))
@@ -195,7 +187,7 @@ def differentiate(
         grad_weight_hh,
         found.extra,
         found.hidden,
-        found.cell,
+        found.cell_state,
         found.fresh,
     ]
 
@@ -213,7 +205,7 @@ def weight_gradient(
     Args:
         grad_products: Gradients (T, B, R) of the products; overwritten during the call.
         hidden, outputs: The hidden vectors (B, H) before the first step and (T, B, H) after each step.
-        drop, starts, fresh: See `Problem`.
+        drop, starts, fresh: See `Arguments`.
     """
     if drop is not None:
         hidden, outputs = hidden * drop, outputs * drop

@@ -29,13 +29,13 @@ class Window(NamedTuple):
     since: Tensor | None = None
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel.
 
     Attributes:
         values: (T, B, N).
         weights: (H, K), or the scores (T, B, H, K) of the weights of each step, before their softmax.
-        history: (B, P, N), the values before the first step, the latest last; or None for zeros.
+        history: (B, P, N), the values before the first step, the latest last; or None stands for zeros.
         window: See `Window`.
     """
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from gyral.core.errors import OptionError, UserError
 from gyral.ops import buffers, kernels
 from gyral.ops.lie_access.groups import Group, Rotation, ScalingRotation, Translation
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.lie_access.cpu"}
 
@@ -19,7 +20,7 @@ class Weights(NamedTuple):
     """The weights of the controller, an LSTM of N units, and of the heads. X inputs, W width of the vectors.
 
     Attributes:
-        weight_ih: (4N, X + W), of the input and of the reading, rows [i; f; g; o].
+        weight_ih: (4N, X + W), of the input and of the read vector, rows [i; f; g; o].
         bias: (4N,) or None.
         weight_hh: (4N, N).
         head_weight, head_bias: (K, N) and (K,). The outputs of the heads are, before any activation, those of the write
@@ -38,8 +39,8 @@ class MemoryState(NamedTuple):
     """The state: vectors h and c (B, N) of the controller, and then as `gyral.cells.lantm.LANTMCell.State`."""
 
     hidden: Tensor
-    cell: Tensor
-    reading: Tensor
+    cell_state: Tensor
+    read_vector: Tensor
     read_key: Tensor
     read_step: Tensor
     write_key: Tensor
@@ -49,16 +50,16 @@ class MemoryState(NamedTuple):
     strengths: Tensor
     count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
-    def record(self) -> Tensor:
+    def flatten(self) -> Tensor:
         """Return all vectors besides the memory in one row (B, D), in the order in which kernels store them."""
-        return torch.cat((self.hidden, *self[2:7], self.cell), dim=1)
+        return torch.cat((self.hidden, *self[2:7], self.cell_state), dim=1)
 
     @classmethod
-    def of(cls, record: Tensor, hidden_size: int, memory: tuple[Tensor, ...]) -> "MemoryState":
-        """Return the state for a record and the leaves of the memory."""
-        width = record.shape[1] - 2 * hidden_size - 8
-        hidden, *rest, cell = record.split([hidden_size, width, 2, 2, 2, 2, hidden_size], dim=1)
-        return cls(hidden, cell, *rest, *memory)
+    def of(cls, flat_state: Tensor, hidden_size: int, memory: tuple[Tensor, ...]) -> "MemoryState":
+        """Return the state for a flat state and the leaves of the memory."""
+        width = flat_state.shape[1] - 2 * hidden_size - 8
+        hidden, *rest, cell_state = flat_state.split([hidden_size, width, 2, 2, 2, 2, hidden_size], dim=1)
+        return cls(hidden, cell_state, *rest, *memory)
 
 
 class Options(NamedTuple):
@@ -69,7 +70,7 @@ class Options(NamedTuple):
     forget: int
 
 
-class Constants(NamedTuple):
+class FixedArguments(NamedTuple):
     """The arguments of a sequence that have no gradient; see `gyral.ops.lie_access.run`."""
 
     options: Options
@@ -86,10 +87,10 @@ class Tensors(NamedTuple):
         inputs: (T, B, X).
         weight_x: (4N, X), of the inputs.
         bias: (4N,) or None.
-        weight: (4N, N + W), of h and of the reading.
+        weight: (4N, N + W), of h and of the read vector.
         head_weight, head_bias: See `Weights`.
-        record, keys, vectors, strengths: The initial state; see `MemoryState`.
-        fresh: The record (D,) with which rows begin anew at `starts`, with an empty memory. Or None.
+        flat_state, keys, vectors, strengths: The initial state; see `MemoryState`.
+        fresh: The flat state (D,) to which `starts` resets rows, with an empty memory; or None.
     """
 
     inputs: Tensor
@@ -98,47 +99,47 @@ class Tensors(NamedTuple):
     weight: Tensor
     head_weight: Tensor
     head_bias: Tensor
-    record: Tensor
+    flat_state: Tensor
     keys: Tensor
     vectors: Tensor
     strengths: Tensor
     fresh: Tensor | None
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel.
 
     Attributes:
         parts: (T, B, 4N), the projected inputs. `forward` overwrites it with values for `backward`, which overwrites it
             with its gradient.
         heads: (T, B, K), written by `forward`: the outputs of the heads. `backward` overwrites it with its gradient.
-        records: (T, B, D), written by `forward`: the records before each step; zero beyond the lengths.
+        flat_states: (T, B, D), written by `forward`: the flat states before each step; zero beyond the lengths.
         log: (B, 3 + W, E), written by `forward`: the entries of the memory in the order in which they were written;
             rows: both coordinates of the keys, strengths, elements of the vectors.
         tensors: The weights and the initial state; kernels do not read the inputs.
-        constants: See `Constants`.
+        fixed: See `FixedArguments`.
     """
 
     parts: Tensor
     heads: Tensor
-    records: Tensor
+    flat_states: Tensor
     log: Tensor
     tensors: Tensors
-    constants: Constants
+    fixed: FixedArguments
 
 
-class Solution(NamedTuple):
+class Results(NamedTuple):
     """The return value of `forward`.
 
     Attributes:
         outputs: (T, B, N), h after each step.
-        record, keys, vectors, strengths, count: After the last step of each sequence; see `MemoryState`.
+        flat_state, keys, vectors, strengths, count: After the last step of each sequence; see `MemoryState`.
         windows: (T, B, 2) int64: begin and end of the filled part of the log after each step, for `backward`.
         is_full: Whether a vector was written to a full memory that forgets nothing; then no value has a meaning.
     """
 
     outputs: Tensor
-    record: Tensor
+    flat_state: Tensor
     keys: Tensor
     vectors: Tensor
     strengths: Tensor
@@ -148,9 +149,9 @@ class Solution(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the initial state and of `fresh`; None without need. Those of parts and heads overwrite them."""
+    """Gradients of the initial state and `fresh`, or None; gradients of `parts` and `heads` overwrite these tensors."""
 
-    record: Tensor
+    flat_state: Tensor
     keys: Tensor | None
     vectors: Tensor | None
     strengths: Tensor | None
@@ -162,68 +163,66 @@ def memory_full_error(capacity: int) -> UserError:
     return OptionError("capacity", capacity, "is less than the vectors that are written; set a larger one, or forget")
 
 
-def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tensor]:
-    """Project the inputs of all steps in one product; return the problem and the buffer of its large tensors."""
+def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, Tensor]:
+    """Project the inputs of all steps in one product; return the arguments and the buffer of its large tensors."""
     given: Any = (None if tensor is None else tensor.contiguous() for tensor in tensors)
     tensors = Tensors(*given)
-    count = constants.count.clamp(0, tensors.keys.shape[1])  # kernels would read beyond the end of the memory
-    masks = (None if mask is None else mask.contiguous() for mask in constants[2:])
-    constants = Constants(constants.options, count.contiguous(), *masks)
+    count = fixed.count.clamp(0, tensors.keys.shape[1])  # kernels would read beyond the end of the memory
+    masks = (None if mask is None else mask.contiguous() for mask in fixed[2:])
+    fixed = FixedArguments(fixed.options, count.contiguous(), *masks)
     inputs, weight_x = tensors.inputs, tensors.weight_x
     steps, batch, _ = inputs.shape
     entries = steps + SLACK + (int(count.max()) if batch else 0)
     shapes = [
         (steps, batch, len(weight_x)),
         (steps, batch, len(tensors.head_weight)),
-        (steps, batch, tensors.record.shape[1]),
+        (steps, batch, tensors.flat_state.shape[1]),
         (batch, 3 + tensors.vectors.shape[2], entries),
     ]
     sizes = [a * b * c for a, b, c in shapes]
     buffer = buffers.acquire(sum(sizes), inputs)
-    parts, heads, records, log = (piece.view(shape) for piece, shape in zip(buffer.split(sizes), shapes, strict=True))
-    rows, projected = inputs.flatten(0, 1), parts.flatten(0, 1)
-    if tensors.bias is None:
-        torch.mm(rows, weight_x.T, out=projected)
-    else:
-        torch.addmm(tensors.bias, rows, weight_x.T, out=projected)
-    records[0] = tensors.record
-    return Problem(parts, heads, records, log, tensors, constants), buffer
+    parts, heads, flat_states, log = (
+        piece.view(shape) for piece, shape in zip(buffer.split(sizes), shapes, strict=True)
+    )
+    project(inputs, weight_x, tensors.bias, out=parts)
+    flat_states[0] = tensors.flat_state
+    return Arguments(parts, heads, flat_states, log, tensors, fixed), buffer
 
 
-def solve(problem: Problem) -> Solution:
+def run_forward(arguments: Arguments) -> Results:
     """Run the kernels forward.
 
     Raises:
         UserError: A vector was written to a full memory that forgets nothing.
     """
-    solution: Solution = kernels.find(MODULES, problem.parts).forward(problem)
-    if solution.is_full:
-        raise memory_full_error(problem.tensors.keys.shape[1])
-    return solution
+    results: Results = kernels.find(MODULES, arguments.parts).forward(arguments)
+    if results.is_full:
+        raise memory_full_error(arguments.tensors.keys.shape[1])
+    return results
 
 
-def differentiate(
-    problem: Problem, solution: Solution, gradients: tuple[Tensor | None, ...], needs: tuple[bool, ...]
+def run_backward(
+    arguments: Arguments, results: Results, gradients: tuple[Tensor | None, ...], needs: tuple[bool, ...]
 ) -> list[Tensor | None]:
-    """Run the kernels backward; return the gradient of each of `problem.tensors`.
+    """Run the kernels backward; return the gradient of each of `arguments.tensors`.
 
     Args:
-        problem, solution: `backward` of the kernels overwrites the parts and the outputs of the heads.
-        gradients: Those of outputs, record, keys, vectors and strengths of the solution, None for zeros.
-        needs: Which of `problem.tensors` need a gradient.
+        arguments, results: `backward` of the kernels overwrites the parts and the outputs of the heads.
+        gradients: Gradients of outputs, flat_state, keys, vectors and strengths of the results, None stands for zeros.
+        needs: Which of `arguments.tensors` need a gradient.
     """
-    tensors = problem.tensors
+    tensors = arguments.tensors
     needed = dict(zip(Tensors._fields, needs, strict=True))
     memory = needed["keys"] or needed["vectors"] or needed["strengths"]
-    found: Gradients = kernels.find(MODULES, problem.parts).backward(problem, solution, gradients, memory)
-    parts, heads = problem.parts.flatten(0, 1), problem.heads.flatten(0, 1)
-    seen = problem.records[..., : tensors.weight.shape[1]].flatten(0, 1)
+    found: Gradients = kernels.find(MODULES, arguments.parts).backward(arguments, results, gradients, memory)
+    parts, heads = arguments.parts.flatten(0, 1), arguments.heads.flatten(0, 1)
+    seen = arguments.flat_states[..., : tensors.weight.shape[1]].flatten(0, 1)
     return [
         (parts @ tensors.weight_x).view(tensors.inputs.shape) if needed["inputs"] else None,
         (tensors.inputs.flatten(0, 1).T @ parts).T,  # twice as fast as the transposed product
         None if tensors.bias is None else parts.sum(0),
         parts.T @ seen,
-        heads.T @ solution.outputs.flatten(0, 1),
+        heads.T @ results.outputs.flatten(0, 1),
         heads.sum(0),
         *found,
     ]

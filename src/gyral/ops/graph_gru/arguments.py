@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops import buffers, kernels
+from gyral.ops.sequences import project
 
 MODULES = {"cpu": "gyral.ops.graph_gru.cpu"}
 
 
-class Constants(NamedTuple):
+class FixedArguments(NamedTuple):
     """The arguments of a sequence that have no gradient.
 
     Attributes:
@@ -55,7 +56,7 @@ class Tensors(NamedTuple):
     memory: Tensor
 
 
-class Problem(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a kernel.
 
     Attributes:
@@ -66,7 +67,7 @@ class Problem(NamedTuple):
             gradient.
         history: (T, B, N), uninitialized; `backward` sums in it the gradients of the hidden vectors.
         weight_hh, memory: See `Tensors`.
-        constants: See `Constants`.
+        fixed: See `FixedArguments`.
     """
 
     parts: Tensor
@@ -75,10 +76,10 @@ class Problem(NamedTuple):
     history: Tensor
     weight_hh: Tensor
     memory: Tensor
-    constants: Constants
+    fixed: FixedArguments
 
 
-class Solution(NamedTuple):
+class Results(NamedTuple):
     """The return value of `forward`.
 
     Attributes:
@@ -91,17 +92,9 @@ class Solution(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What `backward` returns besides the tensors of `Problem` that it overwrites: the gradient (B, C, N), or None."""
+    """The gradient of `memory` (B, C, N), or None; `backward` writes the other gradients to tensors of `Arguments`."""
 
     memory: Tensor | None
-
-
-def reachable_since(starts: Tensor | None, capacity: int) -> Tensor | None:
-    """Return `Constants.since` for `starts` (T, B), the steps at which a row begins anew, or None."""
-    if starts is None:
-        return None
-    time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
-    return torch.where(starts, time, -capacity).cummax(0).values
 
 
 def latest(
@@ -113,7 +106,7 @@ def latest(
         memory: (B, C, N), before the first step; what came before it is zeros.
         outputs: (T, B, N).
         capacity: C'.
-        lengths, since: See `Constants`; hidden vectors from before the last start are zeros.
+        lengths, since: See `FixedArguments`; hidden vectors from before the last start are zeros.
     """
     steps, batch, units = outputs.shape
     device = memory.device
@@ -133,8 +126,8 @@ def latest(
     return torch.where((time >= last.unsqueeze(1)).unsqueeze(2), found, 0.0)
 
 
-def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tensor]:
-    """Project the inputs of all steps in one product; return the problem, and the pooled buffer that it is in."""
+def make_arguments(fixed: FixedArguments, tensors: Tensors) -> tuple[Arguments, Tensor]:
+    """Project the inputs of all steps in one product; return the arguments, and the pooled buffer that it is in."""
     inputs, weight_ih, bias, weight_hh, memory = tensors
     steps, batch, _ = inputs.shape
     units = memory.shape[2]
@@ -142,23 +135,19 @@ def make_problem(constants: Constants, tensors: Tensors) -> tuple[Problem, Tenso
     buffer = buffers.acquire(steps * batch * sum(widths), inputs)
     pieces = buffer.split([steps * batch * width for width in widths])
     parts, *others = (piece.view(steps, batch, width) for piece, width in zip(pieces, widths, strict=True))
-    rows, projected = inputs.flatten(0, 1), parts.flatten(0, 1)
-    if bias is None:
-        torch.mm(rows, weight_ih.T, out=projected)
-    else:
-        torch.addmm(bias, rows, weight_ih.T, out=projected)
-    given: Any = (*others, weight_hh.contiguous(), memory.contiguous(), constants)
-    return Problem(parts, *given), buffer
+    project(inputs, weight_ih, bias, out=parts)
+    given: Any = (*others, weight_hh.contiguous(), memory.contiguous(), fixed)
+    return Arguments(parts, *given), buffer
 
 
-def solve(problem: Problem) -> Solution:
+def run_forward(arguments: Arguments) -> Results:
     """Run the kernels forward."""
-    solution: Solution = kernels.find(MODULES, problem.parts).forward(problem)
-    return solution
+    results: Results = kernels.find(MODULES, arguments.parts).forward(arguments)
+    return results
 
 
-def differentiate(
-    problem: Problem,
+def run_backward(
+    arguments: Arguments,
     outputs: Tensor,
     tensors: Tensors,
     gradients: tuple[Tensor | None, Tensor | None],
@@ -167,15 +156,15 @@ def differentiate(
     """Run the kernels backward; return the gradient of each of `tensors`.
 
     Args:
-        problem, outputs: Those of `solve`. `backward` of the kernels overwrites tensors of the problem.
+        arguments, outputs: As in `run_forward`. `backward` of the kernels overwrites tensors of the arguments.
         tensors: The arguments of the sequence.
-        gradients: Those of the outputs and of the new memory, None for zeros.
+        gradients: Gradients of the outputs and of the new memory, None stands for zeros.
         needs: Which of `tensors` need a gradient.
     """
     needed = dict(zip(Tensors._fields, needs, strict=True))
-    found: Gradients = kernels.find(MODULES, problem.parts).backward(problem, outputs, gradients, needed["memory"])
-    units = problem.memory.shape[2]
-    parts, gathered, kept = (tensor.flatten(0, 1) for tensor in (problem.parts, problem.gathered, problem.kept))
+    found: Gradients = kernels.find(MODULES, arguments.parts).backward(arguments, outputs, gradients, needed["memory"])
+    units = arguments.memory.shape[2]
+    parts, gathered, kept = (tensor.flatten(0, 1) for tensor in (arguments.parts, arguments.gathered, arguments.kept))
     return [
         (parts @ tensors.weight_ih).view(tensors.inputs.shape) if needed["inputs"] else None,
         parts.T @ tensors.inputs.flatten(0, 1),

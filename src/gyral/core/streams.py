@@ -1,0 +1,76 @@
+"""Standard streams that are closed, or that nobody reads, and a current directory that is gone. Imports no torch."""
+
+import os
+import sys
+from typing import NoReturn
+
+from gyral.core.errors import UserError
+
+FAILED = 1
+CLOSED = 141  # 128 + SIGPIPE, as shells count: the reader has closed the pipe, as `head` does
+
+
+def fail(message: str) -> NoReturn:
+    """End the process with one line on standard error."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(FAILED)
+
+
+def open_streams() -> None:
+    """Open the null device in place of standard streams that are closed.
+
+    Otherwise the next file that is opened would be the standard error stream, and messages would be written into it.
+
+    Raises:
+        UserError: Standard output is closed.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # returns the lowest number that is free
+    is_closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (open as long as the process)
+    if is_closed:
+        raise UserError("standard output: is closed")
+
+
+def check_directory() -> None:
+    """Check that the current directory exists.
+
+    Raises:
+        UserError: It has been removed.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("current directory: has been removed; change to another one") from None
+
+
+def finish_output(more: str = "") -> None:
+    """Write what standard output still holds; end the process if that fails, silently if nobody reads it.
+
+    Args:
+        more: A text to write after it, to find out whether standard output can be written.
+    """
+    try:
+        sys.stdout.write(more)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_without_reader()
+    except OSError as error:
+        _discard_output()
+        fail(f"standard output: {error.strerror}")
+
+
+def end_without_reader() -> NoReturn:
+    """End the process without a message: the reader of standard output has closed the pipe."""
+    _discard_output()
+    sys.exit(CLOSED)
+
+
+def _discard_output() -> None:
+    """Let standard output end nowhere, or Python would report the error again when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
