@@ -106,7 +106,8 @@ def read_part(path: Path) -> Part:
     try:
         with path.open("rb") as file, np.load(file) as saved:  # NumPy leaves a file open that it cannot read
             arrays = dict(saved)
-        words = arrays.pop("list").tobytes().decode().split("\n")
+        text = arrays.pop("list").tobytes().decode()
+        words = text.split("\n") if text else []  # of a block without a single example that can be used
         report = restore_report(json.loads(arrays.pop("report").tobytes()))
         return Part(words, arrays.pop("counts"), arrays, report)
     except Exception as error:  # NumPy, zipfile and JSON raise many kinds

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gyral.applications.reading.data import lambada, prepared
+from gyral.applications.reading.data import lambada
 from gyral.applications.reading.data.cloze import ARTICLES
 from gyral.applications.reading.data.standin import cloze, passage
+from gyral.data import preparation
 from tests.applications.reading.data.test_cloze import FILE
 from tests.data.babi.conftest import packed, small_release
 from tests.faults.inputs import RUN, Input, train_on
@@ -97,7 +98,7 @@ def write_passages(folder: Path, random: Random) -> tuple[dict[str, Any], list[P
 def cached_questions(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """The cache of a corpus of questions."""
     write_passages(folder, random)
-    patch.setattr(prepared, "BLOCK", 4)
+    patch.setattr(preparation, "BLOCK", 4)
 
     def read(data_dir: Path = folder) -> list[Any]:
         found = lambada.load_lambada(data_dir, processes=1)

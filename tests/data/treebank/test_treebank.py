@@ -64,6 +64,11 @@ def test_words_and_constituents_equal_the_standard_evaluation(tmp_path: Path) ->
     assert load(tmp_path / "a.mrg", tmp_path) == [first, second]
 
 
+def test_brackets_may_be_deep() -> None:
+    (tree,) = read_trees("(S " * 5000 + "(NN time)" + ")" * 5000, "file")
+    assert parse_sentence(tree).constituents == (Constituent(0, 1, "S"),) * 5000
+
+
 def test_function_labels_are_left_out() -> None:
     (tree,) = read_trees("(S (PP-LOC-CLR=2 (IN in) (NP|X (NN time))))", "file")
     assert [each.label for each in parse_sentence(tree).constituents] == ["S", "PP", "NP|X"]

@@ -61,3 +61,10 @@ def test_each_relation_has_its_definition() -> None:
 def test_invalid_formulas_are_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{reason}$"):
         table(text)
+
+
+def test_brackets_may_be_deep() -> None:
+    assert truth_table(["(", "not"] * 5001 + ["a"] + [")"] * 5001) == table("( not a )")
+    assert truth_table(["("] * 5000 + ["a"] + ["(", "and", "a", ")", ")"] * 5000) == table("a")
+    with pytest.raises(ValueError, match="ends before the formula is complete"):
+        truth_table(["("] * 5000)

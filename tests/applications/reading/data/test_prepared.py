@@ -152,3 +152,16 @@ def test_skipped_examples_are_counted_with_their_place(files: dict[str, Path]) -
         match=r"^path=.*: contains no question for the split val \(0 questions; left out: 1 line that is not JSON",
     ):
         loaded(files)
+
+
+def test_a_block_without_an_example_is_skipped(files: dict[str, Path]) -> None:
+    content = files["val"].read_text()
+    files["val"].write_text(f"{content}\n" + "no JSON\n" * 12)
+    corpus = loaded(files)
+    assert corpus.reports["val"].kept == SIZES["val"] == len(corpus.splits["val"])
+
+
+def test_training_questions_that_have_no_answer_are_an_error(files: dict[str, Path]) -> None:
+    files["train"].write_text(json.dumps(line(2, "train")))
+    with pytest.raises(OptionError, match=r"train\.jsonl: the split train has no question whose answer is one of its"):
+        loaded(files)

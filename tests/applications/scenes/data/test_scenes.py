@@ -164,6 +164,31 @@ def test_programs_of_clevr_are_converted() -> None:
         convert_program([Node([], "guess")], 12)
 
 
+def test_a_program_with_shared_nodes_takes_no_more_time_than_steps() -> None:
+    shared = [Node([], "scene"), *(Node([number, number], "union") for number in range(1000)), Node([1000], "count")]
+    assert convert_program(shared, 12) is None
+    short = convert_program([*shared[:2], Node([1], "count")], 12)
+    assert short is not None
+    assert nested(short) == "count(union(scene, scene))"
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ([], "the program is empty"),
+        ([Node([0], "count")], "takes the result of one that is not before it"),
+        ([Node([], "scene"), Node([-1], "count")], "takes the result of one that is not before it"),
+        ([Node([], "scene")], "scene of the program must not be its end"),
+        ([Node([], "count")], "count of the program takes 1 sets and has 0"),
+        ([Node([], "scene"), Node([], "scene"), Node([0, 1], "count")], "the program leaves 1 sets that nothing takes"),
+        ([Node([], "scene"), Node([0], "filter_color", value_inputs=["pink"])], "filter_color: unknown argument pink"),
+    ],
+)
+def test_other_programs_are_refused(program: list[Node], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        convert_program(program, 12)
+
+
 def test_clevr_is_read_from_its_folder(tmp_path: Path) -> None:
     for split in ("train", "val"):
         (tmp_path / "images" / split).mkdir(parents=True)

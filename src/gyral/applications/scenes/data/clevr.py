@@ -217,7 +217,7 @@ def _check_stack(steps: list[Step]) -> None:
             raise UserError(f"{step} of the program takes {operator.takes} sets and has {sets}")
         sets += 1 - operator.takes
         if bool(operator.type) != (number == len(steps)):
-            raise UserError(f"{step} of the program must {'not ' if operator.type else ''}be its end")
+            raise UserError(f"{step} of the program must {'' if operator.type else 'not '}be its end")
     if sets != 1:
         raise UserError(f"the program leaves {sets - 1} sets that nothing takes")
 
