@@ -10,16 +10,34 @@ import pytest
 from gyral.data.catalogue import PublishedFile
 from gyral.data.text.corpora import TEXT_CORPORA
 from gyral.data.text.synthetic import synthetic_text
-from tests.helpers.running import SMALL, SMALL_COPY, SMALL_RECALL, SMALL_TEXT
+from tests.helpers.running import SMALL, SMALL_ALGORITHM, SMALL_COPY, SMALL_PROGRAMS, SMALL_RECALL, SMALL_TEXT
 from tests.helpers.slices import offered
 
 # zoneout makes every step depend on the state of the random generator
 RUM = ("model=rum", "model.cell.lambd=1", "model.cell.zoneout=0.2")
 PLAIN = tuple(option for option in SMALL if "_size=" not in option or option.startswith("model."))
+BATCHES = ("task.batch_size=4", "task.val_batches=2", "task.test_batches=2")
 
 
 def adding(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*SMALL, "task=adding", "task.length=6", "model=lstm", "optimizer=adam")
+
+
+def algorithm(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL_ALGORITHM, "model=lantm")
+
+
+def programs(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL_PROGRAMS, "model=lstm", "model.embedding_size=4")
+
+
+def priority_sort(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    sizes = ("task.items=4", "task.highest=3", "task.bits=3", "model.cell.slots=6", "model.cell.width=4")
+    return (*PLAIN, *BATCHES, "task=priority_sort", "model=ntm", *sizes)
+
+
+def repeat_copy(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*PLAIN, *BATCHES, "task=repeat_copy", "model=dnc", "model.cell.slots=6", "model.cell.width=4")
 
 
 def copy(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -74,6 +92,10 @@ SMALL_RUNS: dict[str, Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "copy": copy,
     "text_file": text_file,
     "adding": adding,
+    "algorithm": algorithm,
+    "priority_sort": priority_sort,
+    "programs": programs,
+    "repeat_copy": repeat_copy,
     "digits": digits,
     "recall": recall,
     "sequences": sequences,

@@ -25,7 +25,7 @@ from tests.faults.forks import Ended, fork
 from tests.faults.small_runs import SMALL_RUNS, copy
 from tests.helpers import killing
 from tests.helpers.attacks import Attack
-from tests.helpers.running import ROOT, assert_same_run
+from tests.helpers.running import ROOT, assert_same_run, choices
 
 NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # Moments of a run after a number of steps, see tests/helpers/killing.py. The runs write last.ckpt every 3 steps, log
@@ -140,6 +140,10 @@ def finish_and_compare(whole: Whole, directory: Path, arguments: list[str]) -> N
     assert (directory / "examples.txt").read_text() == (whole.directory / "examples.txt").read_text()
     names = [{path.name for path in place.rglob("*")} - {"loss.png"} for place in (directory, whole.directory)]
     assert names[0] == names[1]
+
+
+def test_every_task_has_a_small_run() -> None:
+    assert set(SMALL_RUNS) == set(choices("task"))
 
 
 @pytest.mark.attacks(sampled=2, whole=300)

@@ -9,9 +9,14 @@ from gyral.applications.boxes.data.hierarchy import load_hierarchy
 from gyral.applications.boxes.data.pairs import FOLDER, NAMES, NEGATIVES, POSITIVES
 from gyral.applications.boxes.data.splits import FILES, VOCABULARY, WORDNET
 from tests.faults.inputs import RUN, Input, train_on
+from tests.helpers.running import SMALL
 
 MODEL = ("model=smoothed_box", "model.dimension=2", *(option for option in RUN if option != "model.backend=reference"))
 SIZES = {"batch_size": 4, "eval_batch_size": 8, "negatives": 2, "val_size": 1, "test_size": 1}
+SMALL_RUN = (
+    *(option for option in SMALL if not option.startswith(("model.", "task."))),
+    *("model=smoothed_box", "model.dimension=2", "optimizer=adam"),
+)
 EXAMPLES = Path(__file__).parent / "tasks"
 
 
@@ -54,6 +59,12 @@ def published_mammals(folder: Path, random: Random, patch: pytest.MonkeyPatch) -
 
 def published_wordnet(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """The published pairs of WordNet."""
+    paths = write_wordnet(folder)
+    options = {"data_dir": str(folder), "negatives": 1, "batch_size": 4, "eval_batch_size": 8}
+    return train_on(("task=hypernyms_wordnet", *MODEL), options, paths, ("data_dir",), names_folder=True)
+
+
+def write_wordnet(folder: Path) -> list[Path]:
     place = folder / WORDNET
     place.mkdir()
     names = [f"word{number}.n.01" for number in range(12)]
@@ -62,8 +73,7 @@ def published_wordnet(folder: Path, random: Random, patch: pytest.MonkeyPatch) -
     for path in paths[1:]:
         pairs = zip(names[1:], names, strict=False)
         path.write_text("".join(f"IsA\t{one}\t{other}\t1\nIsA\t{other}\t{one}\t0\n" for one, other in pairs))
-    options = {"data_dir": str(folder), "negatives": 1, "batch_size": 4, "eval_batch_size": 8}
-    return train_on(("task=hypernyms_wordnet", *MODEL), options, paths, ("data_dir",), names_folder=True)
+    return paths
 
 
 def ratings(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -75,6 +85,19 @@ def ratings(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     return train_on(("task=ratings", *MODEL), options, [path], named)
 
 
+def run_on_mammals(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL_RUN, "task=hypernyms", "task.batch_size=16", "task.negatives=2", "callbacks=boxes")
+
+
+def run_on_wordnet(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    write_wordnet(folder)
+    return (*SMALL_RUN, "task=hypernyms_wordnet", "task.batch_size=4", f"paths.data_dir={folder}")
+
+
+def run_on_ratings(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL_RUN, "task=ratings", "task.films=12", "task.batch_size=16")
+
+
 LOADERS = {
     "hypernyms.hierarchy pairs": hierarchy,
     "hypernyms.hierarchy wordnet": wordnet,
@@ -82,3 +105,4 @@ LOADERS = {
     "hypernyms_wordnet.data_dir": published_wordnet,
     "ratings.ratings": ratings,
 }
+SMALL_RUNS = {"hypernyms": run_on_mammals, "hypernyms_wordnet": run_on_wordnet, "ratings": run_on_ratings}

@@ -15,8 +15,14 @@ from gyral.data import preparation
 from tests.applications.reading.data.test_cloze import FILE
 from tests.data.babi.conftest import packed, small_release
 from tests.faults.inputs import RUN, Input, train_on
+from tests.helpers.running import SMALL
 
 MODEL = ("model=attention_sum", "model.embedding_size=4", "model.cell.hidden_size=4", *RUN)
+SMALL_RUN = (
+    *(option for option in SMALL if not option.startswith(("model.", "task."))),
+    *("model=attention_sum", "model.embedding_size=4", "model.cell.hidden_size=5", "optimizer=adam"),
+    *("task.batch_size=2", "task.eval_batch_size=4"),
+)
 SIZES = {"batch_size": 2, "eval_batch_size": 4}
 
 
@@ -43,13 +49,17 @@ def question_files(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> I
 
 def question_lines(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """Questions in lines of JSON."""
-    root = folder / "questions"
+    files = write_questions(folder / "questions", random)
+    options = {"path": str(folder / "questions"), "data_dir": str(folder), **SIZES}
+    return train_on(("task=cloze", *MODEL), options, files, ("path",), names_folder=True)
+
+
+def write_questions(root: Path, random: Random) -> list[Path]:
     root.mkdir()
     files = [root / f"{split}.jsonl" for split in ("training", "validation", "test")]
     for file in files:
         file.write_bytes(b"".join(cloze(random.random) + b"\n" for _ in range(4)))
-    options = {"path": str(root), "data_dir": str(folder), **SIZES}
-    return train_on(("task=cloze", *MODEL), options, files, ("path",), names_folder=True)
+    return files
 
 
 def highlights(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -109,6 +119,21 @@ def cached_questions(folder: Path, random: Random, patch: pytest.MonkeyPatch) ->
     return Input(sorted((folder / ".cache").glob("*/*")), (), read, expected=expected)
 
 
+def run_on_generated(folder: Path, patch: pytest.MonkeyPatch, task: str) -> tuple[str, ...]:
+    few = ("+trainer.limit_val_batches=2", "+trainer.limit_test_batches=2")
+    return (*SMALL_RUN, f"task={task}", "task.generated=true", f"paths.data_dir={folder}", *few)
+
+
+def run_on_lines(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    files = write_questions(folder / "questions", Random(0))
+    return (*SMALL_RUN, "task=cloze", f"task.path={files[0].parent}", f"paths.data_dir={folder}")
+
+
+def run_on_passages(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    write_passages(folder, Random(0))
+    return (*SMALL_RUN, "task=lambada", f"paths.data_dir={folder}")
+
+
 LOADERS = {
     **{
         f"{task}.{option}": functools.partial(babi, task=task, option=option)
@@ -121,4 +146,10 @@ LOADERS = {
     "lambada.data_dir": passages,
     **{f"lambada.chains {form}": functools.partial(chains, form=form) for form in ("jsonl", "conll")},
     "cache of questions": cached_questions,
+}
+SMALL_RUNS = {
+    "babi_mix": functools.partial(run_on_generated, task="babi_mix"),
+    "babi_reading": functools.partial(run_on_generated, task="babi_reading"),
+    "cloze": run_on_lines,
+    "lambada": run_on_passages,
 }

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.faults.inputs import RUN, Input, train_on
+from tests.helpers.running import SMALL
 
 MODEL = (
     *("task=scenes", "model=concept_learner", "model.features=8", "model.embedding_size=4"),
@@ -51,4 +52,13 @@ def clevr(folder: Path, random: Random, patch: pytest.MonkeyPatch, kind: str) ->
     return train_on(MODEL, {"clevr": str(root), **SIZES}, files[kind], named, names_folder=True)
 
 
+def small_run(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    sizes = ("task.train_scenes=20", "task.val_scenes=10", "task.test_scenes=4", "task.questions=5")
+    lessons = ("task.threshold=0.001", "task.lessons=[[6,4],[6,5],[6,6],[6,8]]")  # a new lesson at each validation
+    model = ("model=concept_learner", "model.encoder.hidden_size=8", "model.decoder.hidden_size=8", "optimizer=adam")
+    plain = (option for option in SMALL if not option.startswith(("model.", "task.")))
+    return (*plain, "task=scenes", *sizes, "task.batch_size=4", "task.batch_questions=3", *lessons, *model)
+
+
 LOADERS = {f"scenes.clevr {kind}": functools.partial(clevr, kind=kind) for kind in ("images", "scenes", "questions")}
+SMALL_RUNS = {"scenes": small_run}
