@@ -161,7 +161,8 @@ def restore(where: str, kind: type[Kind], text: str | bytes) -> Kind:
     from pydantic import ValidationError  # only commands that read files pay for this import
 
     try:
-        return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
+        checked: Kind = _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
+        return checked
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
     except RecursionError:
