@@ -124,7 +124,7 @@ def fail_with(error: Exception, options: Sequence[str] = ()) -> NoReturn:
     """
     if isinstance(error, BrokenPipeError):
         end_without_reader()
-    if isinstance(error, OSError) and error.filename is None:
+    if type(error) is OSError and error.filename is None:  # Hydra has subclasses with another meaning
         finish_output("\n")  # which fails again if this has been the reason
     fail(describe(error, options))
 
