@@ -55,16 +55,17 @@ def arrange_words(words: list[str], literal: tuple[str, ...] = ()) -> list[str]:
 
     Args:
         words: the words, without the name of the program.
-        literal: options besides `PATHS` whose values are literal text.
+        literal: options besides `PATHS` whose values are literal text, unless they are null.
     """
     flags = [word for word in words if word in MULTIRUN][:1]
     arranged = []
     for word in (word for word in words if word not in MULTIRUN):
         key, _, value = word.partition("=")
+        key = key.lstrip("+")
         # in a sweep, the value of a path may also be several
-        is_path = key.lstrip("+") in PATHS and value != "null" and (not flags or os.path.exists(value))
+        is_text = key in literal or (key in PATHS and (not flags or os.path.exists(value)))
         chooses = word.startswith("+") and _key(word) in groups()
-        arranged.append(quote(word) if key in literal or is_path else word[1:] if chooses else word)
+        arranged.append(quote(word) if is_text and value != "null" else word[1:] if chooses else word)
     return flags + arranged
 
 
