@@ -15,11 +15,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from gyral.config.groups import choices, groups
+from gyral.config.groups import choices, find_config, groups
 from gyral.config.overrides import is_sweep, quote
 from gyral.core.errors import OptionError, UserError, similar_keys
 
 MULTIRUN = {"-m", "--multirun"}
+GLOBAL = "# @package _global_"  # the first line of the files of such a group
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
 STEPS = ("epochs", "max_epochs", "trainer.max_epochs", "trainer.min_epochs")
 # What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
@@ -130,14 +131,16 @@ def _check_hydra(word: str, file: Path) -> None:
 
 
 def _check_choice(key: str, word: str) -> None:
-    """Raise `OptionError` for a choice that is a number, null or a reference, which Hydra reports in its own terms."""
+    """Raise `OptionError` for a choice that is a number, null or a reference, or for a group that has no package."""
+    group, at, _ = key.partition("@")
+    if at and find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL):
+        raise OptionError(key, word.partition("=")[2], f"sets options of several sections; write {group}=<name>")
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return
     value = OverridesParser.create().parse_override(word).value()
     for name in value or [None] if isinstance(value, list) else [value]:
         if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
-            allowed = ", ".join(choices(key.partition("@")[0]))
-            raise OptionError(key, word.partition("=")[2], f"must be one of {allowed}")
+            raise OptionError(key, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
 
 
 def _check_addition(word: str, file: Path) -> None:
