@@ -48,6 +48,8 @@ def report(config: DictConfig) -> None:
         raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>, and is no option of figures")
     if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
         raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
+    if config.records == "":
+        raise OptionError("records", "", "must be a folder")
     if config.records is not None and config.sweep is None:
         raise OptionError("records", config.records, "needs sweep=<name or directory>, the runs to record")
     if config.figure is not None:

@@ -15,11 +15,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from gyral.config.groups import choices, groups
+from gyral.config.groups import choices, find_config, groups
 from gyral.config.overrides import is_sweep, quote
 from gyral.core.errors import OptionError, UserError, similar_keys
 
 MULTIRUN = {"-m", "--multirun"}
+GLOBAL = "# @package _global_"  # the first line of the files of such a group
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
 STEPS = ("epochs", "max_epochs", "trainer.max_epochs", "trainer.min_epochs")
 # What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
@@ -55,16 +56,17 @@ def arrange_words(words: list[str], literal: tuple[str, ...] = ()) -> list[str]:
 
     Args:
         words: the words, without the name of the program.
-        literal: options besides `PATHS` whose values are literal text.
+        literal: options besides `PATHS` whose values are literal text, unless they are null.
     """
     flags = [word for word in words if word in MULTIRUN][:1]
     arranged = []
     for word in (word for word in words if word not in MULTIRUN):
         key, _, value = word.partition("=")
+        key = key.lstrip("+")
         # in a sweep, the value of a path may also be several
-        is_path = key.lstrip("+") in PATHS and value != "null" and (not flags or os.path.exists(value))
+        is_text = key in literal or (key in PATHS and (not flags or os.path.exists(value)))
         chooses = word.startswith("+") and _key(word) in groups()
-        arranged.append(quote(word) if key in literal or is_path else word[1:] if chooses else word)
+        arranged.append(quote(word) if is_text and value != "null" else word[1:] if chooses else word)
     return flags + arranged
 
 
@@ -129,14 +131,16 @@ def _check_hydra(word: str, file: Path) -> None:
 
 
 def _check_choice(key: str, word: str) -> None:
-    """Raise `OptionError` for a choice that is a number, null or a reference, which Hydra reports in its own terms."""
+    """Raise `OptionError` for a choice that is a number, null or a reference, or for a group that has no package."""
+    group, at, _ = key.partition("@")
+    if at and find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL):
+        raise OptionError(key, word.partition("=")[2], f"sets options of several sections; write {group}=<name>")
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return
     value = OverridesParser.create().parse_override(word).value()
     for name in value or [None] if isinstance(value, list) else [value]:
         if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
-            allowed = ", ".join(choices(key.partition("@")[0]))
-            raise OptionError(key, word.partition("=")[2], f"must be one of {allowed}")
+            raise OptionError(key, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
 
 
 def _check_addition(word: str, file: Path) -> None:

@@ -46,7 +46,7 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
     for word in words:
         if not re.match(r"\+?\w[^=]*=", word):
             raise UserError(f"{word}: must be key=value")
-    check_words(["-m", *words], Path(CONFIG_PATH, "train"))
+    check_words(["-m", f"sweep={name}", *words], Path(CONFIG_PATH, "train"))
     composed = compose_with_hydra([f"sweep={name}"])
     sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
