@@ -7,6 +7,7 @@ from gyral.core.checks import check_integer, check_real
 
 NATS = "nats"
 MOST_DIGITS = 20
+LARGEST = 1e100  # of a metric; squares of greater numbers are no numbers
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Remark:
     mark: str
     footnote: str
     data: str = ""
+
+
+def is_number(value: float) -> bool:
+    """Return whether a metric is a number with which statistics can calculate."""
+    return abs(value) <= LARGEST
 
 
 def percentage(name: str, label: str, digits: int = 1, **options: bool | str) -> Measure:

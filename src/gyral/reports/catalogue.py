@@ -334,7 +334,8 @@ def rows_of_tasks(records: list[RunRecord], plan: Plan) -> dict[str, list[Row]]:
 
 def _natural(text: str) -> list[tuple[int, str]]:
     """Return a key that sorts delay=20 before delay=100."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+    parts = (part.lstrip("0") if part.isdecimal() else part for part in re.split(r"(\d+)", text))
+    return [(len(part), part) if index % 2 else (-1, part) for index, part in enumerate(parts)]
 
 
 def name_rows(rows: Sequence[Row], without: Sequence[str] = ()) -> list[str]:

@@ -26,7 +26,7 @@ from gyral.core.files import write_atomically
 from gyral.core.inputs import find_fault
 from gyral.core.json_text import to_json
 from gyral.core.locks import lock_file
-from gyral.core.measures import Measure, Remark
+from gyral.core.measures import Measure, Remark, is_number
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
@@ -157,7 +157,7 @@ def read_results(directory: Path) -> dict[str, Any]:
 
 
 def check_results(where: str, results: Mapping[str, float | None], needed: Sequence[str] = RESULTS) -> dict[str, float]:
-    """Return the metrics of a run that are finite numbers, and NaN for the others of `RESULTS`.
+    """Return the metrics of a run that are numbers, and NaN for the others of `RESULTS`.
 
     Args:
         where: the start of the message of an error.
@@ -167,11 +167,11 @@ def check_results(where: str, results: Mapping[str, float | None], needed: Seque
     Raises:
         UserError: one of them is not there, or is a count without a number.
     """
-    finite = {name: value for name, value in results.items() if value is not None and math.isfinite(value)}
-    missing = [name for name in needed if name not in (finite if name in COUNTS else results)]
+    numbers = {name: value for name, value in results.items() if value is not None and is_number(value)}
+    missing = [name for name in needed if name not in (numbers if name in COUNTS else results)]
     if missing:
         raise UserError(f"{where}: has no number {', '.join(missing)}")
-    return {**{name: math.nan for name in needed if name in RESULTS}, **finite}
+    return {**{name: math.nan for name in needed if name in RESULTS}, **numbers}
 
 
 def resolve(config: DictConfig) -> DictConfig:

@@ -2,11 +2,13 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from gyral.core.errors import UserError
+from gyral.core.measures import is_number
 from gyral.runs.directory import METRICS
 from gyral.runs.saved_files import LARGEST_LOG, read_text
 
@@ -46,8 +48,13 @@ def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[
         for row in reader:
             for column, steps, values in columns:
                 if column < len(row) and row[column]:
-                    steps.append(int(row[step_column]) + 1)
-                    values.append(float(row[column]))
+                    step, value = int(row[step_column]), float(row[column])
+                    if not is_number(step):
+                        raise ValueError("has a step that is too large")
+                    steps.append(step + 1)
+                    values.append(
+                        value if is_number(value) or not math.isfinite(value) else math.copysign(math.inf, value)
+                    )
     return curves, complete != text
 
 

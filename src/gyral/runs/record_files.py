@@ -17,7 +17,7 @@ from gyral.config.roles import IN_FOLDERS, PROCESS, SELECTION, key_of, role_of
 from gyral.core.commands import program, typed
 from gyral.core.files import write_atomically
 from gyral.core.json_text import to_json_lines
-from gyral.core.measures import Measure, Remark
+from gyral.core.measures import Measure, Remark, is_number
 from gyral.runs.directory import RESULTS, check_results
 from gyral.runs.measures import NO_MEASURES, to_plain
 from gyral.runs.moved import check_current, earlier_version
@@ -48,6 +48,10 @@ class _Content:
     curves: dict[str, Curve] = field(default_factory=dict)
     provenance: Origin = field(default_factory=Origin)
     transcribed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.baseline is not None and not is_number(self.baseline):
+            raise ValueError("baseline: is not a number or too large")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gyral.core.errors import UserError
+from gyral.core.measures import is_number
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
@@ -29,7 +30,7 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         directory: where to search, at any depth.
         known: records that were read before, by place. Those that are DONE are not read again.
     """
-    records, notes, earlier = [], [], 0
+    records, notes, earlier = [], [], []
     locks = locked_inodes()
     for path in run_paths(directory):
         seen = (known or {}).get(str(path))
@@ -39,7 +40,7 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         try:
             record, own_notes = (read_record(path), []) if path.name.endswith(SUFFIX) else _read_record(path, locks)
         except EarlierVersionError:
-            earlier += 1
+            earlier.append(path)
             continue
         except (OSError, ValueError) as error:
             reason = " ".join((str(error) or type(error).__name__).split())
@@ -49,8 +50,11 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
         records.append(record)
         notes += [f"{path}: {note}" for note in own_notes]
     if earlier:
-        runs = "1 run of an earlier version is" if earlier == 1 else f"{earlier} runs of an earlier version are"
-        notes.insert(0, f"{directory}: {runs} left out; to migrate: {migration_command(directory)}")
+        runs = (
+            "1 run of an earlier version is" if len(earlier) == 1 else f"{len(earlier)} runs of an earlier version are"
+        )
+        reason = f"{runs} left out, such as {earlier[0]}; to migrate: {migration_command(directory)}"
+        notes.insert(0, f"{directory}: {reason}")
     return records, notes
 
 
@@ -117,7 +121,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
         running,
         int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
         {name: thin(*curves[name]) for name in logged if curves.get(name, ([], []))[0]},
-        next(iter(curves.get(BASELINE, ([], []))[1]), None),
+        next(filter(is_number, curves.get(BASELINE, ([], []))[1]), None),
         provenance,
         measures=measures,
         remarks=remarks,

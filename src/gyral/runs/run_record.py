@@ -1,6 +1,5 @@
 """The record of a run, as reports and tables show it. Imports no torch."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from gyral.config.overrides import undefer_option
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
-from gyral.core.measures import Measure, Remark
+from gyral.core.measures import Measure, Remark, is_number
 from gyral.runs.directory import METRICS, flatten
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
@@ -28,7 +27,7 @@ class Curve:
         logged: number of logged points.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}  # of those from files
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     steps: list[int]
     values: list[float]
@@ -38,6 +37,8 @@ class Curve:
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.values):
             raise ValueError("has not one value for each step")
+        if not (is_number(sum(map(abs, self.values))) and is_number(sum(map(abs, self.steps)))):
+            raise ValueError("has a number that is too large")
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def by_key(overrides: list[Any]) -> dict[str, str]:
 
 def thin(steps: list[int], values: list[float], points: int = POINTS) -> Curve:
     """Return a curve of at most `points` points and its two ends that keeps the extremes of each bin."""
-    kept = [index for index, value in enumerate(values) if math.isfinite(value)]
+    kept = [index for index, value in enumerate(values) if is_number(value)]
     if len(kept) > points:
         bins = points // 2
         chosen = {kept[0], kept[-1]}
