@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from gyral.applications import offers as offered
 from gyral.config import command_line, offers
 from gyral.core.errors import UserError
+from gyral.core.streams import CLOSED
 from gyral.generation.output import write
 from gyral.models.prediction import sample
 from gyral.runs.directory import resolve
@@ -120,4 +121,5 @@ def test_a_closed_pipe_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
-        write(iter(["some text"]))
+        with pytest.raises(SystemExit, match=str(CLOSED)), command_line.one_line_errors():
+            write(iter(["some text"]))
