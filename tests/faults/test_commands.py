@@ -41,11 +41,12 @@ def examine(line: Line, ended: forks.Ended, directory: Path) -> str:
     assert "Traceback" not in ended.out + ended.err, where
     assert "HYDRA_FULL_ERROR" not in ended.err, where
     assert ended.status in (0, 1), where
-    is_training = line.command == "train" and any(directory.rglob("config.yaml"))
+    is_sweep = any(directory.rglob("multirun.yaml"))  # which names the jobs that have failed, and can be repeated
+    is_training = line.command == "train" and (is_sweep or any(directory.rglob("config.yaml")))
     assert is_training or not left, f"left {left}: {where}"
     if ended.status == 0:
         return "accepted"
-    assert ended.error, where
+    assert ended.error or is_sweep, where
     return "refused in training" if is_training else "refused"
 
 

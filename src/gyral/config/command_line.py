@@ -101,8 +101,9 @@ def one_line_errors() -> Iterator[None]:
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        if end.code:
-            raise
+        if not end.code:
+            finish_output()
+        raise
     except Exception as error:
         if wants_traceback:
             raise
@@ -124,7 +125,7 @@ def fail_with(error: Exception, options: Sequence[str] = ()) -> NoReturn:
     """
     if isinstance(error, BrokenPipeError):
         end_without_reader()
-    if type(error) is OSError and error.filename is None:  # Hydra has subclasses with another meaning
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         finish_output("\n")  # which fails again if this has been the reason
     fail(describe(error, options))
 
