@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from gyral.runs.directory import FILES
 from tests.faults import forks
-from tests.faults.damages import CONTENTS
+from tests.faults.damages import CONTENTS, OTHERS
 from tests.faults.test_configurations import ROOTS
 from tests.faults.test_hostile import COMMANDS, use
 from tests.helpers.attacks import Attack
 from tests.helpers.running import SMALL_TEXT
 
-FILES = ("config.yaml", "config.yaml", "overrides.yaml", "provenance.json", "metrics.csv", "DONE", "FAILED")
 STEPS = ("trainer.max_steps=6", "trainer.val_check_interval=3", "callbacks.checkpoints.every=3")
 
 
@@ -29,12 +29,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_damaged_files_are_named(attack: Attack, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
-    name, kind = attack.random.choice(FILES), attack.random.choice(list(CONTENTS))
+    name, kind = attack.random.choice(FILES), attack.random.choice([*CONTENTS, *OTHERS])
     command = attack.random.choice(list(COMMANDS))
     if command == "train" and name != "DONE":
         (run / "DONE").unlink()
-    content = (run / name).read_bytes() if (run / name).is_file() else b"Traceback\nError: text\n"
-    (run / name).write_bytes(CONTENTS[kind](content, attack.random))
+    content = (run / name).read_bytes() if (run / name).is_file() else b""
+    content = content or b"Traceback\nError: text\n"  # of a lock, or of a file that the run does not have
+    (run / name).unlink(missing_ok=True)
+    if kind in CONTENTS:
+        (run / name).write_bytes(CONTENTS[kind](content, attack.random))
+    else:
+        OTHERS[kind](run / name)
 
     ended = forks.fork(lambda: use(command), tmp_path)
     where = f"{name}, {kind}, {command}: {ended}"
@@ -45,5 +50,5 @@ def test_damaged_files_are_named(attack: Attack, finished: Path, tmp_path: Path)
     assert ended.status == 1, where
     start = ended.error.partition(": ")[0].partition("=")[0]
     assert "HYDRA_FULL_ERROR" not in ended.error, where
-    assert f"run/{name}" in ended.error or start.partition(".")[0] in {*ROOTS, "run", "checkpoint"}, where
+    assert name in ended.error or start.partition(".")[0] in {*ROOTS, "run", "checkpoint"}, where
     attack.record("named")

@@ -125,7 +125,7 @@ def _migrate_study(path: Path) -> bool:
 
 def _renamed_choices(text: str) -> str:
     """Return the distribution of an option that names a class, as Optuna writes it, with today's names."""
-    content = json.loads(text)
+    content = restore("distribution", dict[str, Any], text)
     choices = content["attributes"]["choices"]
     content["attributes"]["choices"] = renamed = [current_target(each) for each in choices]
-    return text if renamed == choices else json.dumps(content)
+    return text if renamed == choices else json.dumps(content, allow_nan=False)
