@@ -101,6 +101,8 @@ def one_line_errors() -> Iterator[None]:
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends the process with status 1
+            end_without_reader()
         if not end.code:
             finish_output()
         raise
