@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.helpers.running import spawn
 
-MOST_MODULES = 115
+MOST_MODULES = 110
 SCRIPT = """
 import json, sys
 from gyral.train import main

@@ -201,7 +201,9 @@ def test_a_directory_without_runs_is_an_empty_table(tmp_path: Path) -> None:
         gyral.list_runs(tmp_path / "nowhere")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "overrides.yaml").write_text("[]\n")
-    assert repr(gyral.list_runs(tmp_path)).endswith(f"{tmp_path}/broken: cannot be read: config.yaml: is missing")
+    assert repr(gyral.list_runs(tmp_path)).endswith(
+        f"{tmp_path}/broken: cannot be read: config.yaml: cannot be read (No such file or directory)"
+    )
 
 
 def test_data_frames_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

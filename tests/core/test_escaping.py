@@ -5,7 +5,8 @@ import logging
 import pytest
 from markdown_it import MarkdownIt
 
-from gyral.core.escaping import escape_markdown, printable
+from gyral.core.errors import printable
+from gyral.core.escaping import escape_markdown
 from gyral.core.progress import ConsoleHandler
 
 

@@ -14,7 +14,7 @@ from tests.helpers.running import SMALL_COPY
 RUN = (*SMALL_COPY, "model=rnn", "trainer.max_steps=8", "hydra.run.dir=run")
 FILES = (
     *("config.yaml", "overrides.yaml", "provenance.json", "measures.json", "metrics.csv", "train.log", ".lock"),
-    *("DONE", "FAILED", "examples.txt", "loss.png", "changes.diff", "figures/loss_line.png", "wandb/debug.log"),
+    *("DONE", "FAILED", "examples.txt", "loss.png", "changes.diff", "figures/loss_line.png"),
     *("checkpoints/last.ckpt", "checkpoints/best.ckpt", "checkpoints/previous.ckpt"),
 )
 TEMPORARY = tuple(f"{name}.tmp" for name in FILES if name not in (".lock", "train.log"))
@@ -93,9 +93,10 @@ def test_no_link_leads_a_sweep_to_other_files(name: str, tmp_path: Path) -> None
     assert "hydra.sweep.dir=sweep" in ended.error, ended
 
 
-def test_links_within_a_run_directory_are_followed(finished: Path, tmp_path: Path) -> None:
+def test_links_within_a_run_directory_and_of_wandb_are_allowed(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "run" / "best.ckpt").symlink_to("checkpoints/best.ckpt")
     (tmp_path / "run" / "wandb").mkdir()
-    (tmp_path / "run" / "wandb" / "latest-run").symlink_to("run-1")  # W&B makes such links
+    (tmp_path / "run" / "wandb" / "debug.log").symlink_to(tmp_path / "log")  # W&B makes such links
     ended = forks.run("run=run", entry="evaluate", directory=tmp_path, limit=30)
     assert ended.status == 0, ended

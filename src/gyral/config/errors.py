@@ -9,8 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.groups import choices
 from gyral.config.mistakes import suggest
-from gyral.core.errors import SweepError, UserError, suggest_name
-from gyral.core.escaping import printable
+from gyral.core.errors import SweepError, UserError, printable, suggest_name
 from gyral.core.memory import is_out_of_memory
 
 

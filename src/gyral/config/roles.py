@@ -1,6 +1,7 @@
 """What identifies a run: the role of each option in names of directories, sweeps, rows and records. No torch."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 SELECTION = "selection"  # chooses a job of a sweep, or one of the runs that a row averages
 SETTING = "setting"  # determines what is computed; the role of every option that the table lacks
@@ -38,6 +39,7 @@ IN_FOLDERS = ("task", "model")  # settings that folders or the names of models s
 NOT_IN_DIRECTORIES = tuple(key for key, role in ROLES.items() if role == PROCESS and key != "callbacks.progress_bar")
 
 
+@lru_cache(4096)  # a report asks for the same keys many times
 def role_of(key: str) -> str:
     """Return the role of an option, given by its key or by an override: "selection", "setting", "machine" or "process".
 

@@ -1,6 +1,7 @@
 """Errors that are reported to the user in one line, without a traceback."""
 
 import difflib
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,3 +74,17 @@ class JobError(Exception):
 
 class SweepError(Exception):
     """Some jobs of a sweep failed. The message is one line."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes such as \x1b in place of control characters, which terminals obey.
+
+    Line ends, tabs and all spaces stay. Bytes that are no text, and signs that change the direction of writing, become
+    escapes, too.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() or sign in "\n\t" or unicodedata.category(sign) == "Zs" else repr(sign)[1:-1]
+        for sign in text
+    )

@@ -1,22 +1,6 @@
-"""Text of others, shown as text: in terminals and in Markdown. Jinja2 escapes it in HTML."""
+"""Text of others in Markdown, shown as text. Jinja2 escapes it in HTML, `printable` of `core.errors` in terminals."""
 
 import re
-import unicodedata
-
-
-def printable(text: str) -> str:
-    r"""Return a text with escapes such as \x1b in place of control characters, which terminals obey.
-
-    Line ends, tabs and all spaces stay. Bytes that are no text, and signs that change the direction of writing, become
-    escapes, too.
-    """
-    if text.isprintable():
-        return text
-    return "".join(sign if _is_shown(sign) else repr(sign)[1:-1] for sign in text)
-
-
-def _is_shown(sign: str) -> bool:
-    return sign.isprintable() or sign in "\n\t" or unicodedata.category(sign) == "Zs"
 
 
 def escape_markdown(text: str) -> str:

@@ -1,10 +1,13 @@
-"""Atomic writing of files."""
+"""Atomic writing of files, and the text of JSON files."""
 
 import errno
+import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -52,3 +55,28 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file completely or not at all."""
     replace_when_written(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON of RFC 8259: a number that is not finite is null, and text is Unicode.
+
+    Args:
+        value: nested containers of text, numbers, booleans and None.
+        indent: number of spaces of a level. None: one line.
+    """
+    text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="replace").decode()  # bytes of a command line that are not text
+
+
+def to_json_lines(content: Mapping[str, Any]) -> str:
+    """Return an object as the text of a JSON file that has a line for each of its fields."""
+    return "{\n" + ",\n".join(f"{to_json(name)}: {to_json(value)}" for name, value in content.items()) + "\n}\n"
+
+
+def _finite(value: Any) -> Any:
+    """Return nested containers with None for each number that is not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,9 +1,8 @@
 """What tasks measure, and how reports print it: `Measure`, `Remark`, and the measures that several tasks share."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-from gyral.core.checks import check_integer, check_real
 
 NATS = "nats"
 MOST_DIGITS = 20
@@ -36,8 +35,8 @@ class Measure:
     floor_of: str = ""
 
     def __post_init__(self) -> None:
-        check_integer("digits", self.digits, 0, MOST_DIGITS)
-        check_real("scale", self.scale)
+        if not (0 <= self.digits <= MOST_DIGITS and math.isfinite(self.scale)):
+            raise ValueError(f"digits must be from 0 to {MOST_DIGITS}, and the scale finite")
 
     @property
     def title(self) -> str:

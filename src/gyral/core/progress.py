@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gyral.core.escaping import printable
+from gyral.core.errors import printable
 
 REFRESH_RATE = 4  # redraws per second
 BAR_WIDTH = 14  # characters

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-from gyral.core.escaping import printable
+from gyral.core.errors import printable
 
 
 class Styled(str):

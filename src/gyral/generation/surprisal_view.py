@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from gyral.core.files import to_json
 from gyral.core.html import write_html
-from gyral.core.json_text import to_json
 from gyral.data.vocabulary import END_OF_LINE, Decoder
 from gyral.generation.output import Styled
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.measures import ACCURACY, Measure
 from gyral.runs.names import row_names
 from gyral.runs.run_record import RunRecord, select
-from gyral.runs.saved_files import exists, read_yaml_as
+from gyral.runs.saved_files import read_yaml_as
 
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
 PLAN = "multirun.yaml"
@@ -249,7 +250,7 @@ class _Multirun:
 
 def planned(directory: Path) -> Plan:
     """Return the plan of a directory; it is empty for a named sweep, which has its own list of jobs."""
-    if not exists(directory / PLAN):
+    if not os.path.lexists(directory / PLAN):
         return Plan()
     try:
         hydra = read_yaml_as(directory / PLAN, _Multirun).hydra

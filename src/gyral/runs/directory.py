@@ -22,16 +22,15 @@ from gyral.config.plain import as_config, plain_values
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
-from gyral.core.files import write_atomically
+from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
-from gyral.core.json_text import to_json
 from gyral.core.locks import lock_file
-from gyral.core.measures import Measure, Remark, is_number
+from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
 from gyral.runs.provenance import OVERRIDES, PROVENANCE, git_commit, read_provenance, write_provenance
-from gyral.runs.saved_files import exists, read_config, read_json, write_config
+from gyral.runs.saved_files import read_config, read_json, write_config
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +45,7 @@ COUNTS = ("parameters", "steps")
 RESULTS = ("test/loss", "test/baseline", *COUNTS)  # that every report needs; scores depend on the task
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
 PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"  # the last one before the last
+WANDB = "wandb"
 METRICS, EXAMPLES, LOG, LOCK = "metrics.csv", "examples.txt", "train.log", ".lock"
 FILES = (CONFIG, OVERRIDES, PROVENANCE, MEASURES, DONE, FAILED, METRICS, EXAMPLES, LOG, LOCK)
 
@@ -110,11 +110,15 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
 def check_links(directory: Path, option: str) -> None:
     """Raise `OptionError` if a link in a run directory leads out of it: a run that writes there changes other files.
 
-    Links within the directory are allowed, because Weights & Biases makes some. Pipes and devices are refused, too: a
+    Links within the directory are allowed. The folder of Weights & Biases is left out: it has links to logs elsewhere,
+    and W&B replaces links instead of writing through them. Pipes and devices are refused, too: a
     run that reads or writes one never ends.
     """
     own = directory.resolve()
     for folder, folders, files in os.walk(directory):
+        if Path(folder).name == WANDB:
+            folders.clear()
+            continue
         for path in (Path(folder, name) for name in (*folders, *files)):
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(own):
                 reason = f"{path.relative_to(directory)} is a link to a place outside, and a run would write there"
@@ -129,7 +133,7 @@ def _read_run(directory: Path) -> Run:
     """Return the run in a directory; its configuration may come from somebody else and name anything."""
     config = read_config(directory / CONFIG)
     check_current(config, directory / CONFIG, directory)
-    results = read_results(directory) if exists(directory / DONE) else None
+    results = read_results(directory) if os.path.lexists(directory / DONE) else None
     return Run(directory, as_config(config), results, find_checkpoint(directory))
 
 
@@ -157,7 +161,7 @@ def read_results(directory: Path) -> dict[str, Any]:
 
 
 def check_results(where: str, results: Mapping[str, float | None], needed: Sequence[str] = RESULTS) -> dict[str, float]:
-    """Return the metrics of a run that are numbers, and NaN for the others of `RESULTS`.
+    """Return the metrics of a run, NaN for a metric that is not a number; `monitor` is missing without a validation.
 
     Args:
         where: the start of the message of an error.
@@ -167,11 +171,15 @@ def check_results(where: str, results: Mapping[str, float | None], needed: Seque
     Raises:
         UserError: one of them is not there, or is a count without a number.
     """
-    numbers = {name: value for name, value in results.items() if value is not None and is_number(value)}
-    missing = [name for name in needed if name not in (numbers if name in COUNTS else results)]
+    numbers = {
+        name: value if value is not None and abs(value) <= LARGEST else math.nan
+        for name, value in results.items()
+        if name != "monitor" or (value is not None and math.isfinite(value))
+    }
+    missing = [name for name in needed if name not in results or (name in COUNTS and math.isnan(numbers[name]))]
     if missing:
         raise UserError(f"{where}: has no number {', '.join(missing)}")
-    return {**{name: math.nan for name in needed if name in RESULTS}, **numbers}
+    return numbers
 
 
 def resolve(config: DictConfig) -> DictConfig:

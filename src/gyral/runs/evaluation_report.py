@@ -8,10 +8,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from gyral.core.errors import OptionError
-from gyral.core.escaping import escape_markdown, printable
-from gyral.core.files import write_atomically
-from gyral.core.json_text import to_json
+from gyral.core.errors import OptionError, printable
+from gyral.core.escaping import escape_markdown
+from gyral.core.files import to_json, write_atomically
 
 NO_VALUE = "–"
 

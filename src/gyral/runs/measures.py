@@ -1,15 +1,15 @@
 """The measures and remarks of a run as plain data: in its directory, in record files and in W&B. Imports no torch."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gyral.core.files import write_atomically
-from gyral.core.json_text import to_json_lines
+from gyral.core.files import to_json_lines, write_atomically
 from gyral.core.measures import Measure, Remark
 from gyral.runs.moved import earlier_version
-from gyral.runs.saved_files import exists, read_json, restore_plain
+from gyral.runs.saved_files import read_json, restore_plain
 
 FILE = "measures.json"
 NO_MEASURES = "has no measures, as in earlier versions"
@@ -36,7 +36,7 @@ def read_measures(directory: Path) -> MeasuresAndRemarks:
     Raises:
         UserError: the run has none, because an earlier version wrote it, or the file is damaged.
     """
-    if not exists(directory / FILE):
+    if not os.path.lexists(directory / FILE):
         raise earlier_version(directory / FILE, directory, NO_MEASURES)
     offered = read_json(directory / FILE, _Offered)
     return offered.measures, offered.remarks

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import UserError
-from gyral.core.files import write_atomically
-from gyral.core.json_text import to_json_lines
+from gyral.core.files import to_json_lines, write_atomically
 from gyral.runs.directory import CONFIG, DONE, METRICS
 from gyral.runs.measures import FILE, to_plain, write_measures
 from gyral.runs.metrics_file import logged_metrics

@@ -12,8 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gyral.core.files import write_atomically
-from gyral.core.json_text import to_json
+from gyral.core.files import to_json, write_atomically
 from gyral.runs.saved_files import read_json, read_yaml_as
 
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"

@@ -15,15 +15,14 @@ from typing import Any, ClassVar, TypeVar
 
 from gyral.config.roles import IN_FOLDERS, PROCESS, SELECTION, key_of, role_of
 from gyral.core.commands import program, typed
-from gyral.core.files import write_atomically
-from gyral.core.json_text import to_json_lines
+from gyral.core.files import to_json_lines, write_atomically
 from gyral.core.measures import Measure, Remark, is_number
 from gyral.runs.directory import RESULTS, check_results
 from gyral.runs.measures import NO_MEASURES, to_plain
 from gyral.runs.moved import check_current, earlier_version
 from gyral.runs.provenance import Origin, read_overrides, read_provenance
 from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key, check_shape
-from gyral.runs.saved_files import exists, read_json
+from gyral.runs.saved_files import read_json
 
 SUFFIX = ".run.json"
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "hydra-core")  # a record has their versions
@@ -142,9 +141,10 @@ def read_probe(record: RunRecord, probe: str) -> dict[str, float]:
         UserError: the file is damaged.
     """
     path = Path(record.place.removesuffix(SUFFIX) + f".{probe}.json")
-    if not record.place.endswith(SUFFIX) or not exists(path):
+    if not record.place.endswith(SUFFIX) or not os.path.lexists(path):
         return {}
-    return check_results(str(path), read_json(path, _Probe).numbers, ())
+    numbers = read_json(path, _Probe).numbers.items()
+    return check_results(str(path), {name: value for name, value in numbers if value is not None}, ())
 
 
 def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:

@@ -14,7 +14,7 @@ from gyral.runs.moved import EarlierVersionError, check_current, migration_comma
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
 from gyral.runs.run_record import Provenance, RunRecord, by_key, check_shape, curve_names, thin
-from gyral.runs.saved_files import exists, read_config, read_end
+from gyral.runs.saved_files import read_config, read_end
 
 BASELINE = "train/baseline"
 LONGEST_REASON = 240  # characters
@@ -98,10 +98,10 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     measures, remarks = read_measures(directory)
     logged = curve_names(measures)
     given = read_overrides(directory)
-    results = read_results(directory) if exists(directory / DONE) else None
+    results = read_results(directory) if os.path.lexists(directory / DONE) else None
     curves: dict[str, tuple[list[int], list[float]]] = {}
     cut_off = False
-    if exists(directory / METRICS):  # a run that failed before its first step has logged nothing
+    if os.path.lexists(directory / METRICS):  # a run that failed before its first step has logged nothing
         curves, cut_off = read_curves(directory, (*logged, BASELINE))
     failed = directory / FAILED
     lock = directory / LOCK
@@ -117,7 +117,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
         config,
         by_key(given),
         results and {name: value for name, value in results.items() if value is not None},
-        reason_of(read_end(failed)) if exists(failed) else None,
+        reason_of(read_end(failed)) if os.path.lexists(failed) else None,
         running,
         int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
         {name: thin(*curves[name]) for name in logged if curves.get(name, ([], []))[0]},

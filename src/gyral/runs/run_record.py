@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from gyral.config.overrides import undefer_option
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
-from gyral.core.measures import Measure, Remark, is_number
+from gyral.core.measures import LARGEST, Measure, Remark, is_number
 from gyral.runs.directory import METRICS, flatten
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
@@ -212,7 +212,7 @@ def by_key(overrides: list[Any]) -> dict[str, str]:
 
 def thin(steps: list[int], values: list[float], points: int = POINTS) -> Curve:
     """Return a curve of at most `points` points and its two ends that keeps the extremes of each bin."""
-    kept = [index for index, value in enumerate(values) if is_number(value)]
+    kept = [index for index, value in enumerate(values) if abs(value) <= LARGEST]  # not NaN
     if len(kept) > points:
         bins = points // 2
         chosen = {kept[0], kept[-1]}

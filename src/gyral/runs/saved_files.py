@@ -1,7 +1,6 @@
 """Reading of the files in a run directory, which may be damaged or come from somebody else. Imports no torch."""
 
 import json
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -12,9 +11,8 @@ from omegaconf import OmegaConf
 
 from gyral.config.plain import map_texts, walk
 from gyral.core.errors import UserError
-from gyral.core.files import write_atomically
+from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import excerpt, find_fault
-from gyral.core.json_text import to_json
 
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
 DEEPEST = 100  # levels of nested values
@@ -38,18 +36,14 @@ Loader.add_implicit_resolver(
 )
 
 
-def exists(path: Path) -> bool:
-    """Return whether there is anything at a path, be it a pipe, or a link to nothing."""
-    return os.path.lexists(path)
-
-
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     """Return the content of a file.
 
     Raises:
         UserError: the path is not that of a regular file, the file cannot be read, or has more than `largest` bytes.
     """
-    _check_kind(path)
+    if fault := find_fault(path):  # a pipe or a device, from which reading may never end
+        raise UserError(f"{path}: {fault}")
     try:
         with path.open("rb") as file:
             content = file.read(largest + 1)
@@ -66,7 +60,8 @@ def read_end(path: Path, size: int = 2**16) -> str:
     Raises:
         UserError: the path is not that of a regular file, or the file cannot be read.
     """
-    _check_kind(path)
+    if fault := find_fault(path):  # a pipe or a device, from which reading may never end
+        raise UserError(f"{path}: {fault}")
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - size))
@@ -107,12 +102,18 @@ def read_config(path: Path) -> dict[str, Any]:
         UserError: as `read_yaml`; or the file is no configuration, or has an interpolation: runs save values.
     """
     config = read_yaml(path)
-    if not isinstance(config, dict):
+    try:
+        text = json.dumps(config, default=str)  # one call, where a walk through a configuration takes hundreds
+    except TypeError:
+        text = ""
+    if not isinstance(config, dict) or not text:
         raise UserError(f"{path}: is not a configuration")
-    for key, value in walk(config):
-        if "${" in key or (isinstance(value, str) and "${" in value):
-            raise UserError(f"{path}: has an interpolation, {key}={value}; runs save values")
-    content: dict[str, Any] = map_texts(config, lambda text: re.sub(r"\$(\\*)\\\{", r"$\1{", text))
+    if "${" in text:
+        found = (f"{key}={value}" for key, value in walk(config) if "${" in f"{key.rpartition('.')[2]}{value}")
+        raise UserError(f"{path}: has an interpolation, {excerpt([*found][-1:])}; runs save values")
+    content: dict[str, Any] = config
+    if "$\\" in text:
+        content = map_texts(config, lambda text: re.sub(r"\$(\\*)\\\{", r"$\1{", text))
     return content
 
 
@@ -190,13 +191,6 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-def _check_kind(path: Path) -> None:
-    """Raise `UserError` unless a path is that of a regular file: reading a pipe or a device may never end."""
-    fault = find_fault(path)
-    if fault is not None:
-        raise UserError(f"{path}: {fault}")
 
 
 def _plain_yaml(path: Path) -> str:

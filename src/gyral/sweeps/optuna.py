@@ -26,8 +26,7 @@ from gyral.core.checks import check_integer
 from gyral.core.commands import program
 from gyral.core.errors import OptionError, SweepError, UserError
 from gyral.core.extras import import_extra
-from gyral.core.files import write_atomically
-from gyral.core.json_text import to_json
+from gyral.core.files import to_json, write_atomically
 from gyral.core.locks import lock_file
 from gyral.runs.directory import determining, first_difference, identity_of, resolve
 from gyral.runs.moved import check_current

@@ -28,7 +28,6 @@ from gyral.core.cache import cache_directory
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError
-from gyral.core.escaping import printable
 from gyral.core.measures import ACCURACY, BITS, PERPLEXITY
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
 from gyral.data.splits import SPLITS
@@ -331,7 +330,7 @@ class TextTask(SequenceTask[TextData]):
         if token == IGNORED:
             return "·"
         symbol = self.data.corpus.vocabulary.symbols[token]
-        return "".join(VISIBLE.get(c) or printable(c) for c in symbol)
+        return "".join(VISIBLE.get(c) or (c if c.isprintable() else repr(c)[1:-1]) for c in symbol)
 
 
 def unigram_loss(corpus: Corpus) -> float:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from pathlib import Path
 from textwrap import fill
 
@@ -15,7 +16,7 @@ from gyral.reports.figures.panels import without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
 from gyral.runs.run_record import task_of
-from gyral.runs.saved_files import LARGEST_LOG, exists, read_text
+from gyral.runs.saved_files import LARGEST_LOG, read_text
 from gyral.tasks.base import Task
 from gyral.training import build
 
@@ -65,7 +66,7 @@ def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], 
         OptionError: The file does not exist or has no row.
     """
     path = directory / name
-    if not exists(path):
+    if not os.path.lexists(path):
         raise OptionError("run", directory, f"has no {name}, which is recorded by training with callbacks={callback}")
     header, *rows = csv.reader(io.StringIO(read_text(path, LARGEST_LOG), newline=""))
     rows = [row for row in rows if len(row) == len(header)]  # a crash can leave an incomplete last row

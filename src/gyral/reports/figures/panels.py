@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gyral.config.roles import settings_of
-from gyral.core.escaping import printable
+from gyral.core.errors import printable
 from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
 from gyral.reports.tables.labels import common_overrides
 from gyral.reports.tables.sections import Section

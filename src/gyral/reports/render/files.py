@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gyral.core.escaping import printable
+from gyral.core.errors import printable
 from gyral.core.files import write_atomically
 from gyral.reports.render import csv, html, latex, markdown
 from gyral.reports.tables.sections import Section

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gyral.core.escaping import printable
+from gyral.core.errors import printable
 from gyral.reports.render.text import labelled_runs, run_line
 from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section, describe_stopped

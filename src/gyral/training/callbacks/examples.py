@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer
 
-from gyral.core.escaping import printable
+from gyral.core.errors import printable
 from gyral.core.files import named_in_errors
 from gyral.runs.directory import EXAMPLES
 from gyral.training.callbacks.after_validation import AfterValidation

@@ -20,7 +20,6 @@ from torch import distributed
 from gyral.core.signals import SIGNALS
 from gyral.runs.directory import FAILED, Run
 from gyral.training.ddp.cluster import ClusterEnvironment
-from gyral.training.ddp.strategy import DDP
 
 # Time limits in seconds: of this process after a peer has ended early, until it is ended; of the message of a failed
 # peer; of the peers to finish after this process; of a process that is stopped (SIGSTOP), until the run is ended.
@@ -42,20 +41,18 @@ def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
     Raises:
         ProcessError: a peer failed.
     """
-    strategy = trainer.strategy
-    if not isinstance(strategy, DDP):
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    if not isinstance(environment, ClusterEnvironment):
         yield
         return
-    environment = strategy.cluster_environment
-    assert isinstance(environment, ClusterEnvironment)
     peers: list[PeerProcess] = []
     body_ended = threading.Event()
     with _restored_process(), tempfile.TemporaryDirectory() as scratch:
         if run.config.threads is None:
-            torch.set_num_threads(max(1, torch.get_num_threads() // strategy.num_processes))
+            torch.set_num_threads(max(1, torch.get_num_threads() // trainer.num_devices))
         try:
             with _blocked_signals():  # they would end this process between a start and the record of it
-                for rank in range(1, strategy.num_processes):
+                for rank in range(1, trainer.num_devices):
                     peers.append(PeerProcess(run, environment.for_peer(rank), scratch))
             for peer in peers:
                 threading.Thread(target=_watch, args=(peer, body_ended, run.directory), daemon=True).start()

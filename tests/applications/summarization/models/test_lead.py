@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from gyral.applications.summarization import rouge
 from gyral.applications.summarization.models.lead import Lead
@@ -33,7 +32,7 @@ def test_a_run_has_the_rouge_of_the_first_sentences(sentences: int, tmp_path: Pa
     for name, score in rouge.score(references, candidates).items():
         assert results[f"test/{name}"] == pytest.approx(score.f1, rel=1e-5)
         assert f"{score.f1:.2f}" in outcome.out
-    assert results["test/loss"] == torch.inf
+    assert results["test/loss"] is None  # infinite, which JSON does not have
     assert (results["parameters"], results["steps"], results["state_size"]) == (0, 0, 0)
     if sentences == 3:
         printed = invoke(f"run={tmp_path}", entry="evaluate").out
