@@ -1,11 +1,9 @@
 """What tasks measure, and how reports print it: `Measure`, `Remark`, and the measures that several tasks share."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NATS = "nats"
-MOST_DIGITS = 20
 LARGEST = 1e100  # of a metric; squares of greater numbers are no numbers
 
 
@@ -33,10 +31,6 @@ class Measure:
     higher_is_better: bool = True
     at_end: bool = False
     floor_of: str = ""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.digits <= MOST_DIGITS and math.isfinite(self.scale)):
-            raise ValueError(f"digits must be from 0 to {MOST_DIGITS}, and the scale finite")
 
     @property
     def title(self) -> str:

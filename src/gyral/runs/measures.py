@@ -1,17 +1,20 @@
 """The measures and remarks of a run as plain data: in its directory, in record files and in W&B. Imports no torch."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from gyral.core.errors import UserError
 from gyral.core.files import to_json_lines, write_atomically
 from gyral.core.measures import Measure, Remark
 from gyral.runs.moved import earlier_version
 from gyral.runs.saved_files import read_json, restore_plain
 
 FILE = "measures.json"
+MOST_DIGITS = 20  # of a printed number
 NO_MEASURES = "has no measures, as in earlier versions"
 MeasuresAndRemarks = tuple[tuple[Measure, ...], tuple[Remark, ...]]
 
@@ -38,8 +41,7 @@ def read_measures(directory: Path) -> MeasuresAndRemarks:
     """
     if not os.path.lexists(directory / FILE):
         raise earlier_version(directory / FILE, directory, NO_MEASURES)
-    offered = read_json(directory / FILE, _Offered)
-    return offered.measures, offered.remarks
+    return _checked(str(directory / FILE), read_json(directory / FILE, _Offered))
 
 
 def to_plain(measures: Sequence[Measure], remarks: Sequence[Remark]) -> dict[str, list[dict[str, Any]]]:
@@ -58,7 +60,14 @@ def from_plain(where: str, content: dict[str, Any]) -> MeasuresAndRemarks:
         UserError: the content is not in this form.
     """
     plain = {name: content[name] for name in ("measures", "remarks") if name in content}
-    offered = restore_plain(where, _Offered, plain)
+    return _checked(where, restore_plain(where, _Offered, plain))
+
+
+def _checked(where: str, offered: _Offered) -> MeasuresAndRemarks:
+    """Return measures and remarks after checking the numbers by which reports print."""
+    for measure in offered.measures:
+        if not (0 <= measure.digits <= MOST_DIGITS and math.isfinite(measure.scale)):
+            raise UserError(f"{where}: {measure.name}: digits must be from 0 to {MOST_DIGITS}, and the scale finite")
     return offered.measures, offered.remarks
 
 
