@@ -37,9 +37,8 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.unlink(
-            missing_ok=True
-        )  # of a process that was killed, or a link of somebody else to a file elsewhere
+        # a killed process leaves it, and somebody else may have put a link to another file there
+        temporary.unlink(missing_ok=True)
         temporary.touch(exist_ok=False)
         write(temporary)
         with temporary.open("rb") as file:

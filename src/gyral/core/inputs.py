@@ -40,7 +40,7 @@ def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io
 
 
 def read_bytes(option: str, value: Any, file: Path | None = None) -> bytes:
-    """Return the content of a file. The arguments and errors are those of `open_input`."""
+    """Return the content of a file. It takes the arguments of `open_input` and raises its errors."""
     with open_input(option, value, file) as content:
         return content.read()
 

@@ -13,7 +13,7 @@ class Styled(str):
 def write(pieces: Iterable[str]) -> None:
     """Write text to standard output as it arrives; end the last line even if Ctrl-C interrupts it.
 
-    A terminal gets control characters as escapes, except those of `Styled`; a file gets the text as it is.
+    On a terminal, control characters are escaped, except in `Styled` text. A file gets the text unchanged.
     """
     last, is_terminal = "\n", sys.stdout.isatty()
     try:

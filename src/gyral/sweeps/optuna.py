@@ -107,10 +107,12 @@ class Tune(BaseSweeper):
             lock = lock_file(self.directory / ".lock")
         except BlockingIOError:
             raise OptionError("hydra.sweep.dir", self.directory, "another search is running there") from None
-        with lock, storage_errors(self.storage):
-            study = self.open_study(config, list(axes))
+        with lock:
+            with storage_errors(self.storage):
+                study = self.open_study(config, list(axes))
             self.run_trials(study, fixed, distributions)
-            return self.summarize(study, fixed, config, distributions)
+            with storage_errors(self.storage):
+                return self.summarize(study, fixed, config, distributions)
 
     def open_study(self, config: DictConfig, searched: list[str]) -> Any:
         """Return the study in the storage; create it if it does not exist.
@@ -156,23 +158,28 @@ class Tune(BaseSweeper):
         from optuna.trial import TrialState
 
         running = {}
-        for trial in study.get_trials(states=[TrialState.RUNNING]):
+        with storage_errors(self.storage):
+            trials = study.get_trials()
+        for trial in (trial for trial in trials if trial.state == TrialState.RUNNING):
             if belongs_to(trial, distributions):
                 running[trial.number] = trial
             else:
                 log.warning("Trial %s has options or values that are not of this search; it is not run", trial.number)
-        total = max(0, self.n_trials - len(study.trials)) + len(running)
+        total = max(0, self.n_trials - len(trials)) + len(running)
 
         def jobs() -> Iterator[tuple[int, list[str]]]:
             for trial in list(running.values()):
                 yield trial.number, [*fixed, *overrides_of(trial.params)]
-            while len(study.trials) < self.n_trials and not only_failures(study):
-                trial = study.ask(distributions)
-                running[trial.number] = trial
+            while True:
+                with storage_errors(self.storage):
+                    if len(study.trials) >= self.n_trials or only_failures(study):
+                        return
+                    trial = study.ask(distributions)
                 yield trial.number, [*fixed, *overrides_of(trial.params)]
 
         for finished in self.run_jobs(jobs(), total, fixed, raises=False):
-            report_end(study, self.opened, finished)
+            with storage_errors(self.storage):
+                report_end(study, self.opened, finished)
 
     def summarize(self, study: Any, fixed: list[str], config: DictConfig, distributions: dict[str, Any]) -> float:
         """Print the best trials and the importance of each option, write both to files; return the best value."""

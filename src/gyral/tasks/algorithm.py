@@ -60,7 +60,7 @@ ARITHMETIC = ("double", "addition")
 class AlgorithmData(DrawnData):
     """Sequences of mixed lengths: the length of each row is uniform in the range of its split or test.
 
-    The tokens are those of `AlgorithmTask`. Numbers have no leading zeros.
+    `AlgorithmTask` uses the same tokens. Numbers have no leading zeros.
 
     Args:
         name: the algorithm, a key of `PROTOCOLS`.
