@@ -5,15 +5,17 @@ CORPORA ?= ptb text8 enwik8 babi
 GPU ?= json=benchmarks/records/gpu.json
 SEED ?= 0
 ATTACKS ?= tests/faults
+CASES ?= cluster
+ENGINES := slurm-wlm slurmdbd munge mariadb-server postgresql
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-faults lint format docs results bench gpu data clean
+.PHONY: help install train test test-all test-faults test-cluster test-cluster-install lint format docs results bench gpu data clean
 
 help:  ## print these targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## create .venv and install the tested versions
 
@@ -29,13 +31,21 @@ train: $(INSTALLED)  ## train; ARGS="model=lstm task=recall" replaces the overri
 	@$(RUN) -m src.train $(ARGS)
 
 test: $(INSTALLED)  ## run the tests without the slow ones
-	@$(RUN) -m pytest -n auto -m 'not slow'
+	@$(RUN) -m pytest -n auto -m 'not slow and not cluster'
 
 test-all: $(INSTALLED)  ## run all tests
-	@$(RUN) -m pytest -n auto
+	@$(RUN) -m pytest -n auto -m 'not cluster'
 
 test-faults: $(INSTALLED)  ## run all attacks of tests/faults; SEED=7 makes others, ATTACKS="<file> -k attack3" some
 	@SEED=$(SEED) $(RUN) -m pytest $(ATTACKS) -n auto --attacks=whole -q
+
+test-cluster: $(INSTALLED)  ## run the tests on the real engines that are installed; CASES="not slow" runs some
+	@$(RUN) -m pytest tests/cluster -m '$(CASES)'
+
+test-cluster-install:  ## install the engines of test-cluster, packages of Debian (as root) and of Python
+	@echo "Installing with apt-get: $(ENGINES)"
+	@apt-get update -qq
+	@DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(ENGINES)
 
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .
