@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,8 +191,8 @@ def test_slurm_gets_one_job_array_and_a_signal_before_the_time_limit(
     cluster = slurm.Slurm(**options)
     cluster.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
     assert cluster.begin() is None, "all jobs at once"
-    handed_in = cluster.submit(["one", "two", "three"])  # type: ignore[list-item]
-    assert [job.job_id for job in handed_in] == ["42_0", "42_1", "42_2"]
+    jobs: list[Any] = [SimpleNamespace(directory=tmp_path / name) for name in ("one", "two", "three")]
+    assert [job.id for job in cluster.submit(jobs)] == ["42_0", "42_1", "42_2"]
     script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
     for line in (
         "array=0-2%3",
