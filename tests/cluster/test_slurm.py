@@ -233,14 +233,17 @@ def test_jobs_that_are_cancelled_killed_or_wrong_are_reported_and_the_others_fin
     submit: Callable[..., Submitter], cluster: Slurm, tmp_path: Path
 ) -> None:
     go_on = tmp_path / "go on"
-    options = (*LONG, "seed=1,2", "model.cell.hidden_size=1,4", slow(0.2, until=go_on))
+    contained = f"hydra.launcher.python='env CONTAINED=1 {sys.executable}'"
+    options = (*LONG, "seed=1,2", "model.cell.hidden_size=1,4", slow(0.2, until=go_on), contained)
     sweep = submit(cluster, *options)
     wait_until(lambda: len([run for run in sweep.runs() if steps(run) > 5]) == 2, 2 * MINUTE, "two jobs that train")
     number, other = (job_on(cluster, node) for node in ("node1", "node2"))
     assert number is not None
     assert other is not None
     cluster.call("scancel", number)
-    os.kill(process_of(cluster, other), signal.SIGKILL)
+    process = process_of(cluster, other)
+    assert "CONTAINED=1" in Path(f"/proc/{process}/environ").read_text().split("\0")
+    os.kill(process, signal.SIGKILL)
     go_on.touch()
     error = sweep.end()
     assert error.error.startswith("4 jobs of 4 failed")

@@ -302,13 +302,20 @@ def test_a_killed_sweep_leaves_no_worker_and_resumes(tmp_path: Path, started: li
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGHUP]],
+    ids=["Ctrl-C", "preempted", "closed"],
+)
 def test_signals_stop_the_jobs_after_their_step_and_the_sweep_resumes(
-    tmp_path: Path, started: list[subprocess.Popen[str]]
+    signals: list[int], tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     first = start(*LONGER, directory=tmp_path)
     started.append(first)
     wait_for(lambda: any(tmp_path.rglob("last.ckpt")))
-    first.send_signal(signal.SIGINT)
+    for number in signals:
+        first.send_signal(number)
+        time.sleep(0.005)
     err = first.communicate()[1]
     assert first.returncode == 130, err
     assert err.count("Stopping the jobs after their current step") == 1

@@ -140,15 +140,22 @@ class Slurm(ParallelLauncher):
         cluster: slurm, or local, which runs the same jobs on this machine as a trial.
         n_jobs: maximum number of submitted jobs. None: no limit; on this machine, one per core, or one that uses GPUs.
         requeues: maximum number of times that a job that times out is submitted again.
+        python: command that starts Python in a job, as in a container. None: the Python of this process.
         **parameters: parameters of submitit's executor: timeout_min, cpus_per_task, gpus_per_node, slurm_partition, …
     """
 
     def __init__(
-        self, cluster: str = "slurm", n_jobs: int | None = None, requeues: int = 10, **parameters: Any
+        self,
+        cluster: str = "slurm",
+        n_jobs: int | None = None,
+        requeues: int = 10,
+        python: str | None = None,
+        **parameters: Any,
     ) -> None:
         self.cluster = check_choice("hydra.launcher.cluster", cluster, ("slurm", "local"))
         self.n_jobs = check_n_jobs(n_jobs)
         self.requeues = check_integer("hydra.launcher.requeues", requeues, minimum=0)
+        self.python = python
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
 
     def begin(self) -> int | None:
@@ -157,7 +164,9 @@ class Slurm(ParallelLauncher):
         self.folder = Path(str(self.config.hydra.sweep.dir), FOLDER).resolve()
         own = {n: value for n, value in self.parameters.items() if self.cluster == "slurm" or "slurm_" not in n}
         try:
-            options = {f"{self.cluster}_max_num_timeout": self.requeues}
+            options: dict[str, Any] = {f"{self.cluster}_max_num_timeout": self.requeues}
+            if self.python is not None and self.cluster == "slurm":
+                options["slurm_python"] = self.python
             self.executor = self.submitit.AutoExecutor(self.folder, cluster=self.cluster, **options)
             self.executor.update_parameters(**own)
         except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:
