@@ -16,6 +16,7 @@ import pytest
 from gyral.runs.directory import METRICS
 from gyral.runs.provenance import read_overrides
 from tests.helpers.engines import wait_until
+from tests.helpers.engines.databases import mariadb
 from tests.helpers.engines.slurm import Slurm, slurm
 from tests.helpers.launching import slow
 from tests.helpers.running import ROOT, SMALL_COPY, Outcome, assert_same_run, invoke, read_rows
@@ -255,6 +256,26 @@ def test_jobs_that_are_cancelled_killed_or_wrong_are_reported_and_the_others_fin
         assert sum(line.startswith("  ") and reason in line for line in error.err.splitlines()) == count, error.err
     again = submit(cluster, *options)
     assert again.end().error.startswith("2 jobs of 4 failed"), "the others are resumed"
+
+
+@pytest.mark.slow
+def test_accounting_knows_a_job_that_the_controller_has_forgotten(
+    submit: Callable[..., Submitter], tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    with mariadb() as database, slurm(tmp_path / "engine", min_job_age=2, database=database) as cluster:
+        sweep = submit(cluster, *LONG, "seed=1,2", slow(0.2, until=go_on))
+        wait_until(lambda: len([run for run in sweep.runs() if steps(run) > 5]) == 2, 2 * MINUTE, "two jobs that train")
+        number = job_on(cluster, "node1")
+        assert number is not None
+        sweep.process.send_signal(signal.SIGSTOP)
+        cluster.call("scancel", number)
+        wait_until(lambda: number not in cluster.states(), MINUTE, "the controller forgets the job")
+        sweep.process.send_signal(signal.SIGCONT)
+        go_on.touch()
+        outcome = sweep.end()
+    assert outcome.error.startswith("1 job of 2 failed")
+    assert f"the job {number} was cancelled" in outcome.err
 
 
 @pytest.mark.slow

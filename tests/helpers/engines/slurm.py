@@ -10,13 +10,33 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tests.helpers.engines import daemon, free_port, require, wait_until
 
 NODES = ("node1", "node2")
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+"""
+DATABASE_DAEMON = """\
+AuthType=auth/none
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser={user}
+PidFile={folder}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost={url.hostname}
+StoragePort={url.port}
+StorageUser={url.username}
+StoragePass={password}
+StorageLoc={database}
+"""
 CONFIGURATION = """\
 ClusterName=gyral
 SlurmctldHost={host}(127.0.0.1)
@@ -40,7 +60,7 @@ SlurmdPidFile={folder}/%n.pid
 SlurmctldTimeout=10
 SlurmdTimeout=20
 KillWait={kill_wait}
-MinJobAge=300
+MinJobAge={min_job_age}
 InactiveLimit=0
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1,requeue_delay=0
@@ -102,46 +122,69 @@ def job_id(facts: dict[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def slurm(folder: Path, *, grace_time: int = 0, kill_wait: int = 30, accounting: Sequence[str] = ()) -> Iterator[Slurm]:
+def slurm(
+    folder: Path, *, grace_time: int = 0, kill_wait: int = 30, min_job_age: int = 300, database: str | None = None
+) -> Iterator[Slurm]:
     """Start a cluster in a folder, and end it when the context exits.
 
     Args:
         folder: an empty folder.
         grace_time: seconds that a preempted job has after its first SIGTERM.
         kill_wait: seconds between SIGTERM and SIGKILL.
-        accounting: lines of the configuration of accounting, which is off without them.
+        min_job_age: seconds until the controller forgets a job that has ended.
+        database: URL of a MariaDB database for accounting. None: no accounting.
     """
     controller, node_daemon, *_ = require("SLURM", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
     (folder / "state").mkdir(parents=True)
-    host = socket.gethostname().partition(".")[0]
-    nodes = [
-        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 RealMemory=4000"
-        for node in NODES
-    ]
-    text = CONFIGURATION.format(
-        host=host,
-        port=free_port(),
-        user=getpass.getuser(),
-        folder=folder,
-        kill_wait=kill_wait,
-        grace_time=grace_time,
-        accounting="\n".join(accounting),
-        nodes="\n".join(nodes),
-    )
+    host, user = socket.gethostname().partition(".")[0], getpass.getuser()
     configuration = folder / "slurm.conf"
-    configuration.write_text(text)
     cluster = Slurm(folder, {"SLURM_CONF": str(configuration)})
     variables = {**clean(os.environ), **cluster.environment}
     with contextlib.ExitStack() as stack:
+        accounting = "" if database is None else stack.enter_context(_accounting(folder, host, user, database))
+        nodes = [
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 RealMemory=4000"
+            for node in NODES
+        ]
+        configuration.write_text(
+            CONFIGURATION.format(
+                host=host,
+                port=free_port(),
+                user=user,
+                folder=folder,
+                kill_wait=kill_wait,
+                grace_time=grace_time,
+                min_job_age=min_job_age,
+                accounting=accounting,
+                nodes="\n".join(nodes),
+            )
+        )
         stack.enter_context(daemon([controller, "-D", "-i", "-f", configuration], folder / "ctld.log", variables))
         stack.callback(end_jobs, cluster)
         for node in NODES:
             command = [node_daemon, "-D", "-N", node, "-f", configuration]
             cluster.daemons[node] = stack.enter_context(daemon(command, folder / f"{node}.log", variables))
         ready = {f"{node} idle" for node in NODES}
-        command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
-        wait_until(lambda: set(cluster.call(*command, check=False).splitlines()) == ready, 30, "nodes that are idle")
+        look = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
+        wait_until(lambda: set(cluster.call(*look, check=False).splitlines()) == ready, 30, "nodes that are idle")
         yield cluster
+
+
+@contextlib.contextmanager
+def _accounting(folder: Path, host: str, user: str, database: str) -> Iterator[str]:
+    """Start the daemon of accounting; yield the lines by which the controller finds it."""
+    (program,) = require("SLURM's accounting", "slurmdbd")
+    url, port = urlsplit(database), free_port()
+    assert url.password is not None
+    configuration = folder / "slurmdbd.conf"
+    text = DATABASE_DAEMON.format(
+        host=host, port=port, user=user, folder=folder, url=url, password=unquote(url.password), database=url.path[1:]
+    )
+    configuration.write_text(text)
+    configuration.chmod(0o600)  # slurmdbd refuses others
+    with daemon([program, "-D"], folder / "dbd.log", {**clean(os.environ), "SLURM_CONF": str(folder / "slurm.conf")}):
+        wait_until(lambda: "started" in (folder / "dbd.log").read_text(), 60, "slurmdbd")
+        yield ACCOUNTING.format(port=port)
 
 
 def clean(variables: dict[str, str] | os._Environ[str]) -> dict[str, str]:
