@@ -1,6 +1,9 @@
 """The run of an Optuna trial: its report to the study. Imports Optuna only in a search."""
 
+import itertools
 import math
+import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from omegaconf import DictConfig
 from gyral.core.errors import OptionError
 
 PRUNED = "pruned"  # user attribute of a pruned trial
+ATTEMPTS = 3  # to open a storage
+STORAGE = "GYRAL_STORAGE"  # environment variable for the jobs of a search: the URL of a storage that has a password
 
 
 class Reporter:
@@ -25,7 +30,7 @@ class Reporter:
         config = HydraConfig.get()
         sweeper = config.sweeper
         name = sweeper.study or str(Path(str(config.sweep.dir)))
-        storage = open_storage(sweeper.storage)
+        storage = open_storage(os.environ.get(STORAGE, sweeper.storage))
         study = optuna.load_study(
             study_name=name, storage=storage, pruner=instantiate_optuna(sweeper.pruner, "hydra.sweeper.pruner")
         )
@@ -84,7 +89,17 @@ def quiet_optuna() -> None:
 def open_storage(url: str) -> Any:
     """Return a storage that several processes can use at the same time."""
     import optuna
+    from sqlalchemy.exc import DBAPIError
 
-    # seconds to wait for the write of another process
-    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    return optuna.storages.RDBStorage(url, engine_kwargs=options)
+    if url.startswith("sqlite"):
+        options: dict[str, Any] = {"connect_args": {"timeout": 60}}  # seconds to wait for another process's write
+    else:  # a server may close connections that nobody uses, and may not answer
+        options = {"pool_pre_ping": True, "connect_args": {"connect_timeout": 10}}
+    for attempt in itertools.count(1):
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=options)
+        except (DBAPIError, AssertionError):  # another search creates the tables at this moment
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(1)
+    raise AssertionError
