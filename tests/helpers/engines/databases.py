@@ -2,7 +2,9 @@
 
 import os
 import pwd
+import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,8 +15,15 @@ import pytest
 
 from tests.helpers.engines import daemon, free_port, require, wait_until
 
-PASSWORD = "not-4-others@all"  # with a character that a URL writes in another way
+PASSWORD = f"{secrets.token_hex(8)}@all"  # not in the source, which runs record; @ is written in another way in a URL
 IN_URL = PASSWORD.replace("@", "%40")
+
+
+@contextmanager
+def sqlite() -> Iterator[str]:
+    """Yield the URL of a database in a file; it has no password."""
+    with tempfile.TemporaryDirectory(prefix="gyral-") as folder:
+        yield f"sqlite:///{folder}/study.db"
 
 
 @contextmanager
@@ -35,7 +44,10 @@ def postgresql() -> Iterator[str]:
         with daemon([*command, "-h", "127.0.0.1"], folder / "log") as process:
             wait_until(lambda: "ready to accept connections" in (folder / "log").read_text(), what="PostgreSQL")
             assert process.poll() is None
-            yield f"postgresql+psycopg://gyral:{IN_URL}@127.0.0.1:{port}/postgres"
+            try:
+                yield f"postgresql+psycopg://gyral:{IN_URL}@127.0.0.1:{port}/postgres"
+            finally:
+                process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that are still open
 
 
 @contextmanager
@@ -45,10 +57,8 @@ def mariadb() -> Iterator[str]:
     install, server = require("MariaDB", "mariadb-install-db", "mariadbd")
     with _folder("mysql") as (folder, as_user):
         start = folder / "start.sql"
-        start.write_text(
-            f"CREATE DATABASE gyral; CREATE USER gyral@localhost IDENTIFIED BY '{PASSWORD}'; "
-            "GRANT ALL ON gyral.* TO gyral@localhost;\n"
-        )
+        account = f"gyral@localhost IDENTIFIED BY '{PASSWORD}'"
+        start.write_text(f"CREATE DATABASE gyral;\nGRANT ALL ON gyral.* TO {account};\n")  # a line per statement
         os.chmod(start, 0o644)
         own = ["--no-defaults", f"--datadir={folder}/data"]
         _call([*as_user, install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"])
