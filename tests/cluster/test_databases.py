@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gyral.runs.metrics_file import read_rows
 from tests.helpers.engines import free_port, wait_until
 from tests.helpers.engines.databases import IN_URL, PASSWORD, mariadb, postgresql, sqlite
 from tests.helpers.running import ROOT, SMALL_COPY, spawn
@@ -64,12 +65,13 @@ def training(folder: Path) -> list[Path]:
 
 
 def assert_all_trained_once(folder: Path, count: int) -> None:
-    """Check that there are as many trials, all with results, and that each was trained in one directory, each step once."""
+    """Check that there are so many trials with results, each in one directory alone, and that each step has one row."""
     assert sorted(done(folder)) == sorted(f"trial_{number}" for number in range(count))
     for path in folder.rglob("metrics.csv"):
-        with path.open(newline="") as file:
-            assert [int(row["step"]) for row in csv.DictReader(file) if row["train/loss"]] == list(range(1, STEPS, 2))
-    assert len({trial["optimizer.lr"] for trial in trials(next(folder.glob("*")))}) == count, "no search repeats another"
+        _, rows = read_rows(path)
+        assert [int(row["step"]) for row in rows if row["train/loss"]] == list(range(1, STEPS, 2))
+    (first, *_) = (trials(search) for search in folder.iterdir() if any(search.rglob("trials.csv")))
+    assert len({trial["optimizer.lr"] for trial in first}) == count, "no search repeats the values of another"
 
 
 def assert_no_password(folder: Path) -> None:
