@@ -243,7 +243,8 @@ class Tune(BaseSweeper):
             if not running:
                 return False
             if not is_announced:
-                log.info("Waiting for %d trials that other searches run; Ctrl-C ends this search", len(running))
+                numbers = ", ".join(str(trial.number) for trial in running)
+                log.info("Waiting for trials that other searches run: %s (Ctrl-C ends this search)", numbers)
             is_announced = True
             time.sleep(POLL)
         return False

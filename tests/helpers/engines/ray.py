@@ -64,7 +64,8 @@ def cluster(cpus: Sequence[int] = (1, 1)) -> Iterator[Cluster]:
                 if number > 0:
                     place = (f"--address=127.0.0.1:{port}",)
                 ports = [f"--dashboard-agent-listen-port={free_port()}", "--min-worker-port=0", "--max-worker-port=0"]
-                command = [sys.executable, "-m", "ray.scripts.scripts", "start", *place, *own, *ports, f"--num-cpus={cores}"]
+                ray = [sys.executable, "-m", "ray.scripts.scripts"]
+                command = [*ray, "start", *place, *own, *ports, f"--num-cpus={cores}"]
                 log = folder / f"start{number}.log"
                 process = stack.enter_context(daemon(command, log, environment))
                 started.append(psutil.Process(process.pid))
