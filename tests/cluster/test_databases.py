@@ -91,12 +91,12 @@ def test_two_searches_share_a_study_and_one_is_killed_and_started_again(database
         words = f"hydra.sweeper.storage={url}", "hydra.sweeper.n_trials=5"
         one, other = tmp_path / "one", tmp_path / "other"
         with searching(one, *words) as first, searching(other, *words) as second:
-            wait_until(lambda: done(tmp_path) and training(one), 90, "a trial is done and the first search trains")
+            wait_until(lambda: done(tmp_path) and training(one), 180, "a trial is done and the first search trains")
             first.send_signal(signal.SIGKILL)
             first.wait()
             with searching(one, *words, number=1) as again:
-                assert again.wait(120) == 0, (one / "out1").read_text()
-                assert second.wait(120) == 0, (other / "out0").read_text()
+                assert again.wait(300) == 0, (one / "out1").read_text()
+                assert second.wait(300) == 0, (other / "out0").read_text()
         assert "Resuming" in (one / "out1").read_text()
         for folder in (one, other):
             assert [trial["trial"] for trial in trials(folder)] == [str(number) for number in range(5)]
@@ -112,9 +112,9 @@ def test_a_search_continues_the_trial_of_one_that_was_killed(database: Database,
         words = f"hydra.sweeper.storage={url}", "hydra.sweeper.n_trials=4", "logger=wandb"
         one, other = tmp_path / "one", tmp_path / "other"
         with searching(one, *words) as first, searching(other, *words) as second:
-            wait_until(lambda: training(one) and training(other), 90, "both searches train")
+            wait_until(lambda: training(one) and training(other), 180, "both searches train")
             first.send_signal(signal.SIGKILL)
-            assert second.wait(200) == 0, (other / "out0").read_text()
+            assert second.wait(300) == 0, (other / "out0").read_text()
         out = (other / "out0").read_text()
         assert "Waiting for trials that other searches run: " in out
         assert "The search of trial" in out
@@ -133,7 +133,7 @@ def test_four_searches_that_start_at_once_run_as_many_trials_as_asked(database: 
         processes = [search.__enter__() for search in started]
         try:
             for folder, process in zip(folders, processes, strict=True):
-                assert process.wait(240) == 0, (folder / "out0").read_text()
+                assert process.wait(300) == 0, (folder / "out0").read_text()
         finally:
             for search in started:
                 search.__exit__(None, None, None)
@@ -188,6 +188,6 @@ def test_a_password_need_not_be_on_the_command_line(way: str, tmp_path: Path, mo
         launcher = ("launcher=slurm", "hydra.launcher.cluster=local", "hydra.launcher.n_jobs=1")
         words = ("hydra.sweeper.storage=${oc.env:OPTUNA_STORAGE}", "hydra.sweeper.n_trials=2", *launcher)
         with searching(tmp_path / "own", *words) as search:
-            assert search.wait(120) == 0, (tmp_path / "own" / "out0").read_text()
+            assert search.wait(300) == 0, (tmp_path / "own" / "out0").read_text()
         assert_all_trained_once(tmp_path / "own", 2)
         assert_no_password(tmp_path / "own")

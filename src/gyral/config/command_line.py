@@ -109,10 +109,15 @@ def one_line_errors() -> Iterator[None]:
         raise
     except Exception as error:
         if wants_traceback:
-            print(hide_passwords(traceback.format_exc()), end="", file=sys.stderr)
-            sys.exit(1)
+            sys.excepthook = print_traceback
+            raise
         fail_with(error)
     finish_output()
+
+
+def print_traceback(kind: Any, error: BaseException, trace: Any) -> None:
+    """Print the traceback of an error as Python does, without passwords of URLs."""
+    print(hide_passwords("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def shows_traceback() -> bool:

@@ -101,7 +101,9 @@ class Ray(ParallelLauncher):
         try:
             return self.ray.get(handle)
         except errors.OutOfMemoryError:
-            raise LostJobError("out of memory: Ray ended its worker before its node had no memory left") from None
+            raise LostJobError(
+                "out of memory: Ray ended its worker, because the memory of its node was almost full"
+            ) from None
         except errors.NodeDiedError:
             raise LostJobError("its node died") from None
         except errors.WorkerCrashedError:
