@@ -47,7 +47,7 @@ test-cluster-install: $(INSTALLED)  ## install the engines of test-cluster, pack
 	@apt-get update -qq
 	@DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(ENGINES)
 	@echo "Installing into $(VENV): ray, psycopg, PyMySQL"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[ray,databases]' --editable .
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,databases]'
 
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .

@@ -92,6 +92,6 @@ def printable(text: str) -> str:
 
 
 def hide_passwords(text: str) -> str:
-    """Return a text with *** in place of the passwords of URLs, scheme://user:password@host and ?password=…"""
+    """Return a text with *** in place of each password of a URL: scheme://user:password@host, or ?password=."""
     text = re.sub(r"(://[^\s:/@]*):[^\s]*@", r"\1:***@", text)
     return re.sub(r"(?i)([?&](?:password|passwd|pwd)=)[^\s&'\"]*", r"\1***", text)

@@ -1,10 +1,11 @@
 """The run of an Optuna trial: its report to the study. Imports Optuna only in a search."""
 
-import itertools
 import math
 import os
+import re
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,13 @@ def open_storage(url: str) -> Any:
     from sqlalchemy.exc import DBAPIError
 
     if url.startswith("sqlite"):
-        options: dict[str, Any] = {"connect_args": {"timeout": 60}}  # seconds to wait for another process's write
-    else:  # a server may close connections that nobody uses, and may not answer
-        options = {"pool_pre_ping": True, "connect_args": {"connect_timeout": 10}}
-    for attempt in itertools.count(1):
-        try:
+        options: dict[str, Any] = {"connect_args": {"timeout": 60}}  # seconds to wait for the write of another process
+    else:
+        options = {"pool_pre_ping": True}  # a server closes connections that nobody uses
+    if re.match(r"(postgresql|mysql|mariadb)(\+(psycopg2?|pymysql|mysqldb))?:", url):
+        options["connect_args"] = {"connect_timeout": 10}  # seconds to wait for the server
+    for _ in range(ATTEMPTS - 1):
+        with suppress(DBAPIError, AssertionError):  # another search may create the tables at this moment
             return optuna.storages.RDBStorage(url, engine_kwargs=options)
-        except (DBAPIError, AssertionError):  # another search creates the tables at this moment
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(1)
-    raise AssertionError
+        time.sleep(1)
+    return optuna.storages.RDBStorage(url, engine_kwargs=options)

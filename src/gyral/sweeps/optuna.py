@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, read_write
 from rich import box
@@ -38,6 +37,7 @@ from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
 from gyral.sweeps.ownership import Ownership, directory_of
+from gyral.sweeps.space import belongs_to, distribution_of, first_value
 from gyral.sweeps.storage import check_storage, storage_errors, storage_for_jobs
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ MAX_INITIAL_FAILURES = 5  # the search ends if this many trials fail and none su
 POLL = 2.0  # seconds between two looks at the trials of other searches
 SHOWN = 10  # trials in the table
 SUMMARY, TRIALS = "summary.json", "trials.csv"
+NOT_OF_SEARCH = "Trial %s has options or values that are not of this search; it is not run"
 REASON, SETTINGS = "reason", "settings"  # user attributes of a failed trial and of a study
 
 
@@ -130,18 +131,19 @@ class Tune(BaseSweeper):
             raise OptionError("hydra.sweep.dir", self.directory, "another search is running there") from None
         with lock, storage_for_jobs(self.url):
             with storage_errors(self.storage):
-                study = self.open_study(config, list(axes))
+                study = self.open_study(config, distributions)
             self.run_trials(study, fixed, distributions)
             with storage_errors(self.storage):
                 return self.summarize(study, fixed, config, distributions)
 
-    def open_study(self, config: DictConfig, searched: list[str]) -> Any:
+    def open_study(self, config: DictConfig, distributions: dict[str, Any]) -> Any:
         """Return the study in the storage; create it if it does not exist.
 
         Raises:
             OptionError: the storage cannot be opened, or the study has other options.
         """
         import optuna
+        from optuna.trial import TrialState
 
         quiet_optuna()
         self.opened = open_storage(self.url)
@@ -154,8 +156,8 @@ class Tune(BaseSweeper):
         )
         known = len(study.trials)
         own = plain_values(resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])))
-        settings = {key: str(value) for key, value in identity_of(own).items() if key not in searched}
-        settings["searched"] = ", ".join(sorted(searched))
+        settings = {key: str(value) for key, value in identity_of(own).items() if key not in distributions}
+        settings["searched"] = ", ".join(sorted(distributions))
         saved = study.user_attrs.get(SETTINGS)
         if saved is None:
             study.set_user_attr(SETTINGS, settings)
@@ -171,6 +173,9 @@ class Tune(BaseSweeper):
         # neither a search that is started again nor one of several must draw the numbers of another
         seed = self.seed + known + (0 if self.owned.is_alone else self.owned.id)
         study.sampler = instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed % 2**32)
+        for trial in study.trials:
+            if trial.state == TrialState.RUNNING and not belongs_to(trial, distributions):
+                log.warning(NOT_OF_SEARCH, trial.number)
         if known:
             log.info("Resuming %s: %d of %d trials", self.directory, min(known, self.n_trials), self.n_trials)
         return study
@@ -189,12 +194,11 @@ class Tune(BaseSweeper):
                     return
                 yield job
 
-        foreign = [trial.number for trial in study.get_trials(deepcopy=False) if not belongs_to(trial, distributions)]
-        if foreign:
-            log.warning("Trials with options or values that are not of this search are not run: %s", foreign)
         with self.owned.renewed():
             while True:
-                for finished in self.run_jobs(jobs(), self.count_left(study, distributions), fixed, raises=False):
+                with storage_errors(self.storage):
+                    total = self.count_left(study, distributions)
+                for finished in self.run_jobs(jobs(), total, fixed, raises=False):
                     with storage_errors(self.storage):
                         report_end(study, self.opened, finished)
                         self.owned.end(finished.job.number)
@@ -212,11 +216,13 @@ class Tune(BaseSweeper):
                 continue
             frozen = study.trials[trial.number]
             if not belongs_to(frozen, distributions):  # somebody else has put it into the queue
+                log.warning(NOT_OF_SEARCH, trial.number)
                 study.tell(trial.number, state=TrialState.FAIL)
                 continue
             self.owned.take(trial.number)
-            directory = directory_of(frozen)
-            there = [] if directory is None else [quote(f"hydra.sweep.dir={directory}")]
+            directory = directory_of(frozen)  # of the search that has started the trial
+            is_own = directory is None or directory == self.directory.resolve()
+            there = [] if is_own else [quote(f"hydra.sweep.dir={directory}")]
             return trial.number, [*fixed, *overrides_of(trial.params), *there]
         return None
 
@@ -287,53 +293,6 @@ def exists(config: DictConfig, key: str) -> bool:
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
     return isinstance(node, DictConfig) and name in node
-
-
-def distribution_of(override: Override) -> Any:
-    """Return Optuna's distribution of an axis.
-
-    Raises:
-        OptionError: Optuna has no such distribution.
-    """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    axis = override.value()
-    try:
-        if isinstance(axis, IntervalSweep):
-            whole = isinstance(axis.start, int) and isinstance(axis.end, int)
-            number: Any = IntDistribution if whole else FloatDistribution
-            return number(axis.start, axis.end, log="log" in axis.tags)
-        if isinstance(axis, RangeSweep) and all(isinstance(end, int) for end in (axis.start, axis.stop, axis.step)):
-            values = range(int(axis.start or 0), int(axis.stop or 0), int(axis.step))
-            return IntDistribution(values[0], values[-1], step=values.step)
-        return CategoricalDistribution(values_of(override))
-    except (ValueError, IndexError) as error:
-        key, _, value = str(override.input_line).partition("=")
-        raise OptionError(key, value, f"cannot be searched: {error}") from None
-
-
-def belongs_to(trial: Any, distributions: dict[str, Any]) -> bool:
-    """Return whether a trial of a storage has only options of this search, with values that it may draw.
-
-    The options of a trial become overrides of a command. A storage may come from somebody else.
-    """
-    known = isinstance(trial.number, int) and trial.number >= 0 and trial.params.keys() <= distributions.keys()
-    return known and all(contains(distributions[key], value) for key, value in trial.params.items())
-
-
-def contains(distribution: Any, value: Any) -> bool:
-    """Return whether a distribution of Optuna may draw a value."""
-    choices = getattr(distribution, "choices", None)
-    if choices is not None:
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and distribution.low <= value <= distribution.high
-
-
-def first_value(distribution: Any) -> Any:
-    """Return the first value of a distribution."""
-    choices = getattr(distribution, "choices", None)
-    return choices[0] if choices else distribution.low
 
 
 def as_text(value: Any) -> str:

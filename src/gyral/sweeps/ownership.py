@@ -112,9 +112,10 @@ class Ownership:
             if trial.number in self._ids or not belongs(trial):
                 continue
             mark = trial.user_attrs.get(MARK)
-            if is_alone if mark is None else _is_of(mark, self.mark):  # earlier versions have set no mark
+            is_own = is_alone if mark is None else _is_of(mark, self.mark)  # earlier versions have set no mark
+            if is_own:
                 self.give_up(trial.number)
-            elif self._is_silent(trial) and not _is_in_use(trial):
+            elif self._is_silent(trial) and not _is_in_use(trial) and self._is_unchanged(trial):
                 log.info("The search of trial %d has ended; the trial is continued", trial.number)
                 self.give_up(trial.number)
 
@@ -123,6 +124,11 @@ class Ownership:
         if self._seen.get(trial.number, (None, 0.0))[0] != sign:
             self._seen[trial.number] = sign, time.monotonic()
         return time.monotonic() - self._seen[trial.number][1] >= GRACE
+
+    def _is_unchanged(self, trial: Any) -> bool:
+        """Return whether no other search has taken a trial in the moments since it was read."""
+        current = self.storage.get_trial(self._id_of(trial.number))
+        return bool(current.state == trial.state and current.user_attrs.get(MARK) == trial.user_attrs.get(MARK))
 
     def _id_of(self, number: int) -> int:
         return trial_id(self.storage, self.study.study_name, number)
