@@ -68,22 +68,15 @@ def assert_each_trained_once(folder: Path, count: int) -> None:
 def test_a_killed_worker_is_reported_and_the_environment_reaches_workers_but_no_log(
     two_nodes: Cluster, tmp_path: Path
 ) -> None:
-    words = "seed=1,2,3", "hydra.job.env_copy=[TMPDIR]"
-    variables = {"DATA_DIR": f"{tmp_path}/data", "WANDB_API_KEY": KEY, "TMPDIR": "/tmp"}
-    with sweep(two_nodes.address, *words, folder=tmp_path, **variables) as process:
-        wait_until(lambda: training(tmp_path), 90, "a job trains")
+    variables = {"DATA_DIR": f"{tmp_path}/data", "WANDB_API_KEY": KEY}
+    with sweep(two_nodes.address, "seed=1,2", folder=tmp_path, **variables) as process:
+        wait_until(lambda: training(tmp_path) and two_nodes.workers(1), 90, "a job trains")
         two_nodes.workers(1)[0].kill()
         ended = outcome(process)
-    assert ended.error == "1 job of 3 failed, see above; the same command retries all that are not DONE"
+    assert ended.error == "1 job of 2 failed, see above; the same command retries all that are not DONE"
     assert "the job's process died: LostJobError: its worker was killed, or its node died" in ended.err
-    assert len(runs(tmp_path, "DONE")) == 2
-    with sweep(two_nodes.address, *words, folder=tmp_path, **variables) as process:
-        ended = outcome(process)
-    assert ended.status == 0, ended.err
-    assert ended.out.count("was DONE") == 2
-    assert_each_trained_once(tmp_path, 3)
-    for directory in runs(tmp_path, "DONE"):
-        assert f"data_dir: {tmp_path}/data" in (directory / "config.yaml").read_text()
+    (directory,) = runs(tmp_path, "DONE")
+    assert f"data_dir: {tmp_path}/data" in (directory / "config.yaml").read_text()
     for folder in (tmp_path, two_nodes.folder):
         assert not [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
