@@ -42,10 +42,12 @@ test-faults: $(INSTALLED)  ## run all attacks of tests/faults; SEED=7 makes othe
 test-cluster: $(INSTALLED)  ## run the tests on the real engines that are installed; CASES="not slow" runs some
 	@$(RUN) -m pytest tests/cluster -m '$(CASES)'
 
-test-cluster-install:  ## install the engines of test-cluster, packages of Debian (as root) and of Python
+test-cluster-install: $(INSTALLED)  ## install the engines of test-cluster, packages of Debian (as root) and of Python
 	@echo "Installing with apt-get: $(ENGINES)"
 	@apt-get update -qq
 	@DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(ENGINES)
+	@echo "Installing into $(VENV): ray, psycopg, PyMySQL"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,databases]'
 
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .

@@ -5,7 +5,7 @@ import logging
 import pytest
 from markdown_it import MarkdownIt
 
-from gyral.core.errors import printable
+from gyral.core.errors import hide_passwords, printable
 from gyral.core.escaping import escape_markdown
 from gyral.core.progress import ConsoleHandler
 
@@ -32,3 +32,18 @@ def test_markup_becomes_text(text: str) -> None:
     tokens = MarkdownIt("commonmark").parse(escape_markdown(text))
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
     assert {child.type for token in tokens for child in token.children or ()} <= {"text", "text_special"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("a=mysql+pymysql://me:se%40cr@et@host:1/db b", "a=mysql+pymysql://me:***@host:1/db b"),
+        ("postgresql://me:se/cret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://host/db?user=me&password=secret&a=b", "postgresql://host/db?user=me&password=***&a=b"),
+        ("sqlite:////home/a:b@c/study.db", "sqlite:////home/a:b@c/study.db"),
+        ("postgresql://me@host:5432/db, http://host:80/path", "postgresql://me@host:5432/db, http://host:80/path"),
+    ],
+)
+def test_passwords_of_urls_are_hidden(text: str, shown: str) -> None:
+    assert hide_passwords(text) == shown

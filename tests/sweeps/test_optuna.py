@@ -4,20 +4,25 @@ import csv
 import fcntl
 import json
 import shlex
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gyral.sweeps import optuna as tune
+from gyral.sweeps import ownership
 from gyral.training import loop
 from tests.helpers.launching import accident
 from tests.helpers.running import ROOT, SMALL_COPY, Outcome, compose_config, invoke
 
 optuna = pytest.importorskip("optuna")
+TrialState = optuna.trial.TrialState
 
 SHORT = (
     "sweep=tune",
@@ -214,3 +219,73 @@ def test_killed_parallel_trials_resume(tmp_path: Path) -> None:
     assert [trial["trial"] for trial in trials] == list("012345")
     assert {trial["state"] for trial in trials} <= {"COMPLETE", "PRUNED"}
     assert len(list(tmp_path.rglob("DONE"))) == 6
+
+
+def storage_of(directory: Path) -> Any:
+    return optuna.storages.RDBStorage(f"sqlite:///{directory}/study.db")
+
+
+def study_of(directory: Path) -> Any:
+    return optuna.load_study(study_name=str(directory), storage=storage_of(directory))
+
+
+def test_a_trial_that_a_released_version_has_left_resumes(tmp_path: Path) -> None:
+    assert search(tmp_path, trials=1).status == 0
+    study, storage = study_of(tmp_path), storage_of(tmp_path)
+    params = {**study.trials[0].params, "model.cell.hidden_size": 16}
+    study.add_trial(
+        optuna.create_trial(state=TrialState.RUNNING, params=params, distributions=study.trials[0].distributions)
+    )
+    # earlier versions have set no attributes of searches and their trials
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database, database:
+        database.execute("DELETE FROM trial_user_attributes WHERE key = 'search'")
+        database.execute("DELETE FROM study_user_attributes WHERE key LIKE 'search %'")
+    outcome = search(tmp_path, trials=2)
+    assert outcome.status == 0, outcome.err
+    assert [(trial["trial"], trial["state"]) for trial in read(tmp_path)] == [("0", "COMPLETE"), ("1", "COMPLETE")]
+    assert storage.get_all_trials(1)[1].params == params
+
+
+def test_a_trial_of_another_search_is_taken_only_when_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other search is another directory with the same study; its mark is not renewed, because it is not running."""
+    monkeypatch.setattr(ownership, "GRACE", 3.0)
+    monkeypatch.setattr(tune, "POLL", 0.2)
+    storage = f"hydra.sweeper.storage=sqlite:///{tmp_path}/study.db", "hydra.sweeper.study=shared"
+    assert search(tmp_path / "other", *storage, trials=1).status == 0
+    study = optuna.load_study(study_name="shared", storage=f"sqlite:///{tmp_path}/study.db")
+    trial = study.ask(study.trials[0].distributions)
+    trial.set_user_attr(ownership.MARK, study.trials[0].user_attrs[ownership.MARK])
+    directory = tmp_path / "other" / "trial_1"
+    directory.mkdir()
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a job of SLURM that has outlived its search
+        timer = threading.Timer(5.0, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+        timer.start()
+        start = time.monotonic()
+        outcome = search(tmp_path / "own", *storage, trials=2)
+        timer.join()
+    assert outcome.status == 0, outcome.err
+    assert time.monotonic() - start > 5
+    assert "Waiting for trials that other searches run: 1 " in outcome.out + outcome.err
+    assert "The search of trial 1 has ended; the trial is continued" in outcome.out + outcome.err
+    assert [trial["state"] for trial in read(tmp_path / "own")] == ["COMPLETE"] * 2
+    assert (directory / "DONE").exists()
+    assert not list((tmp_path / "own").glob("trial_*"))
+
+
+def test_a_driver_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    error = search(tmp_path, "hydra.sweeper.storage=postgresql+psycopg://me:secret@host/db").error
+    assert error == (
+        "hydra.sweeper.storage=postgresql+psycopg://me:***@host/db: "
+        "needs the package psycopg: pip install 'gyral[databases]'"
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql+psycopg://me:sec,ret@host/db", "x://me:secret@h:y/db", "a://b:sec{ret@c/d"]
+)
+def test_no_error_shows_a_password(url: str, tmp_path: Path) -> None:
+    assert "ret@" not in search(tmp_path, f"hydra.sweeper.storage={url}").error

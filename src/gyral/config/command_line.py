@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import sys
+import traceback
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from gyral.config.groups import CONFIG_PATH, add_user_modules, groups, list_choi
 from gyral.config.mistakes import MULTIRUN, arrange_words, check_words, is_of_hydra
 from gyral.config.overrides import defer_options
 from gyral.core.commands import program
-from gyral.core.errors import JobError, UserError
+from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
@@ -108,9 +109,15 @@ def one_line_errors() -> Iterator[None]:
         raise
     except Exception as error:
         if wants_traceback:
+            sys.excepthook = print_traceback
             raise
         fail_with(error)
     finish_output()
+
+
+def print_traceback(kind: Any, error: BaseException, trace: Any) -> None:
+    """Print the traceback of an error as Python does, without passwords of URLs."""
+    print(hide_passwords("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def shows_traceback() -> bool:

@@ -9,18 +9,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.groups import choices
 from gyral.config.mistakes import suggest
-from gyral.core.errors import SweepError, UserError, printable, suggest_name
+from gyral.core.errors import SweepError, UserError, hide_passwords, printable, suggest_name
 from gyral.core.memory import is_out_of_memory
 
 
 def describe(error: BaseException, options: Sequence[str] = ()) -> str:
-    """Return the message of an error in one line, in which control characters are escaped.
+    """Return the message of an error in one line, with escapes for control characters and without passwords of URLs.
 
     Args:
         error: the error.
         options: words of the command line that set options of Hydra; an error that is not known otherwise is theirs.
     """
-    return printable(_describe(error, options))
+    return printable(hide_passwords(_describe(error, options)))
 
 
 def _describe(error: BaseException, options: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Errors that are reported to the user in one line, without a traceback."""
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -88,3 +89,9 @@ def printable(text: str) -> str:
         sign if sign.isprintable() or sign in "\n\t" or unicodedata.category(sign) == "Zs" else repr(sign)[1:-1]
         for sign in text
     )
+
+
+def hide_passwords(text: str) -> str:
+    """Return a text with *** in place of each password of a URL: scheme://user:password@host, or ?password=."""
+    text = re.sub(r"(://[^\s:/@]*):[^\s]*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&](?:password|passwd|pwd)=)[^\s&'\"]*", r"\1***", text)

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config.plain import as_config, plain_values
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError, UserError, hide_passwords
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
@@ -239,7 +239,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
-            (run.directory / FAILED).write_text(traceback.format_exc())
+            (run.directory / FAILED).write_text(hide_passwords(traceback.format_exc()))
         if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
             raise RuntimeError("the run was ended by sys.exit()") from error
         raise  # the caller still sees the exception

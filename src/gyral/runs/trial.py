@@ -1,7 +1,11 @@
 """The run of an Optuna trial: its report to the study. Imports Optuna only in a search."""
 
 import math
+import os
+import re
+import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from omegaconf import DictConfig
 from gyral.core.errors import OptionError
 
 PRUNED = "pruned"  # user attribute of a pruned trial
+ATTEMPTS = 3  # to open a storage
+STORAGE = "GYRAL_STORAGE"  # environment variable for the jobs of a search: the URL of a storage that has a password
 
 
 class Reporter:
@@ -25,7 +31,7 @@ class Reporter:
         config = HydraConfig.get()
         sweeper = config.sweeper
         name = sweeper.study or str(Path(str(config.sweep.dir)))
-        storage = open_storage(sweeper.storage)
+        storage = open_storage(os.environ.get(STORAGE, sweeper.storage))
         study = optuna.load_study(
             study_name=name, storage=storage, pruner=instantiate_optuna(sweeper.pruner, "hydra.sweeper.pruner")
         )
@@ -84,7 +90,16 @@ def quiet_optuna() -> None:
 def open_storage(url: str) -> Any:
     """Return a storage that several processes can use at the same time."""
     import optuna
+    from sqlalchemy.exc import DBAPIError
 
-    # seconds to wait for the write of another process
-    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    if url.startswith("sqlite"):
+        options: dict[str, Any] = {"connect_args": {"timeout": 60}}  # seconds to wait for the write of another process
+    else:
+        options = {"pool_pre_ping": True}  # a server closes connections that nobody uses
+    if re.match(r"(postgresql|mysql|mariadb)(\+(psycopg2?|pymysql|mysqldb))?:", url):
+        options["connect_args"] = {"connect_timeout": 10}  # seconds to wait for the server
+    for _ in range(ATTEMPTS - 1):
+        with suppress(DBAPIError, AssertionError):  # another search may create the tables at this moment
+            return optuna.storages.RDBStorage(url, engine_kwargs=options)
+        time.sleep(1)
     return optuna.storages.RDBStorage(url, engine_kwargs=options)

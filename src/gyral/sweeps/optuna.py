@@ -10,21 +10,23 @@ import io
 import logging
 import math
 import shlex
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, read_write
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from gyral.config.overrides import quote
 from gyral.config.plain import plain_values
 from gyral.core.checks import check_integer
 from gyral.core.commands import program
-from gyral.core.errors import OptionError, SweepError, UserError
+from gyral.core.errors import OptionError, SweepError, hide_passwords
 from gyral.core.extras import import_extra
 from gyral.core.files import to_json, write_atomically
 from gyral.core.locks import lock_file
@@ -34,12 +36,17 @@ from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_opt
 from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
+from gyral.sweeps.ownership import Ownership, directory_of
+from gyral.sweeps.space import belongs_to, distribution_of, first_value
+from gyral.sweeps.storage import check_storage, storage_errors, storage_for_jobs
 
 log = logging.getLogger(__name__)
 
 MAX_INITIAL_FAILURES = 5  # the search ends if this many trials fail and none succeeds
+POLL = 2.0  # seconds between two looks at the trials of other searches
 SHOWN = 10  # trials in the table
 SUMMARY, TRIALS = "summary.json", "trials.csv"
+NOT_OF_SEARCH = "Trial %s has options or values that are not of this search; it is not run"
 REASON, SETTINGS = "reason", "settings"  # user attributes of a failed trial and of a study
 
 
@@ -50,9 +57,9 @@ class Tune(BaseSweeper):
         params: the search space by key, in Hydra's grammar: interval(a,b), int(interval(a,b)), both also within
             tag(log,…), range(a,b,step), or a list of values. Axes on the command line replace them; a single value
             there excludes a key from the search.
-        n_trials: total number of trials; a search that is started again runs only those that are missing.
-        storage: URL of Optuna's storage.
-        study: name of the study in the storage; None: the sweep's directory.
+        n_trials: total number of trials of the study; a search that is started again runs only those that are missing.
+        storage: URL of Optuna's storage. Its password is not written to any file.
+        study: name of the study in the storage; None: the sweep's directory. Several searches may share a study.
         sampler: node of a class of optuna.samplers, without its seed.
         pruner: node of a class of optuna.pruners; None: no pruning.
         seed: seed of the sampler.
@@ -76,7 +83,22 @@ class Tune(BaseSweeper):
         import_extra("optuna", "sweep=tune", "tune")
         self.n_trials = check_integer("hydra.sweeper.n_trials", n_trials)
         self.seed = check_integer("hydra.sweeper.seed", seed, minimum=0)
-        self.storage, self.study_name, self.sampler, self.pruner = storage, study, sampler, pruner
+        self.url, self.storage = storage, hide_passwords(storage)  # to be used and to be shown
+        check_storage(self.url)
+        self.study_name, self.sampler, self.pruner = study, sampler, pruner
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Prepare the search; the command line and the configurations of its jobs show no password."""
+        option = "hydra.sweeper.storage="
+        self.study_name = self.study_name or str(Path(str(config.hydra.sweep.dir)))
+        with read_write(config):
+            given = [word for word in config.hydra.overrides.hydra if not word.lstrip("+").startswith(option)]
+            # fixed, because a job may run in the directory of another search
+            own = [quote(f"{option}{self.storage}"), quote(f"hydra.sweeper.study={self.study_name}")]
+            config.hydra.overrides.hydra = [*given, *own]
+            config.hydra.sweeper.storage = self.storage
+        sys.argv[:] = [hide_passwords(word) if word.lstrip("+").startswith(option) else word for word in sys.argv]
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> float:
         """Run the missing trials; return the best value.
@@ -107,79 +129,131 @@ class Tune(BaseSweeper):
             lock = lock_file(self.directory / ".lock")
         except BlockingIOError:
             raise OptionError("hydra.sweep.dir", self.directory, "another search is running there") from None
-        with lock:
+        with lock, storage_for_jobs(self.url):
             with storage_errors(self.storage):
-                study = self.open_study(config, list(axes))
+                study = self.open_study(config, distributions)
             self.run_trials(study, fixed, distributions)
             with storage_errors(self.storage):
                 return self.summarize(study, fixed, config, distributions)
 
-    def open_study(self, config: DictConfig, searched: list[str]) -> Any:
+    def open_study(self, config: DictConfig, distributions: dict[str, Any]) -> Any:
         """Return the study in the storage; create it if it does not exist.
 
         Raises:
             OptionError: the storage cannot be opened, or the study has other options.
         """
         import optuna
+        from optuna.trial import TrialState
 
         quiet_optuna()
-        name = self.study_name or str(self.directory)
-        self.opened = storage = open_storage(self.storage)
-        names = optuna.get_all_study_names(storage)
-        known = optuna.load_study(study_name=name, storage=storage).trials if name in names else []
-        seed = self.seed + len(known)  # a search that is started again must not draw the same numbers again
+        self.opened = open_storage(self.url)
         study = optuna.create_study(
-            study_name=name,
-            storage=storage,
-            sampler=instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed),
+            study_name=self.study_name,
+            storage=self.opened,
             pruner=instantiate_optuna(self.pruner, "hydra.sweeper.pruner"),
             direction="maximize" if config.task.mode == "max" else "minimize",
             load_if_exists=True,
         )
+        known = len(study.trials)
         own = plain_values(resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])))
-        settings = {key: str(value) for key, value in identity_of(own).items() if key not in searched}
-        settings["searched"] = ", ".join(sorted(searched))
+        settings = {key: str(value) for key, value in identity_of(own).items() if key not in distributions}
+        settings["searched"] = ", ".join(sorted(distributions))
         saved = study.user_attrs.get(SETTINGS)
         if saved is None:
             study.set_user_attr(SETTINGS, settings)
             saved = settings
         if not isinstance(saved, dict):
-            raise OptionError("hydra.sweeper.storage", self.storage, f"has a study {name} that Gyral did not make")
+            reason = f"has a study {self.study_name} that Gyral did not make"
+            raise OptionError("hydra.sweeper.storage", self.storage, reason)
         check_current(saved, self.directory, self.directory)
         if difference := first_difference(determining(saved), determining(settings)):
             reason = f"holds a search with other options ({difference}); choose another directory"
             raise OptionError("hydra.sweep.dir", self.directory, reason)
+        self.owned = Ownership(study, self.opened, self.directory)
+        # neither a search that is started again nor one of several must draw the numbers of another
+        seed = self.seed + known + (0 if self.owned.is_alone else self.owned.id)
+        study.sampler = instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed % 2**32)
+        for trial in study.trials:
+            if trial.state == TrialState.RUNNING and not belongs_to(trial, distributions):
+                log.warning(NOT_OF_SEARCH, trial.number)
         if known:
-            log.info("Resuming %s: %d of %d trials", self.directory, len(known), self.n_trials)
+            log.info("Resuming %s: %d of %d trials", self.directory, min(known, self.n_trials), self.n_trials)
         return study
 
     def run_trials(self, study: Any, fixed: list[str], distributions: dict[str, Any]) -> None:
-        """Run the trials that were stopped, then new ones, and report to Optuna how they ended."""
-        from optuna.trial import TrialState
+        """Run the trials that were stopped, then new ones, and report to Optuna how they ended.
 
-        running = {}
-        with storage_errors(self.storage):
-            trials = study.get_trials()
-        for trial in (trial for trial in trials if trial.state == TrialState.RUNNING):
-            if belongs_to(trial, distributions):
-                running[trial.number] = trial
-            else:
-                log.warning("Trial %s has options or values that are not of this search; it is not run", trial.number)
-        total = max(0, self.n_trials - len(trials)) + len(running)
+        The trials that other searches run are waited for. Those whose search has ended are run, too.
+        """
 
         def jobs() -> Iterator[tuple[int, list[str]]]:
-            for trial in list(running.values()):
-                yield trial.number, [*fixed, *overrides_of(trial.params)]
             while True:
                 with storage_errors(self.storage):
-                    if len(study.trials) >= self.n_trials or only_failures(study):
-                        return
-                    trial = study.ask(distributions)
-                yield trial.number, [*fixed, *overrides_of(trial.params)]
+                    job = self.next_job(study, fixed, distributions)
+                if job is None:
+                    return
+                yield job
 
-        for finished in self.run_jobs(jobs(), total, fixed, raises=False):
+        with self.owned.renewed():
+            while True:
+                with storage_errors(self.storage):
+                    total = self.count_left(study, distributions)
+                for finished in self.run_jobs(jobs(), total, fixed, raises=False):
+                    with storage_errors(self.storage):
+                        report_end(study, self.opened, finished)
+                        self.owned.end(finished.job.number)
+                if not self.wait_for_others(study, distributions):
+                    return
+
+    def next_job(self, study: Any, fixed: list[str], distributions: dict[str, Any]) -> tuple[int, list[str]] | None:
+        """Return the number and the overrides of the next trial, or None if there is none to run."""
+        from optuna.trial import TrialState
+
+        while self.count_left(study, distributions) and not only_failures(study):
+            trial = study.ask(distributions)
+            if trial.number >= self.n_trials:  # another search has started the last one at the same moment
+                self.owned.give_up(trial.number)
+                continue
+            frozen = study.trials[trial.number]
+            if not belongs_to(frozen, distributions):  # somebody else has put it into the queue
+                log.warning(NOT_OF_SEARCH, trial.number)
+                study.tell(trial.number, state=TrialState.FAIL)
+                continue
+            self.owned.take(trial.number)
+            directory = directory_of(frozen)  # of the search that has started the trial
+            is_own = directory is None or directory == self.directory.resolve()
+            there = [] if is_own else [quote(f"hydra.sweep.dir={directory}")]
+            return trial.number, [*fixed, *overrides_of(trial.params), *there]
+        return None
+
+    def count_left(self, study: Any, distributions: dict[str, Any]) -> int:
+        """Return the number of trials that no search runs or has run."""
+        from optuna.trial import TrialState
+
+        self.owned.release_stopped(lambda trial: belongs_to(trial, distributions))
+        trials = study.get_trials(deepcopy=False)
+        waiting = [trial for trial in trials if trial.state == TrialState.WAITING and trial.number < self.n_trials]
+        return max(0, self.n_trials - len(trials)) + len(waiting)
+
+    def wait_for_others(self, study: Any, distributions: dict[str, Any]) -> bool:
+        """Wait for the trials that other searches run; return whether a search has ended and has left one."""
+        from optuna.trial import TrialState
+
+        is_announced = False
+        while not only_failures(study):
             with storage_errors(self.storage):
-                report_end(study, self.opened, finished)
+                if self.count_left(study, distributions):
+                    return True
+                states = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+            running = [trial for trial in states if belongs_to(trial, distributions) and trial.number < self.n_trials]
+            if not running:
+                return False
+            if not is_announced:
+                numbers = ", ".join(str(trial.number) for trial in running)
+                log.info("Waiting for trials that other searches run: %s (Ctrl-C ends this search)", numbers)
+            is_announced = True
+            time.sleep(POLL)
+        return False
 
     def summarize(self, study: Any, fixed: list[str], config: DictConfig, distributions: dict[str, Any]) -> float:
         """Print the best trials and the importance of each option, write both to files; return the best value."""
@@ -187,7 +261,7 @@ class Tune(BaseSweeper):
         from optuna.importance import get_param_importances
         from optuna.trial import TrialState
 
-        trials = study.get_trials()
+        trials = [trial for trial in study.get_trials() if trial.number < self.n_trials or trial.state.is_finished()]
         write_trials(self.directory / TRIALS, trials, config.task.monitor)
         complete = [t for t in trials if t.state == TrialState.COMPLETE and belongs_to(t, distributions)]
         counts = {state.name.lower(): sum(trial.state == state for trial in trials) for state in TrialState}
@@ -214,75 +288,11 @@ class Tune(BaseSweeper):
         return float(best.value)
 
 
-def unusable(storage: str, error: Exception) -> OptionError:
-    """Return the error of a storage that cannot be read or written, for example because the disk is full."""
-    reason = " ".join(str(error.__cause__ or error).split("\n")[0].split())
-    return OptionError("hydra.sweeper.storage", storage, f"cannot be used: {reason}")
-
-
-@contextmanager
-def storage_errors(storage: str) -> Iterator[None]:
-    """Report errors of Optuna in one line. A database that somebody else has written makes it raise almost any."""
-    try:
-        yield
-    except (UserError, SweepError):
-        raise
-    except Exception as error:
-        raise unusable(storage, error) from error
-
-
 def exists(config: DictConfig, key: str) -> bool:
     """Return whether a configuration has a key, even if its value is None."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
     return isinstance(node, DictConfig) and name in node
-
-
-def distribution_of(override: Override) -> Any:
-    """Return Optuna's distribution of an axis.
-
-    Raises:
-        OptionError: Optuna has no such distribution.
-    """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    axis = override.value()
-    try:
-        if isinstance(axis, IntervalSweep):
-            whole = isinstance(axis.start, int) and isinstance(axis.end, int)
-            number: Any = IntDistribution if whole else FloatDistribution
-            return number(axis.start, axis.end, log="log" in axis.tags)
-        if isinstance(axis, RangeSweep) and all(isinstance(end, int) for end in (axis.start, axis.stop, axis.step)):
-            values = range(int(axis.start or 0), int(axis.stop or 0), int(axis.step))
-            return IntDistribution(values[0], values[-1], step=values.step)
-        return CategoricalDistribution(values_of(override))
-    except (ValueError, IndexError) as error:
-        key, _, value = str(override.input_line).partition("=")
-        raise OptionError(key, value, f"cannot be searched: {error}") from None
-
-
-def belongs_to(trial: Any, distributions: dict[str, Any]) -> bool:
-    """Return whether a trial of a storage has only options of this search, with values that it may draw.
-
-    The options of a trial become overrides of a command. A storage may come from somebody else.
-    """
-    known = isinstance(trial.number, int) and trial.number >= 0 and trial.params.keys() <= distributions.keys()
-    return known and all(contains(distributions[key], value) for key, value in trial.params.items())
-
-
-def contains(distribution: Any, value: Any) -> bool:
-    """Return whether a distribution of Optuna may draw a value."""
-    choices = getattr(distribution, "choices", None)
-    if choices is not None:
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and distribution.low <= value <= distribution.high
-
-
-def first_value(distribution: Any) -> Any:
-    """Return the first value of a distribution."""
-    choices = getattr(distribution, "choices", None)
-    return choices[0] if choices else distribution.low
 
 
 def as_text(value: Any) -> str:
@@ -313,13 +323,15 @@ def report_end(study: Any, storage: Any, finished: FinishedJob) -> None:
     if not reason and not (isinstance(value, int | float) and math.isfinite(value)):
         reason = f"{finished.job.config.task.monitor} is {value}, which is not a finite number"
         log.warning("Trial %d counts as failed: %s", number, reason)
-    if reason:
+    if trial.state.is_finished():
+        log.warning("Another search has run trial %d, too; its result counts", number)
+    elif reason:
         storage.set_trial_user_attr(trial_id(storage, study.study_name, number), REASON, reason)
         study.tell(number, state=TrialState.FAIL)
     elif trial.user_attrs.get(PRUNED):
         study.tell(number, state=TrialState.PRUNED)
     else:
-        study.tell(number, float(value))
+        study.tell(number, float(value), skip_if_finished=True)
 
 
 def write_trials(path: Path, trials: list[Any], monitor: str) -> None:

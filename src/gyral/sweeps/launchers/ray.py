@@ -2,6 +2,7 @@
 
 import logging
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -13,6 +14,21 @@ from gyral.core.extras import import_extra
 from gyral.core.parallel import available_cores
 from gyral.sweeps.launchers.base import ParallelLauncher, SweepJob, add_to_python_path, check_n_jobs, execute_in_worker
 from gyral.sweeps.launchers.gpus import check_gpus_per_job
+
+# what jobs read of the environment of the sweep; hydra.job.env_copy names more
+VARIABLES = ("DATA_DIR", "GYRAL_", "WANDB_", "TORCH", "TRITON_", "CUBLAS_", "NCCL_", "PG")
+CONNECTING = 12  # seconds for an answer of a cluster
+POLL = 1.0  # seconds between two looks at the nodes
+PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False)"
+
+
+def execute_on_node(job: SweepJob, variables: dict[str, str]) -> JobReturn:
+    """Run a job in a worker of Ray, with variables of the sweep's environment.
+
+    They are an argument because Ray writes a runtime environment to its logs, and these variables may be keys.
+    """
+    os.environ.update(variables)
+    return execute_in_worker(job)
 
 
 class Ray(ParallelLauncher):
@@ -32,45 +48,98 @@ class Ray(ParallelLauncher):
     def begin(self) -> int:
         self.ray = import_extra("ray", "launcher=ray", "ray")
         self.running: set[Any] = set()
+        self.is_stopping = False
         add_to_python_path()
         options: dict[str, Any] = {"address": self.address}
         if self.address is None:
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # no other user can join a local cluster
             cpus = None if self.n_jobs is None else max(available_cores(), int(self.n_jobs * self.cpus))
             options = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+        else:
+            check_cluster(self.address)
         try:
             self.ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-        except ConnectionError as error:
+        except (ConnectionError, ValueError) as error:
             raise OptionError("hydra.launcher.address", self.address, " ".join(str(error).split())) from None
-        resources = self.ray.cluster_resources()
-        gpus = self.gpus if resources.get("GPU") else 0
+        if not self.ray.cluster_resources().get("GPU"):
+            self.gpus = 0
         variables = {"OMP_NUM_THREADS": str(max(1, int(self.cpus))), "PYTHONPATH": os.environ["PYTHONPATH"]}
         self.remote = self.ray.remote(
-            num_cpus=self.cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": variables}
-        )(execute_in_worker)
-        capacity = min(resources["CPU"] / self.cpus, resources["GPU"] / gpus if gpus else float("inf"))
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0, runtime_env={"env_vars": variables}
+        )(execute_on_node)
+        capacity = self.capacity()
         if capacity < 1:
-            raise OptionError(
-                "hydra.launcher.cpus", f"{self.cpus:g}, gpus={self.gpus:g}", "the cluster does not have as many"
-            )
-        return min(self.n_jobs or int(capacity), int(capacity))
+            raise OptionError("hydra.launcher.cpus", self.request(), "no node of the cluster has as many")
+        return min(self.n_jobs or capacity, capacity)
+
+    def capacity(self) -> int:
+        """Return the number of jobs that the living nodes can run at once."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        gpus = [node.get("GPU", 0) / self.gpus if self.gpus else float("inf") for node in nodes]
+        return sum(int(min(node.get("CPU", 0) / self.cpus, gpu)) for node, gpu in zip(nodes, gpus, strict=True))
+
+    def request(self) -> str:
+        """Return the resources of a job as values of the option hydra.launcher.cpus and of the next one."""
+        return f"{self.cpus:g}, gpus={self.gpus:g}"
 
     def submit(self, jobs: list[SweepJob]) -> list[Any]:
-        handles = [self.remote.remote(job) for job in jobs]
+        variables = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
+        handles = [self.remote.remote(job, variables) for job in jobs]
         self.running.update(handles)
         return handles
 
     def wait(self, handles: list[Any]) -> list[Any]:
-        return self.ray.wait(handles)[0]
+        while not (ended := self.ray.wait(handles, timeout=POLL)[0]):
+            if self.capacity() < 1:  # Ray would wait for such a node for ever
+                for handle in handles:
+                    self.ray.cancel(handle, force=True)
+        return ended
 
     def result(self, handle: Any) -> JobReturn:
         self.running.remove(handle)
-        return self.ray.get(handle)
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(handle)
+        except errors.OutOfMemoryError:
+            raise LostJobError(
+                "out of memory: Ray ended its worker, because the memory of its node was almost full"
+            ) from None
+        except errors.NodeDiedError:
+            raise LostJobError("its node died") from None
+        except errors.WorkerCrashedError:
+            raise LostJobError("its worker was killed, or its node died") from None
+        except errors.TaskCancelledError:
+            if self.capacity() < 1:
+                raise LostJobError(f"no node is left that has cpus={self.request()}") from None
+            raise
 
     def stop(self, at_once: bool) -> None:
         for handle in self.running:
-            self.ray.cancel(handle)
+            self.ray.cancel(handle, force=self.is_stopping)
+        self.is_stopping = True
 
     def end(self) -> None:
         if "ray" in sys.modules:
             sys.modules["ray"].shutdown()
+
+
+class LostJobError(RuntimeError):
+    """The process of a job has ended; the message is the reason."""
+
+
+def check_cluster(address: str) -> None:
+    """Raise `OptionError` if no cluster answers at an address.
+
+    Another process tries, because Ray tries for minutes and cannot be interrupted.
+    """
+    reason = f"no cluster answers within {CONNECTING} seconds"
+    try:
+        subprocess.run(
+            [sys.executable, "-c", PROBE, address], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=True, timeout=CONNECTING,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise OptionError("hydra.launcher.address", address, reason) from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip() or reason).splitlines()[-1]
+        raise OptionError("hydra.launcher.address", address, last.partition("Error: ")[2] or last) from None

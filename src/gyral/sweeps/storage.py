@@ -1,0 +1,54 @@
+"""The storage of a search: its driver, its password and its errors. Imports no torch."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords
+from gyral.runs.trial import STORAGE
+
+DRIVERS = ("psycopg", "pymysql")  # in the extra `databases`
+
+
+def check_storage(url: str) -> None:
+    """Raise `OptionError` if a text is not the URL of a database, or the driver of the database is not installed."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    shown = hide_passwords(url)
+    try:
+        make_url(url).get_dialect().import_dbapi()
+    except ImportError as error:
+        install = "pip install 'gyral[databases]'" if error.name in DRIVERS else "see docs/how-to/search.md"
+        raise OptionError("hydra.sweeper.storage", shown, f"needs the package {error.name}: {install}") from None
+    except (ArgumentError, ValueError):
+        example = "sqlite:///study.db or postgresql://user:password@host/database"
+        raise OptionError("hydra.sweeper.storage", shown, f"cannot be used: must be a URL such as {example}") from None
+
+
+@contextmanager
+def storage_for_jobs(url: str) -> Iterator[None]:
+    """Provide a URL that has a password to the jobs in their environment, which no file contains."""
+    if hide_passwords(url) != url:
+        os.environ[STORAGE] = url
+    try:
+        yield
+    finally:
+        os.environ.pop(STORAGE, None)
+
+
+def unusable(storage: str, error: Exception) -> OptionError:
+    """Return the error of a storage that cannot be read or written, for example because the disk is full."""
+    reason = " ".join(str(error.__cause__ or error).split("\n")[0].split())
+    return OptionError("hydra.sweeper.storage", storage, f"cannot be used: {reason}")
+
+
+@contextmanager
+def storage_errors(storage: str) -> Iterator[None]:
+    """Report errors of Optuna in one line. A database that somebody else has written makes it raise almost any."""
+    try:
+        yield
+    except (UserError, SweepError):
+        raise
+    except Exception as error:
+        raise unusable(storage, error) from error
