@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.utils import JobReturn
 
 from gyral.core.checks import check_real
-from gyral.core.errors import OptionError
+from gyral.core.errors import JobError, OptionError
 from gyral.core.extras import import_extra
 from gyral.core.parallel import available_cores
 from gyral.sweeps.launchers.base import ParallelLauncher, SweepJob, add_to_python_path, check_n_jobs, execute_in_worker
@@ -48,7 +48,6 @@ class Ray(ParallelLauncher):
     def begin(self) -> int:
         self.ray = import_extra("ray", "launcher=ray", "ray")
         self.running: set[Any] = set()
-        self.is_stopping = False
         add_to_python_path()
         options: dict[str, Any] = {"address": self.address}
         if self.address is None:
@@ -101,30 +100,25 @@ class Ray(ParallelLauncher):
         try:
             return self.ray.get(handle)
         except errors.OutOfMemoryError:
-            raise LostJobError(
+            raise JobError(
                 "out of memory: Ray ended its worker, because the memory of its node was almost full"
             ) from None
         except errors.NodeDiedError:
-            raise LostJobError("its node died") from None
+            raise JobError("its node died") from None
         except errors.WorkerCrashedError:
-            raise LostJobError("its worker was killed, or its node died") from None
+            raise JobError("its worker was killed, or its node died") from None
         except errors.TaskCancelledError:
             if self.capacity() < 1:
-                raise LostJobError(f"no node is left that has cpus={self.request()}") from None
+                raise JobError(f"no node is left that has cpus={self.request()}") from None
             raise
 
     def stop(self, at_once: bool) -> None:
         for handle in self.running:
-            self.ray.cancel(handle, force=self.is_stopping)
-        self.is_stopping = True
+            self.ray.cancel(handle, force=at_once)
 
     def end(self) -> None:
         if "ray" in sys.modules:
             sys.modules["ray"].shutdown()
-
-
-class LostJobError(RuntimeError):
-    """The process of a job has ended; the message is the reason."""
 
 
 def check_cluster(address: str) -> None:
