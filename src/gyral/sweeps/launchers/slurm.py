@@ -91,16 +91,18 @@ def must_requeue(environment: Any, received: Sequence[int]) -> bool | None:
         return True if was_warned else None
     for _ in range(PREEMPTION):
         facts = slurm_queue.show(environment.job_id)
+        state = facts.get("JobState", "RUNNING")  # the controller may not answer at once
         if facts.get("Reason") == "TimeLimit":
             return True
-        if facts.get("JobState") != "RUNNING":  # it is cancelled, or SLURM requeues it
-            return None
+        if state != "RUNNING":  # it is cancelled, or SLURM requeues it
+            break
         if facts.get("PreemptTime", "None") != "None":
             return False
         if was_warned:
             return True
         time.sleep(1)
-    return None  # the signal was not SLURM's
+    log.warning("SLURM says of this job: %s", facts or "nothing")
+    return None  # else the signal was not SLURM's
 
 
 @dataclass(frozen=True, eq=False)
