@@ -3,12 +3,16 @@
 import os
 import re
 import socket
+import sys
+import time
 import zlib
 from dataclasses import dataclass
+from typing import NoReturn
 
 from gyral.core.errors import UserError
 
 NO_STEP = 0xFFFFFFF0  # from here on, SLURM's ids are of batch scripts and interactive shells, not of steps of srun
+DELAY = 3.0  # seconds in which process 0 prints an error
 FIRST_PORT, PORTS = 15000, 16000  # below the ports that the system gives to connections
 
 
@@ -66,6 +70,17 @@ def launched() -> Place | None:
 def node_name() -> str:
     """Return the name of this node."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def refuse(place: Place, error: UserError) -> NoReturn:
+    """Raise an error that all processes of a launcher have, in process 0 alone. The others end silently, with status 1.
+
+    They end later, because torchrun ends process 0 as soon as another process has ended with an error.
+    """
+    if place.rank > 0:
+        time.sleep(DELAY)
+        sys.exit(1)
+    raise error
 
 
 def _torchrun() -> Place:
@@ -126,14 +141,14 @@ def _variables() -> Place | None:
     alone = "LOCAL_RANK" not in os.environ  # on its node
     local_size = _number("LOCAL_WORLD_SIZE", 1 if alone else size)
     ranks = (rank, size, _number("LOCAL_RANK", 0), local_size, _nodes(size, local_size))
-    return Place("WORLD_SIZE", *ranks, *_meeting_point())
+    return Place("the launcher", *ranks, *_meeting_point())
 
 
 def on_nodes(count: int) -> Place | None:
     """Return the place of the only process of a node, of `count` nodes; None if the variables do not give it."""
     if not {"NODE_RANK", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         return None
-    return Place("NODE_RANK", _number("NODE_RANK"), count, 0, 1, count, *_meeting_point())
+    return Place("the user", _number("NODE_RANK"), count, 0, 1, count, *_meeting_point())
 
 
 def _nodes(size: int, local_size: int) -> int:

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from pytorch_lightning import Trainer
 
 from gyral.core.errors import OptionError
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import FAILED, Run, find_checkpoint, load_run, read_results, remove_empty, resolve
+from gyral.runs.directory import FAILED, Run, find_checkpoint, load_run, read_results, resolve
 from gyral.training import build, loop
 from gyral.training.ddp.peers import FINISHED, READY, TICK, StoppedClock, peer_processes
 from gyral.training.ddp.strategy import ClusterEnvironment
@@ -84,9 +83,7 @@ def join(config: DictConfig, group: "Group") -> dict[str, Any]:
         UserError: this process does not see the run directory.
     """
     logging.getLogger().setLevel(logging.ERROR)  # the first process logs the same
-    own, directory = Path(HydraConfig.get().runtime.output_dir), group.directory
-    if own.resolve() != directory.resolve():
-        remove_empty(own)  # Hydra has created it
+    directory = group.directory
     with tempfile.TemporaryDirectory() as scratch, stop.on_signals():
         starts = group.wait_for_start()
         if not directory.is_dir():

@@ -17,7 +17,6 @@ import logging
 import math
 import socket
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -32,9 +31,9 @@ from torch import distributed
 
 from gyral.config.plain import as_config, plain_values
 from gyral.core.errors import OptionError, UserError
-from gyral.core.ranks import Place, launched, node_name, on_nodes
+from gyral.core.ranks import Place, launched, node_name, on_nodes, refuse
 from gyral.core.signals import Interrupted
-from gyral.runs.directory import check_resume, first_difference, identity_of, load_run, resolve
+from gyral.runs.directory import check_resume, first_difference, identity_of, load_run, remove_empty, resolve
 from gyral.training.ddp.peers import GRACE, TICK, ProcessError, end_process
 from gyral.training.ddp.strategy import ClusterEnvironment
 
@@ -126,8 +125,8 @@ class Group:
         """
         try:
             self._wait(lambda: self._has("start") or self._has("end"))
-        except ProcessError:
-            sys.exit(1)
+        except ProcessError as error:
+            refuse(self._place, UserError(str(error)))
         return self._has("start")
 
     @contextmanager
@@ -340,20 +339,27 @@ def meet(config: DictConfig) -> Iterator[Group | None]:
     place = launched() or on_nodes(nodes)
     if place is None or place.size == 1:
         yield None
-    elif config.trainer.get("strategy") != "ddp" and nodes == 1:
-        _check_alone(place, config.trainer.get("devices"))
+        return
+    forms_one_run = config.trainer.get("strategy") == "ddp" or nodes != 1
+    try:
+        _check_numbers(place) if forms_one_run else _check_alone(place, config.trainer.get("devices"))
+    except OptionError as error:
+        remove_empty(directory)  # Hydra has created it
+        refuse(place, error)
+    if not forms_one_run:
         yield None
-    else:
-        _check_numbers(place)
-        group = Group(place)
-        failed = True
-        try:
-            with group.reporting():
-                group.agree(config, directory)
-                yield group
-                failed = False
-        finally:
-            group.leave(failed)
+        return
+    group = Group(place)
+    failed = True
+    try:
+        with group.reporting():
+            group.agree(config, directory)
+            if group.rank > 0 and group.directory.resolve() != directory.resolve():
+                remove_empty(directory)
+            yield group
+            failed = False
+    finally:
+        group.leave(failed)
 
 
 def _check_alone(place: Place, devices: Any) -> None:
