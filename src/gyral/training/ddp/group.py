@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 # Time limits in seconds: of the processes to start; of a process to give a sign of life, and to do so when torch has
 # lost a connection; of the other processes to end after process 0.
-START, LOST, SIGN, LEAVE = 600.0, 30.0, 4.0, 5.0
+START, LOST, SIGN, LEAVE = 600.0, 60.0, 4.0, 5.0
 POLL = 0.1  # seconds
 INTERRUPTED = "interrupted"  # the failure of a process that was asked to stop
 
@@ -68,6 +68,7 @@ class Group:
         self._prefix = f"gyral/{place.job}/{next(_runs)}"
         self._store = distributed.PrefixStore(self._prefix, _connect(place))
         self._seen = ""  # the failure of the process that failed first
+        self._first_ended = False
         self._in_body, self._left = False, threading.Event()
         node = node_name()
         self._name = f"node {place.rank} ({node})" if place.one_per_node else f"process {place.rank} on {node}"
@@ -126,6 +127,8 @@ class Group:
         try:
             self._wait(lambda: self._has("start") or self._has("end"))
         except ProcessError as error:
+            if self._first_ended:
+                raise
             refuse(self._place, UserError(str(error)))
         return self._has("start")
 
@@ -136,8 +139,7 @@ class Group:
             yield
         except BaseException as error:
             cause = self._cause_of(error)
-            with suppress(RuntimeError):  # process 0 has ended
-                self._fail(cause or error)
+            self._fail(cause or error)
             if cause is None:
                 raise
             raise cause from error
@@ -147,17 +149,15 @@ class Group:
     def leave(self, failed: bool) -> None:
         """End the part of this process. Process 0 waits for the others, which read the store until then."""
         try:
-            if self.rank == 0:
+            if self.rank > 0 and not failed:
+                self._wait(lambda: self._has("end"))
+            with suppress(ProcessError):
+                if self.rank > 0:
+                    self._ask(self._store.add, "left", 1)
+                    return
                 if not failed:
-                    self._store.set("end", "")
+                    self._ask(self._store.set, "end", "")
                 self._poll(lambda: self._count("left") == self._place.size - 1, LEAVE)
-            else:
-                if not failed:
-                    self._wait(lambda: self._has("end"))
-                self._store.add("left", 1)
-        except RuntimeError:  # process 0 has ended
-            if not failed:
-                raise
         finally:
             self._left.set()
 
@@ -188,19 +188,20 @@ class Group:
         return holds
 
     def _has(self, key: str) -> bool:
-        with self._connection_to_first():
-            return bool(self._store.check([key]))
+        return bool(self._ask(self._store.check, [key]))
 
     def _count(self, key: str) -> int:
-        with self._connection_to_first():
-            return int(self._store.add(key, 0))
+        return int(self._ask(self._store.add, key, 0))
 
-    @contextmanager
-    def _connection_to_first(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError:
-            raise ProcessError(self._seen or "process 0 ended without a message") from None
+    def _ask(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the store, which is in process 0."""
+        if not self._first_ended:  # else torch would print a warning for each call
+            try:
+                return method(*arguments)
+            except RuntimeError:
+                self._first_ended = True
+                self._seen = self._seen or "process 0 ended without a message"
+        raise ProcessError(self._seen)
 
     def _failure(self) -> str:
         """Return the failure of the process that failed first, or an empty text."""
@@ -224,7 +225,8 @@ class Group:
         else:
             summary = str(error) if isinstance(error, UserError) else traceback.format_exception_only(error)[-1].strip()
             text = f"{self._name}: {summary}\n{''.join(traceback.format_exception(error))}"
-        self._store.compare_set("failure", "", text)
+        with suppress(ProcessError):
+            self._ask(self._store.compare_set, "failure", "", text)
 
     def _cause_of(self, error: BaseException) -> BaseException | None:
         """Return the failure of another process from which an error follows, or None.
@@ -256,7 +258,7 @@ class Group:
         failed = 0.0
         while not self._left.wait(TICK):
             try:
-                self._store.add(f"alive/{self.rank}", 1)
+                self._ask(self._store.add, f"alive/{self.rank}", 1)
                 for rank in self._others if self.rank == 0 else [0]:
                     count = self._count(f"alive/{rank}")
                     silent[rank] = silent[rank] + TICK if 0 < count == counts[rank] else 0.0
@@ -264,11 +266,11 @@ class Group:
                     if silent[rank] >= LOST:
                         self._fail(ProcessError(f"{self._named(rank)} has not responded for {LOST:g} seconds"))
                 failure = self._failure()
-            except RuntimeError:  # process 0 has ended
-                failure = self._seen = self._seen or "process 0 ended without a message"
+            except ProcessError as error:
+                failure = str(error)
             failed = failed + TICK if failure and self._in_body else 0.0
             if failed > GRACE:
-                end_process(self.directory if self.rank == 0 else None, failure)
+                end_process(self.directory if self.rank == 0 and failure != INTERRUPTED else None, failure)
 
     def _named(self, rank: int) -> str:
         return self._store.get(f"name/{rank}").decode()
@@ -368,11 +370,13 @@ def _check_alone(place: Place, devices: Any) -> None:
         reason = f"torchrun started {place.size} processes; to train one model in all of them, choose trainer=ddp"
         raise OptionError("trainer.devices", devices, reason)
     if place.rank == 0:
-        log.info(
-            "%s started %d processes, each of which trains a run of its own; trainer=ddp trains one model in all",
-            place.launcher,
-            place.size,
-        )
+        _announce(place)
+
+
+@functools.cache  # once, however many runs this process trains
+def _announce(place: Place) -> None:
+    each = "each of which trains a run of its own; trainer=ddp trains one model in all"
+    log.info("%s started %d processes, %s", place.launcher, place.size, each)
 
 
 def _check_numbers(place: Place) -> None:
@@ -381,6 +385,6 @@ def _check_numbers(place: Place) -> None:
     for override in HydraConfig.get().overrides.task:
         key, _, value = override.lstrip("+").partition("=")
         number = numbers.get(key.removeprefix("trainer."))
-        if key.startswith("trainer.") and number is not None and value != str(number):
+        if key.startswith("trainer.") and number is not None and value not in (str(number), "auto"):
             what = "nodes" if key == "trainer.num_nodes" else "processes on this node"
             raise OptionError(key, value, f"{place.launcher} started {number} {what}; leave this option out")
