@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,12 +29,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 import gyral
 from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
-from gyral.core.signals import SIGNALS, Interrupted
+from gyral.core.signals import Interrupted, StopRequest, handlers
 from gyral.runs.directory import DONE, FAILED
 
 log = logging.getLogger(__name__)
 
 POLL = 0.2  # seconds
+STOPPING = "\nStopping the jobs after their current step; press Ctrl-C again to stop at once."
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ class ParallelLauncher(SweepLauncher):
         with contextlib.ExitStack() as stack:
             stack.callback(self.end)
             capacity = self.begin()
-            stop_requests = stack.enter_context(self._stopped_by_signals())
+            request = stack.enter_context(self._stopped_by_signals())
             while True:
                 new: list[SweepJob] = []
                 while (
-                    not stop_requests
+                    not request.asked
                     and (capacity is None or len(running) + len(new) < capacity)
                     and (job := next(jobs, None))
                 ):
@@ -223,35 +223,31 @@ class ParallelLauncher(SweepLauncher):
                     try:
                         finished = FinishedJob.of(job, self.result(handle))
                     except Interrupted:
-                        stop_requests.append(True)
+                        request.add(signal.SIGTERM)  # only the job has received it
                     except Exception as error:
                         if (job.directory / DONE).is_file():  # its process died afterwards
                             yield FinishedJob.of(job, execute(job, quiet=True))
-                        elif not stop_requests:
+                        elif not request.asked:
                             yield FinishedJob(job, error=_mark_as_lost(job, error))
                     else:
                         yield finished
-            if stop_requests:
+            if request.asked:
                 raise Interrupted
 
     @contextlib.contextmanager
-    def _stopped_by_signals(self) -> Iterator[list[bool]]:
-        """Forward Ctrl-C and SIGTERM to the jobs; provide a list that has an element for each such signal."""
-        stop_requests: list[bool] = []
+    def _stopped_by_signals(self) -> Iterator[StopRequest]:
+        """Forward requests to stop to the jobs."""
+        request = StopRequest()
 
-        def handle(*_: Any) -> None:
-            stop_requests.append(True)
-            print("\nStopping the jobs after their current step; repeat to stop at once.", file=sys.stderr, flush=True)
-            self.stop()
+        def handle(number: int, _: Any) -> None:
+            was_asked = request.asked
+            if request.add(number):
+                self.stop(at_once=was_asked)
+                if not was_asked:
+                    print(STOPPING, file=sys.stderr, flush=True)
 
-        previous = {}
-        if threading.current_thread() is threading.main_thread():
-            previous = {number: signal.signal(number, handle) for number in SIGNALS}
-        try:
-            yield stop_requests
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with handlers(handle):
+            yield request
 
     @abstractmethod
     def begin(self) -> int | None:
@@ -270,8 +266,12 @@ class ParallelLauncher(SweepLauncher):
         """Return the return value of a job, or raise the error that ended its process."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Ask the running jobs to stop after their current step; the second call stops them at once."""
+    def stop(self, at_once: bool) -> None:
+        """Ask the running jobs to stop, after their current step or at once.
+
+        Raises:
+            Interrupted: the sweep ends without waiting for them.
+        """
 
     @abstractmethod
     def end(self) -> None:
@@ -280,7 +280,10 @@ class ParallelLauncher(SweepLauncher):
 
 def _mark_as_lost(job: SweepJob, error: Exception) -> JobError:
     """Write FAILED to the run directory of a job whose process died; return the error to report."""
-    reason = " ".join(f"the job's process died: {type(error).__name__}: {error}".split())
+    if isinstance(error, JobError):  # the launcher knows the reason
+        reason = str(error).removeprefix(f"{job.directory}: ")
+    else:
+        reason = " ".join(f"the job's process died: {type(error).__name__}: {error}".split())
     if "SIGKILL" in reason:
         reason = "the job's process was killed (SIGKILL); the system does so when memory runs out"
     if job.directory.is_dir():

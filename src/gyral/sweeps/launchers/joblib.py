@@ -137,9 +137,9 @@ class Joblib(ParallelLauncher):
         self.idle.append(worker)
         return handle.result()
 
-    def stop(self) -> None:
+    def stop(self, at_once: bool) -> None:
         for worker in self.workers.values():
-            worker.signal(signal.SIGTERM)
+            worker.signal(signal.SIGINT if at_once else signal.SIGTERM)
 
     def end(self) -> None:
         for worker in self.workers.values():  # busy only if this process fails

@@ -17,7 +17,7 @@ class Local(SweepLauncher):
 
     def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
         setup_globals()
-        stop.asked = False
+        stop.received.clear()
         for number, overrides in numbered:
             configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
             job = self.compose(number, overrides)

@@ -67,7 +67,7 @@ class Ray(ParallelLauncher):
         self.running.remove(handle)
         return self.ray.get(handle)
 
-    def stop(self) -> None:
+    def stop(self, at_once: bool) -> None:
         for handle in self.running:
             self.ray.cancel(handle)
 

@@ -1,50 +1,131 @@
 """launcher=slurm: the jobs of a sweep on a SLURM cluster, through submitit."""
 
+import contextlib
 import logging
 import os
+import re
 import signal
+import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import UserError
+from gyral.core.errors import JobError, UserError, printable
 from gyral.core.extras import import_extra
+from gyral.core.files import to_json, write_atomically
 from gyral.core.parallel import available_cores
+from gyral.core.signals import Interrupted, stop
+from gyral.runs.directory import DONE
+from gyral.runs.saved_files import read_json
+from gyral.sweeps.launchers import slurm_queue
 from gyral.sweeps.launchers.base import (
     POLL,
     ParallelLauncher,
     SweepJob,
     add_to_python_path,
     check_n_jobs,
+    execute,
     execute_in_worker,
 )
 from gyral.sweeps.launchers.gpus import visible_gpus
 
 log = logging.getLogger(__name__)
 
-POLL_SLURM = 5.0  # seconds
+POLL_SLURM = 5.0  # seconds between two looks at the queue
+FOLDER, IDS = ".submitit", "ids.json"  # in the directory of a sweep: submitit's files, and the ids of its jobs
+ERROR = "error: "  # begins the line with the reason of a failure
+STOPPED = 130  # exit status of a job that was asked to stop, as of `gyral train`
+STATES = {
+    "CANCELLED": "was cancelled",
+    "NODE_FAIL": "was lost with its node",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "PREEMPTED": "was preempted and not requeued",
+    "TIMEOUT": "reached its time limit and was not requeued",
+}
 
 
 class RequeueableJob:
     """A function that submitit submits again, unchanged, if the job is preempted or times out; the job then resumes."""
 
-    def __call__(self, job: SweepJob) -> JobReturn:
-        # SLURM sends SIGTERM before a preemption, and does not requeue a job that SIGTERM ended
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        return execute_in_worker(job)
+    def __call__(self, job: SweepJob) -> JobReturn | None:
+        submitit_handler = signal.getsignal(signal.SIGUSR2)  # dumps this call for the next start, and requeues the job
+        with stop.on_signals():
+            try:
+                return execute_in_worker(job)
+            except Interrupted:
+                if int(os.environ.get("SLURM_PROCID", 0)) > 0:  # the first task speaks for all
+                    return None
+                timed_out = must_requeue(stop.received)
+                if timed_out is not None:
+                    handler: Any = submitit_handler.__self__  # type: ignore[union-attr]
+                    handler.has_timed_out = lambda: timed_out  # submitit would guess it from the time that has passed
+                    handler.checkpoint_and_try_requeue(signal.SIGUSR2)
+                print("Stopped; the same command resumes the job.", file=sys.stderr, flush=True)
+                sys.exit(STOPPED)
 
     def checkpoint(self, job: SweepJob) -> Any:
         return import_extra("submitit", "launcher=slurm", "slurm").helpers.DelayedSubmission(self, job)
+
+
+def must_requeue(received: Sequence[int]) -> bool | None:
+    """Return None if a job that signals have stopped must not be requeued, else whether it has reached its time limit.
+
+    SLURM requeues a job that is preempted without a grace time. It leaves one with a grace time to itself, and ends one
+    at its time limit. A job that somebody has cancelled stays so.
+
+    Args:
+        received: the signals.
+    """
+    was_warned = signal.SIGUSR2 in received or signal.SIGUSR1 in received  # as `sbatch --signal` asks for
+    if "SLURM_JOB_ID" not in os.environ:  # cluster=local
+        return True if was_warned else None
+    facts = slurm_queue.show(os.environ["SLURM_JOB_ID"])
+    if facts.get("Reason") == "TimeLimit":
+        return True
+    if facts.get("JobState") != "RUNNING":  # it is cancelled, or SLURM requeues it
+        return None
+    is_preempted = facts.get("PreemptTime", "None") != "None"
+    return not is_preempted if is_preempted or was_warned else None
+
+
+@dataclass(frozen=True, eq=False)
+class SubmittedJob:
+    """A job of the sweep that was submitted.
+
+    Attributes:
+        job: the job.
+        id: its id in SLURM, such as 42, or 42_7 in an array.
+        paths: submitit's paths of its files.
+        process: submitit's object of a job that runs on this machine, with cluster=local.
+    """
+
+    job: SweepJob
+    id: str
+    paths: Any
+    process: Any = None
+
+    def last_line(self) -> str:
+        """Return the last line of the job's standard error stream, or the last one that begins with "error: "."""
+        try:
+            lines = [line.strip() for line in self.paths.stderr.read_text(errors="replace").splitlines()]
+        except OSError:
+            return ""
+        errors = [line for line in lines if line.startswith(ERROR)]
+        return printable((errors or [line for line in lines if line] or [""])[-1])
 
 
 class Slurm(ParallelLauncher):
     """Runs jobs on a SLURM cluster, which submitit submits as an array.
 
     A job that is preempted or times out is requeued and resumes from its last checkpoint. This process waits for all
-    jobs. If it ends, the jobs continue, and the same command collects their results.
+    jobs. If it ends, the jobs continue, and the same command waits for them and collects their results. Results are
+    read from the run directories, not from submitit's pickles, which somebody else may have written.
 
     Args:
         cluster: slurm, or local, which runs the same jobs on this machine as a trial.
@@ -62,21 +143,20 @@ class Slurm(ParallelLauncher):
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
 
     def begin(self) -> int | None:
-        submitit = import_extra("submitit", "launcher=slurm", "slurm")
+        self.submitit = import_extra("submitit", "launcher=slurm", "slurm")
         add_to_python_path()
-        folder = Path(str(self.config.hydra.sweep.dir), ".submitit").resolve()
-        options = {f"{self.cluster}_max_num_timeout": self.requeues}
+        self.folder = Path(str(self.config.hydra.sweep.dir), FOLDER).resolve()
+        own = {n: value for n, value in self.parameters.items() if self.cluster == "slurm" or "slurm_" not in n}
         try:
-            self.executor = submitit.AutoExecutor(folder, cluster=self.cluster, **options)
-            own = {
-                name: value
-                for name, value in self.parameters.items()
-                if self.cluster == "slurm" or "slurm_" not in name
-            }
+            options = {f"{self.cluster}_max_num_timeout": self.requeues}
+            self.executor = self.submitit.AutoExecutor(self.folder, cluster=self.cluster, **options)
             self.executor.update_parameters(**own)
         except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:
             raise UserError(f"launcher=slurm: {' '.join(str(error).split())}") from None
-        self.jobs: list[Any] = []
+        self.running: list[SubmittedJob] = []
+        self.ids = read_ids(self.folder / IDS)
+        self._absent: set[SubmittedJob] = set()  # from the queue, when it was last looked at
+        self._warnings: set[str] = set()
         return self._share_this_machine() if self.cluster == "local" else self.n_jobs
 
     def _share_this_machine(self) -> int:
@@ -87,23 +167,125 @@ class Slurm(ParallelLauncher):
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // n_jobs)))
         return n_jobs
 
-    def submit(self, jobs: list[SweepJob]) -> list[Any]:
-        submitted = self.executor.map_array(RequeueableJob(), jobs)
-        self.jobs += submitted
-        log.info("Submitted: %s", ", ".join(job.job_id for job in submitted))
-        return submitted
+    def submit(self, jobs: list[SweepJob]) -> list[SubmittedJob]:
+        queued = self._still_queued()
+        known = [self._handle(job, queued[str(job.directory)]) for job in jobs if str(job.directory) in queued]
+        if known:
+            log.info("Still running: %s", summary(known))
+        new = [job for job in jobs if str(job.directory) not in queued]
+        if new:
+            processes = self._submit(new)
+            added = [self._handle(job, process.job_id, process) for job, process in zip(new, processes, strict=True)]
+            self.ids |= {str(handle.job.directory): handle.id for handle in added}
+            write_atomically(self.folder / IDS, to_json(self.ids, 2) + "\n")
+            log.info("Submitted: %s", summary(added))
+            known += added
+        self.running += known
+        handles = {handle.job.directory: handle for handle in known}
+        return [handles[job.directory] for job in jobs]
+
+    def _submit(self, jobs: list[SweepJob]) -> list[Any]:
+        errors = self.submitit.core.utils
+        try:
+            return list(self.executor.map_array(RequeueableJob(), jobs))
+        except (errors.FailedJobError, errors.FailedSubmissionError) as error:
+            reasons = re.findall(r"error: (?:Batch job submission failed: )?(.*)", str(error)) or str(error).split("\n")
+            requested = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
+            raise UserError(f"launcher=slurm: sbatch: {reasons[-1].strip()} ({requested})") from None
+
+    def _still_queued(self) -> dict[str, str]:
+        """Return the ids of the jobs that an earlier start has submitted and that have not ended, by run directory."""
+        if not self.ids or self.cluster == "local":
+            return {}
+        try:
+            queue = slurm_queue.read_queue()
+        except OSError as error:
+            raise UserError(f"launcher=slurm: {error}") from None
+        return {directory: number for directory, number in self.ids.items() if number in queue}
+
+    def _handle(self, job: SweepJob, number: str, process: Any = None) -> SubmittedJob:
+        return SubmittedJob(job, number, self.submitit.core.utils.JobPaths(self.folder, number, 0), process)
 
     def wait(self, handles: list[Any]) -> list[Any]:
-        while not (ended := [handle for handle in handles if handle.done()]):
+        while not (ended := self._ended(handles)):
             time.sleep(POLL if self.cluster == "local" else POLL_SLURM)
         return ended
 
-    def result(self, handle: Any) -> JobReturn:
-        return handle.result()
+    def _ended(self, handles: list[SubmittedJob]) -> list[SubmittedJob]:
+        if self.cluster == "local":
+            return [handle for handle in handles if handle.process.done()]
+        try:
+            queue = slurm_queue.read_queue()
+        except OSError as error:
+            self._warn(f"SLURM does not answer ({error}); the jobs are looked for again")
+            return []
+        self._check_requests({handle.id: queue[handle.id] for handle in handles if handle.id in queue})
+        # twice, because a file of another node may appear later than the job disappears
+        absent = {handle for handle in handles if handle.id not in queue}
+        ended = [handle for handle in absent if handle in self._absent or (handle.job.directory / DONE).is_file()]
+        self._absent = absent
+        return ended
 
-    def stop(self) -> None:
-        for job in self.jobs:
-            job.cancel(check=False)
+    def _check_requests(self, queue: dict[str, slurm_queue.QueuedJob]) -> None:
+        """Report why jobs wait, if that is unusual.
+
+        Raises:
+            UserError: SLURM will never start some of them, which are cancelled.
+        """
+        waiting = {number: job.reason for number, job in queue.items() if job.state == "PENDING"}
+        never = {number: reason for number, reason in waiting.items() if reason in slurm_queue.NEVER}
+        if never:
+            with contextlib.suppress(OSError):
+                slurm_queue.call("scancel", *never)
+            requested = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
+            raise UserError(f"launcher=slurm: {', '.join(sorted(set(never.values())))} ({requested})")
+        for reason in sorted({*waiting.values()} - {*slurm_queue.USUAL}):
+            self._warn(f"SLURM: jobs wait ({reason})")
+
+    def _warn(self, message: str) -> None:
+        """Log a warning once."""
+        if message not in self._warnings:
+            self._warnings.add(message)
+            log.warning(message)
+
+    def result(self, handle: Any) -> JobReturn:
+        self.running.remove(handle)
+        directory = handle.job.directory
+        if (directory / DONE).is_file():
+            return execute(handle.job, quiet=True)
+        state = "" if self.cluster == "local" else slurm_queue.final_state(handle.id)
+        line = handle.last_line()
+        if state not in STATES and line.startswith(ERROR):  # the job itself has failed
+            error = JobError(f"{directory}: {line.removeprefix(ERROR)}")
+            return JobReturn(handle.job.overrides, status=JobStatus.FAILED, _return_value=error)
+        ending = STATES.get(state, "ended without a result")
+        raise JobError(f"{directory}: the job {handle.id} {ending}" + (f": {line}" if line else ""))
+
+    def stop(self, at_once: bool) -> None:
+        if self.cluster == "local":
+            for handle in self.running:
+                handle.process.cancel(check=False)
+            return
+        ids = sorted({handle.id.partition("_")[0] for handle in self.running}, key=int)
+        print("\nThe jobs continue. To collect their results, repeat the command.", file=sys.stderr)
+        if ids:
+            print(f"To cancel them: scancel {' '.join(ids)}", file=sys.stderr, flush=True)
+        raise Interrupted
 
     def end(self) -> None:
         pass
+
+
+def read_ids(path: Path) -> dict[str, str]:
+    """Return the ids of the jobs of a sweep by their run directories, as an earlier start has written them."""
+    try:
+        ids = read_json(path, dict[str, str])
+    except UserError:  # there is no such file, or it is damaged
+        return {}
+    return {directory: number for directory, number in ids.items() if re.fullmatch(r"\d+(_\d+)?", number)}
+
+
+def summary(handles: list[SubmittedJob]) -> str:
+    """Return the ids of jobs as text, the jobs of an array as one: "3 jobs of 42, 45"."""
+    arrays = Counter(handle.id.partition("_")[0] for handle in handles)
+    return ", ".join(number if count == 1 else f"{count} jobs of {number}" for number, count in arrays.items())

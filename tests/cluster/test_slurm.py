@@ -1,0 +1,1 @@
+"""Sweeps on a real SLURM: preempted, at their time limit, cancelled, killed, collected by a second start."""
