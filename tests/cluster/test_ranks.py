@@ -1,18 +1,21 @@
 """Processes that srun, torchrun and other launchers start: one run with whole records, or a run of its own for each."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pytorch_lightning import Callback, Trainer
 
 from gyral.runs.records import read_run
 from tests.helpers.engines import free_port
 from tests.helpers.engines.slurm import Slurm, clean, slurm
-from tests.helpers.running import ROOT, Outcome, invoke, read_rows
+from tests.helpers.running import ROOT, Outcome, invoke, load_last, read_rows
 from tests.training.test_ddp import COPY, assert_close, fails, seconds_to_fail
 
 DDP = (*COPY, "trainer=ddp")
@@ -20,6 +23,18 @@ GYRAL = (sys.executable, "-m", "gyral", "train")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "gyral", "train")
 BOTH_NODES = ("srun", "--nodes=2", "--ntasks=2", *GYRAL)
 FILES = {"config.yaml", "overrides.yaml", "provenance.json", "measures.json", "metrics.csv", "train.log", "DONE"}
+
+
+class Stops(Callback):
+    """Sends SIGTERM to the second process after a step, once."""
+
+    def __init__(self, step: int, mark: str) -> None:
+        self.step, self.mark = step, Path(mark)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_rank == 1 and trainer.global_step == self.step and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def start(folder: Path, *command: str, variables: Mapping[str, str] | None = None) -> Outcome:
@@ -51,8 +66,11 @@ def only_run(folder: Path) -> Path:
 
 def check_records(directory: Path, alone: Path) -> None:
     """Check that a run has the records of another one, which a single process has trained."""
-    names = {path.relative_to(alone).as_posix() for path in alone.rglob("*")}
-    assert {path.relative_to(directory).as_posix() for path in directory.rglob("*")} == names
+    own, names = (
+        {path.relative_to(run).as_posix() for path in run.rglob("*")} - {"git.diff"}  # a checkout may change meanwhile
+        for run in (directory, alone)
+    )
+    assert own == names
     assert names >= FILES
     assert len(read_rows(directory)) == len(read_rows(alone)) > 5
     assert_close(directory, alone)
@@ -83,7 +101,7 @@ def test_torchrun_forms_one_run(tmp_path: Path, alone: Path) -> None:
 
 def test_torchrun_by_mistake_is_one_line(tmp_path: Path) -> None:
     outcome = start(tmp_path, *TORCHRUN, *COPY)
-    line = "trainer.devices=1: torchrun started 2 processes; to train one model in all of them, choose trainer=ddp"
+    line = "trainer.devices=1: torchrun started 2 processes; choose trainer=ddp to train one model in all of them"
     assert errors(outcome) == [line]
     assert not list(tmp_path.rglob("config.yaml"))
 
@@ -95,8 +113,8 @@ def test_torchrun_by_mistake_is_one_line(tmp_path: Path) -> None:
         (["trainer.devices=4"], "trainer.devices=4: torchrun started 2 processes on this node; leave this option out"),
         (["task.batch_size=9"], "task.batch_size=9: must be a multiple of 2"),
         (
-            ["-m", "seed=1,2"],
-            "torchrun started 2 processes, each of which would run this sweep; start it without torchrun",
+            ["-m", "seed=1,2", "hydra.sweep.dir=sweep"],
+            "torchrun started 2 processes, each of which would run this sweep",
         ),
     ],
 )
@@ -129,6 +147,22 @@ def test_a_process_of_torchrun_that_vanishes_ends_the_run(tmp_path: Path) -> Non
     directory = only_run(tmp_path)
     assert "ended without a message" in (directory / "FAILED").read_text()
     assert seconds_to_fail(directory) < 60
+
+
+@pytest.mark.slow
+def test_a_run_of_torchrun_stops_and_resumes(tmp_path: Path, alone: Path) -> None:
+    """The second process receives SIGTERM; a run that is DONE is not trained again."""
+    only_second = f"+callbacks.stops={{_target_:{__name__}.Stops,step:5,mark:'{tmp_path / 'mark'}'}}"
+    outcome = start(tmp_path, *TORCHRUN, *DDP, only_second)
+    assert outcome.status != 0
+    directory = only_run(tmp_path)
+    assert load_last(directory)["global_step"] == 5
+    assert not (directory / "FAILED").exists()
+    for _ in range(2):
+        outcome = start(tmp_path, *TORCHRUN, f"resume={directory}", "trust=tests")
+        assert outcome.status == 0, outcome.err
+    assert_close(directory, alone)
+    assert only_run(tmp_path) == directory
 
 
 @pytest.mark.slow
@@ -231,8 +265,9 @@ def test_srun_in_a_batch_script_forms_one_run(cluster: Slurm, tmp_path: Path, al
 @pytest.mark.slow
 def test_a_sweep_on_slurm_has_jobs_of_two_nodes(cluster: Slurm, tmp_path: Path, alone: Path) -> None:
     """A failure in the second node's process of one job is the reason that the sweep prints."""
-    nodes = ("hydra.launcher.nodes=2", "hydra.launcher.tasks_per_node=1", "trainer.devices=1", "launcher=slurm")
-    sweep = ("-m", *DDP, *nodes, *fails(1, "4,99", "raises"), "hydra.sweep.dir=sweep")
+    size = {"nodes": 2, "cpus_per_task": 1, "gpus_per_node": 0, "mem_gb": 1, "timeout_min": 5}
+    launcher = ("launcher=slurm", *(f"hydra.launcher.{name}={value}" for name, value in size.items()))
+    sweep = ("-m", *DDP, "trainer.devices=1", *launcher, *fails(1, "4,99", "raises"), "hydra.sweep.dir=sweep")
     outcome = start(tmp_path, *GYRAL, *sweep, variables=cluster.environment)
     assert outcome.status == 1
     assert "LookupError: a test wants it so" in outcome.out + outcome.err
