@@ -101,7 +101,7 @@ def test_torchrun_forms_one_run(tmp_path: Path, alone: Path) -> None:
 
 def test_torchrun_by_mistake_is_one_line(tmp_path: Path) -> None:
     outcome = start(tmp_path, *TORCHRUN, *COPY)
-    line = "trainer.devices=1: torchrun started 2 processes; choose trainer=ddp to train one model in all of them"
+    line = "trainer.devices=1: torchrun started 2 processes; trainer=ddp trains one model in all of them"
     assert errors(outcome) == [line]
     assert not list(tmp_path.rglob("config.yaml"))
 

@@ -368,9 +368,7 @@ def meet(config: DictConfig) -> Iterator[Group | None]:
 def _check_alone(place: Place, devices: Any) -> None:
     """Check that each process of a launcher may train a run of its own."""
     if place.launcher == "torchrun" or "SUBMITIT_EXECUTOR" in os.environ:  # with launcher=slurm: for one job
-        reason = (
-            f"{place.launcher} started {place.size} processes; choose trainer=ddp to train one model in all of them"
-        )
+        reason = f"{place.launcher} started {place.size} processes; trainer=ddp trains one model in all of them"
         raise OptionError("trainer.devices", devices, reason)
     if place.rank == 0:
         _announce(place)

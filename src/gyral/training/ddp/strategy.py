@@ -32,10 +32,10 @@ class ClusterEnvironment(LightningEnvironment):
         prefix: str = "",
     ) -> None:
         super().__init__()
-        self._local_rank, self._place, self._prefix = local_rank, place, prefix
-        self._address, self._port = address, port
+        self._local_rank, self._place = local_rank, place
+        self._launched = None if place is None or place.one_per_node else place  # it starts no others
+        self._address, self._port, self._prefix = address, port, prefix
         self._store: distributed.TCPStore | None = None
-        self._all_launched = place is not None and not place.one_per_node
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -45,13 +45,13 @@ class ClusterEnvironment(LightningEnvironment):
         return self._local_rank
 
     def node_rank(self) -> int:
-        return self._place.rank if self._place is not None and self._place.one_per_node else 0
+        return self._place.rank if self._place and not self._launched else 0
 
     def set_global_rank(self, rank: int) -> None:
-        super().set_global_rank(self._place.rank if self._place is not None and self._all_launched else rank)
+        super().set_global_rank(self._launched.rank if self._launched else rank)
 
     def set_world_size(self, size: int) -> None:
-        super().set_world_size(self._place.size if self._place is not None and self._all_launched else size)
+        super().set_world_size(self._launched.size if self._launched else size)
 
     def for_peer(self, local_rank: int) -> "ClusterEnvironment":
         """Return the environment of another process of this node, which this process starts."""
@@ -68,17 +68,18 @@ class ClusterEnvironment(LightningEnvironment):
 
     def devices(self, accelerator: str) -> dict[str, Any]:
         """Return the arguments of the trainer of a process that a launcher has started for one device."""
-        if not self._all_launched or self._place is None:
+        if self._launched is None:
             return {}
         uses_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
         # SLURM may show to each process the GPU of its own only
-        return {"num_nodes": 1, "devices": [self._place.local_rank % torch.cuda.device_count()] if uses_gpu else 1}
+        return {"num_nodes": 1, "devices": [self._launched.local_rank % torch.cuda.device_count()] if uses_gpu else 1}
 
     def threads(self, processes: int) -> int:
         """Return the number of threads for each of the processes that share the cores of this node."""
-        if self._place is None or self._place.one_per_node:
+        if self._launched is None:
             return max(1, torch.get_num_threads() // processes)
-        return max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // self._place.local_size))  # may be bound
+        # a launcher may have bound this process to its cores, which PyTorch counts
+        return max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // self._launched.local_size))
 
     def teardown(self) -> None:
         """Do nothing; Lightning would remove a variable that is not set here."""
