@@ -126,7 +126,7 @@ def _srun() -> Place | None:
         _number("SLURM_PROCID"),
         size,
         _number("SLURM_LOCALID"),
-        local_sizes[node],
+        local_sizes[min(node, len(local_sizes) - 1)],
         len(local_sizes),
         *_meeting_point(first, _port(100 * job + step)),
         f"{job}.{step}.{_number('SLURM_RESTART_COUNT', 0)}",
