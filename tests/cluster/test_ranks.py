@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -165,23 +165,52 @@ def test_a_run_of_torchrun_stops_and_resumes(tmp_path: Path, alone: Path) -> Non
     assert only_run(tmp_path) == directory
 
 
+def start_two(folder: Path, *command: str, each: Sequence[Mapping[str, str]]) -> list[Outcome]:
+    """Run a command in two processes at once, with environment variables for each."""
+    with ThreadPoolExecutor() as pool:
+        started = [pool.submit(start, folder, *command, variables=own) for own in each]
+        return [future.result() for future in started]
+
+
+def pods() -> list[dict[str, str]]:
+    """Return the variables of two pods of Kubernetes."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    return [{**shared, "RANK": rank} for rank in "01"]
+
+
 @pytest.mark.slow
 def test_processes_that_variables_number_form_one_run(tmp_path: Path, alone: Path) -> None:
-    """As in Kubernetes, where each pod has one process, and as with mpirun."""
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
-    mpi = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": str(os.getpid())}
-    for name, environments in (
-        ("pods", [{**shared, "RANK": rank} for rank in "01"]),
-        ("mpi", [{**mpi, "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank} for rank in "01"]),
-    ):
-        folder = tmp_path / name
-        folder.mkdir()
-        devices = ("trainer.devices=1",) if name == "pods" else ()
-        with ThreadPoolExecutor() as pool:
-            started = [pool.submit(start, folder, *GYRAL, *DDP, *devices, variables=own) for own in environments]
-            outcomes = [future.result() for future in started]
-        assert [outcome.status for outcome in outcomes] == [0, 0], outcomes
-        check_records(only_run(folder), alone)
+    """In Kubernetes, each pod has one process."""
+    outcomes = start_two(tmp_path, *GYRAL, *DDP, "trainer.devices=1", each=pods())
+    assert [outcome.status for outcome in outcomes] == [0, 0], outcomes
+    check_records(only_run(tmp_path), alone)
+
+
+@pytest.mark.slow
+def test_processes_of_mpi_form_one_run(tmp_path: Path, alone: Path) -> None:
+    """With the variables that Open MPI sets on one machine; without its commands, which need not be installed."""
+    shared = {"SIZE": "2", "LOCAL_SIZE": "2"}
+    each = [
+        {f"OMPI_COMM_WORLD_{name}": value for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        for rank in "01"
+    ]
+    outcomes = start_two(tmp_path, *GYRAL, *DDP, each=[{**own, "PMIX_NAMESPACE": f"test{os.getpid()}"} for own in each])
+    assert [outcome.status for outcome in outcomes] == [0, 0], outcomes
+    check_records(only_run(tmp_path), alone)
+
+
+@pytest.mark.slow
+def test_processes_with_different_options_are_refused(tmp_path: Path) -> None:
+    """As in a packed job with trainer=ddp by mistake."""
+    outcomes = start_two(
+        tmp_path, "bash", "-c", 'exec "$0" "$@" seed=$RANK', *GYRAL, *DDP, "trainer.devices=1", each=pods()
+    )
+    told = "the launcher started processes with different options (seed is 0 there and 1 here)"
+    for outcome in outcomes:
+        assert outcome.status == 1
+        (line,) = errors(outcome)
+        assert told in line
+    assert not list(tmp_path.rglob("config.yaml"))
 
 
 def test_srun_forms_one_run_of_two_nodes(cluster: Slurm, tmp_path: Path, alone: Path) -> None:
