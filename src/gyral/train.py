@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from gyral.config import command_line
 from gyral.config.composition import check_config
 from gyral.core.commands import program, typed
+from gyral.core.errors import OptionError
 from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.ranks import launched
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 def train(config: DictConfig) -> float:
     """Train one configuration in its run directory, and return the monitored metric, for searches."""
+    check_launcher()
     hydra = HydraConfig.get()
     generates = False
     with launched_processes(config) as group:
@@ -50,6 +52,18 @@ def train(config: DictConfig) -> float:
         given = None if config.resume else list(hydra.overrides.task)
         print_next_commands(run.directory, run.config, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
+
+
+def check_launcher() -> None:
+    """Check that this process does not train what the user wants to submit: only sweeps have launchers.
+
+    Raises:
+        OptionError: a launcher other than local without -m.
+    """
+    hydra = HydraConfig.get()
+    launcher = hydra.runtime.choices["launcher"]
+    if hydra.mode == RunMode.RUN and launcher != "local":
+        raise OptionError("launcher", launcher, "runs the jobs of a sweep, even if there is only one; add -m")
 
 
 def launched_processes(config: DictConfig) -> "AbstractContextManager[Group | None]":

@@ -40,7 +40,7 @@ def test_a_process_may_wait_for_a_lock(tmp_path: Path) -> None:
     acquired = threading.Event()
 
     def wait() -> None:
-        with lock_file(tmp_path / ".lock", wait=True):
+        with lock_file(tmp_path / ".lock", seconds=None):
             acquired.set()
 
     thread = threading.Thread(target=wait)

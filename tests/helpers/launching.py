@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,28 @@ class Accident(Callback):
         if trainer.global_step == self.step and not self.mark.exists():
             self.mark.touch()
             os.kill(os.getpid(), signal.Signals[self.name])
+
+
+class Slow(Callback):
+    """Makes each step take some time, without using the processor.
+
+    Args:
+        seconds: time per step.
+        until: a file that ends this when it exists.
+    """
+
+    def __init__(self, seconds: float, until: str | None = None) -> None:
+        self.seconds, self.until = seconds, until
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        if self.until is None or not Path(self.until).exists():
+            time.sleep(self.seconds)
+
+
+def slow(seconds: float, until: Path | None = None) -> str:
+    """Return the override that makes each step of a run take some time, see `Slow`."""
+    until_that = "" if until is None else f",until:'{until}'"
+    return f"+callbacks.slow={{_target_:tests.helpers.launching.Slow,seconds:{seconds}{until_that}}}"
 
 
 def accident(step: int, name: str, mark: Path) -> str:

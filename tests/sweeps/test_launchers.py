@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,8 +191,8 @@ def test_slurm_gets_one_job_array_and_a_signal_before_the_time_limit(
     cluster = slurm.Slurm(**options)
     cluster.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
     assert cluster.begin() is None, "all jobs at once"
-    handed_in = cluster.submit(["one", "two", "three"])  # type: ignore[list-item]
-    assert [job.job_id for job in handed_in] == ["42_0", "42_1", "42_2"]
+    jobs: list[Any] = [SimpleNamespace(directory=tmp_path / name) for name in ("one", "two", "three")]
+    assert [job.id for job in cluster.submit(jobs)] == ["42_0", "42_1", "42_2"]
     script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
     for line in (
         "array=0-2%3",
@@ -301,13 +302,20 @@ def test_a_killed_sweep_leaves_no_worker_and_resumes(tmp_path: Path, started: li
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGHUP]],
+    ids=["Ctrl-C", "preempted", "closed"],
+)
 def test_signals_stop_the_jobs_after_their_step_and_the_sweep_resumes(
-    tmp_path: Path, started: list[subprocess.Popen[str]]
+    signals: list[int], tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     first = start(*LONGER, directory=tmp_path)
     started.append(first)
     wait_for(lambda: any(tmp_path.rglob("last.ckpt")))
-    first.send_signal(signal.SIGINT)
+    for number in signals:
+        first.send_signal(number)
+        time.sleep(0.005)
     err = first.communicate()[1]
     assert first.returncode == 130, err
     assert err.count("Stopping the jobs after their current step") == 1

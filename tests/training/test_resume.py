@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from gyral.core.signals import SECOND
 from gyral.tasks.base import SequenceTask
-from gyral.training import build
+from gyral.training import build, checkpoints
 from tests.helpers import killing
 from tests.helpers.running import (
     ROOT,
@@ -291,9 +293,10 @@ def snapshot(directory: Path) -> dict[str, bytes]:
     ("point", "step", "number", "saved"),
     [
         ("before_step", 5, signal.SIGINT, 6),
-        ("before_step", 23, signal.SIGINT, 24),
+        ("before_step", 23, signal.SIGHUP, 24),
         ("in_validation", 8, signal.SIGTERM, 8),
-        ("before_replace", 9, signal.SIGTERM, 10),
+        ("before_replace", 9, signal.SIGUSR1, 10),
+        pytest.param("before_step", 13, signal.SIGUSR2, 14, marks=pytest.mark.slow),
         pytest.param("before_replace", 24, signal.SIGTERM, 24, marks=pytest.mark.slow),
     ],
 )
@@ -342,6 +345,8 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     def twice(task: SequenceTask, *arguments: Any) -> Any:
         if task.global_step == 7:
             os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # at once: one Ctrl-C that arrived twice, as from a shell and a parent
+            time.sleep(2 * SECOND)
             os.kill(os.getpid(), signal.SIGINT)
             pytest.fail("the second one did not stop it")
         return original(task, *arguments)
@@ -350,6 +355,54 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert invoke(*CHEAP, f"hydra.run.dir={tmp_path}").status == 130
     assert load_last(tmp_path)["global_step"] == 6
     assert not (tmp_path / "FAILED").exists()
+
+
+@pytest.mark.parametrize("gap", [0, 0.005, 0.02, 0.05])
+@pytest.mark.parametrize("moment", [0, *(pytest.param(moment, marks=pytest.mark.slow) for moment in range(1, 10))])
+def test_two_sigterms_leave_a_checkpoint(
+    gap: float, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM sends them some milliseconds apart. The second one may arrive while the checkpoint is written."""
+    started = threading.Event()
+    original = SequenceTask.training_step
+    save = checkpoints.SafeCheckpointIO.save_checkpoint
+
+    def step(task: SequenceTask, *arguments: Any) -> Any:
+        if task.global_step == 4:
+            started.set()
+            time.sleep(0.002 * moment)
+        return original(task, *arguments)
+
+    def slow_save(*arguments: Any, **options: Any) -> None:
+        save(*arguments, **options)
+        time.sleep(0.06)
+
+    def send() -> None:
+        started.wait()
+        time.sleep(0.001 * moment)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(gap)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(SequenceTask, "training_step", step)
+    monkeypatch.setattr(checkpoints.SafeCheckpointIO, "save_checkpoint", slow_save)
+    sender = threading.Thread(target=send)
+    sender.start()
+    outcome = invoke(*CHEAP, "callbacks.checkpoints.every=1000", f"hydra.run.dir={tmp_path}")
+    sender.join()
+    assert outcome.status == 130, outcome.err
+    logged = int(read_rows(tmp_path)[-1]["step"])
+    assert load_last(tmp_path)["global_step"] >= max(5, logged + 1)
+    assert outcome.err.count("Stopping after this step") == 1
+
+
+def test_a_closed_terminal_does_not_stop_a_run_under_nohup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        interrupt_at(monkeypatch, 5, number=signal.SIGHUP)
+        assert invoke(*CHEAP, f"hydra.run.dir={tmp_path}").status == 0
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 @pytest.mark.parametrize("same_command", [True, False], ids=["same command", "resume"])

@@ -7,7 +7,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 
-def lock_file(path: Path, *, wait: bool = False) -> AbstractContextManager[Any]:
+def lock_file(path: Path, *, seconds: float | None = 0) -> AbstractContextManager[Any]:
     """Acquire an exclusive lock on a file and return a context manager that releases it.
 
     The file is created if it does not exist. It stays when the lock is released, because deleting it would let two
@@ -16,14 +16,14 @@ def lock_file(path: Path, *, wait: bool = False) -> AbstractContextManager[Any]:
 
     Args:
         path: the lock file, in a directory that exists.
-        wait: whether to wait until no other process holds the lock.
+        seconds: how long to wait while another process holds the lock. None: for ever.
 
     Raises:
-        BlockingIOError: another process holds the lock, and `wait` is False.
+        BlockingIOError: another process still holds the lock.
         OSError: the file cannot be opened or locked.
     """
     lock = FileLock(path, thread_local=False, preserve_lock_file=True)
     try:
-        return lock.acquire(blocking=wait)
+        return lock.acquire(timeout=-1 if seconds is None else seconds)
     except Timeout as error:
         raise BlockingIOError(f"{path} is locked by another process") from error

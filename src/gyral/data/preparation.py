@@ -354,4 +354,4 @@ def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
         return lock_file(path)
     except BlockingIOError:
         log.info("%s: waiting for another process that prepares it", path.stem)
-        return lock_file(path, wait=True)
+        return lock_file(path, seconds=None)

@@ -41,6 +41,7 @@ SECTIONS = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "
 OPTIONS = ("seed", "threads", "deterministic", "weights")
 NOT_NULL = ("task", "model", "optimizer", "trainer")
 DONE, FAILED = "DONE", "FAILED"
+RELEASE = 180  # seconds until a lock of a node that has failed is released; the lease of NFS is 90 seconds
 COUNTS = ("parameters", "steps")
 RESULTS = ("test/loss", "test/baseline", *COUNTS)  # that every report needs; scores depend on the task
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
@@ -200,7 +201,8 @@ def open_run(config: DictConfig) -> Iterator[Run]:
     directory = Path(HydraConfig.get().runtime.output_dir)
     check_links(directory, "hydra.run.dir" if config.resume is None else "resume")
     try:
-        lock = lock_file(directory / LOCK)
+        # a job that SLURM has started again: a node that has failed holds its locks for a while, as those of NFS
+        lock = lock_file(directory / LOCK, seconds=RELEASE if "SLURM_RESTART_COUNT" in os.environ else 0)
     except BlockingIOError:
         raise OptionError("hydra.run.dir", directory, "another process is running there") from None
     with lock:

@@ -22,7 +22,8 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
-from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, PREVIOUS_CHECKPOINT, Run
+from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, METRICS, PREVIOUS_CHECKPOINT, Run
+from gyral.runs.metrics_file import read_rows
 from gyral.tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -170,10 +171,21 @@ def prepare_start(task: Task, run: Run) -> int:
         UserError: a checkpoint that does not fit.
     """
     if run.checkpoint is not None:
-        return validate_last(task, run.directory)
+        step = validate_last(task, run.directory)
+        logged = _last_logged_step(run.directory)
+        if logged > step:
+            log.info("Steps %d to %d were taken after the last checkpoint and are trained again", step + 1, logged)
+        return step
     if run.config.weights is not None:
         load_weights(task, run.config.weights)
     return 0
+
+
+def _last_logged_step(run_directory: Path) -> int:
+    """Return the number of optimizer steps at the last row of metrics.csv, 0 without a file."""
+    path = run_directory / METRICS
+    rows = read_rows(path)[1] if path.is_file() else []
+    return max((int(row["step"]) + 1 for row in rows if row["train/loss"]), default=0)
 
 
 def validate_checkpoint(task: Task, path: Path) -> int:

@@ -11,7 +11,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.helpers.engines import daemon, free_port, require, wait_until
@@ -61,10 +61,12 @@ class Slurm:
     Attributes:
         folder: the folder of its files.
         environment: variables by which commands of SLURM find it.
+        daemons: the daemons of the nodes.
     """
 
     folder: Path
     environment: dict[str, str]
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def call(self, *command: str, check: bool = True, **options: object) -> str:
         """Return what a command of SLURM prints."""
@@ -83,6 +85,11 @@ class Slurm:
         """Submit a job that preempts whatever runs on a node; return its id."""
         command = ["sbatch", "--parsable", "--partition=high", f"--nodelist={node}", "--output=/dev/null"]
         return self.call(*command, "--wrap", f"sleep {seconds}", cwd=self.folder).strip()
+
+    def fail(self, node: str) -> None:
+        """Let a node vanish from the network; its processes continue."""
+        self.daemons[node].kill()
+        self.daemons[node].wait()
 
     def wait_for(self, job: str, *states: str, seconds: float = 90) -> None:
         """Wait until a job has one of some states."""
@@ -130,7 +137,7 @@ def slurm(folder: Path, *, grace_time: int = 0, kill_wait: int = 30, accounting:
         stack.callback(end_jobs, cluster)
         for node in NODES:
             command = [node_daemon, "-D", "-N", node, "-f", configuration]
-            stack.enter_context(daemon(command, folder / f"{node}.log", variables))
+            cluster.daemons[node] = stack.enter_context(daemon(command, folder / f"{node}.log", variables))
         ready = {f"{node} idle" for node in NODES}
         command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
         wait_until(lambda: set(cluster.call(*command, check=False).splitlines()) == ready, 30, "nodes that are idle")

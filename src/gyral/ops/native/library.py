@@ -126,7 +126,7 @@ def _compile(command: list[str], source: Path, path: Path) -> None:
         source: The C++ source.
         path: The library, which appears when it is complete.
     """
-    with line.describe("compiling"), lock_file(path.parent / LOCK, wait=True):
+    with line.describe("compiling"), lock_file(path.parent / LOCK, seconds=None):
         if _is_whole(path):
             return
         log.info("Compiling %s; this takes some seconds", source.name)

@@ -40,7 +40,9 @@ log = logging.getLogger(__name__)
 POLL_SLURM = 5.0  # seconds between two looks at the queue
 FOLDER, IDS = ".submitit", "ids.json"  # in the directory of a sweep: submitit's files, and the ids of its jobs
 ERROR = "error: "  # begins the line with the reason of a failure
+PREEMPTION = 5  # seconds within which the controller tells of a preemption, after it has sent the signal
 STOPPED = 130  # exit status of a job that was asked to stop, as of `gyral train`
+SIGNALLED = 128  # added to a signal, is the exit status of a process that it has ended
 STATES = {
     "CANCELLED": "was cancelled",
     "NODE_FAIL": "was lost with its node",
@@ -59,9 +61,10 @@ class RequeueableJob:
             try:
                 return execute_in_worker(job)
             except Interrupted:
-                if int(os.environ.get("SLURM_PROCID", 0)) > 0:  # the first task speaks for all
+                submitit = import_extra("submitit", "launcher=slurm", "slurm")
+                if submitit.JobEnvironment().global_rank > 0:  # the first task speaks for all
                     return None
-                timed_out = must_requeue(stop.received)
+                timed_out = must_requeue(submitit.JobEnvironment(), stop.received)
                 if timed_out is not None:
                     handler: Any = submitit_handler.__self__  # type: ignore[union-attr]
                     handler.has_timed_out = lambda: timed_out  # submitit would guess it from the time that has passed
@@ -73,25 +76,31 @@ class RequeueableJob:
         return import_extra("submitit", "launcher=slurm", "slurm").helpers.DelayedSubmission(self, job)
 
 
-def must_requeue(received: Sequence[int]) -> bool | None:
+def must_requeue(environment: Any, received: Sequence[int]) -> bool | None:
     """Return None if a job that signals have stopped must not be requeued, else whether it has reached its time limit.
 
     SLURM requeues a job that is preempted without a grace time. It leaves one with a grace time to itself, and ends one
     at its time limit. A job that somebody has cancelled stays so.
 
     Args:
+        environment: submitit's description of the job.
         received: the signals.
     """
     was_warned = signal.SIGUSR2 in received or signal.SIGUSR1 in received  # as `sbatch --signal` asks for
-    if "SLURM_JOB_ID" not in os.environ:  # cluster=local
+    if environment.cluster == "local":
         return True if was_warned else None
-    facts = slurm_queue.show(os.environ["SLURM_JOB_ID"])
-    if facts.get("Reason") == "TimeLimit":
-        return True
-    if facts.get("JobState") != "RUNNING":  # it is cancelled, or SLURM requeues it
-        return None
-    is_preempted = facts.get("PreemptTime", "None") != "None"
-    return not is_preempted if is_preempted or was_warned else None
+    for _ in range(PREEMPTION):
+        facts = slurm_queue.show(environment.job_id)
+        if facts.get("Reason") == "TimeLimit":
+            return True
+        if facts.get("JobState") != "RUNNING":  # it is cancelled, or SLURM requeues it
+            return None
+        if facts.get("PreemptTime", "None") != "None":
+            return False
+        if was_warned:
+            return True
+        time.sleep(1)
+    return None  # the signal was not SLURM's
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +140,22 @@ class Slurm(ParallelLauncher):
         cluster: slurm, or local, which runs the same jobs on this machine as a trial.
         n_jobs: maximum number of submitted jobs. None: no limit; on this machine, one per core, or one that uses GPUs.
         requeues: maximum number of times that a job that times out is submitted again.
+        python: command that starts Python in a job, as in a container. None: the Python of this process.
         **parameters: parameters of submitit's executor: timeout_min, cpus_per_task, gpus_per_node, slurm_partition, …
     """
 
     def __init__(
-        self, cluster: str = "slurm", n_jobs: int | None = None, requeues: int = 10, **parameters: Any
+        self,
+        cluster: str = "slurm",
+        n_jobs: int | None = None,
+        requeues: int = 10,
+        python: str | None = None,
+        **parameters: Any,
     ) -> None:
         self.cluster = check_choice("hydra.launcher.cluster", cluster, ("slurm", "local"))
         self.n_jobs = check_n_jobs(n_jobs)
         self.requeues = check_integer("hydra.launcher.requeues", requeues, minimum=0)
+        self.python = python
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
 
     def begin(self) -> int | None:
@@ -148,7 +164,9 @@ class Slurm(ParallelLauncher):
         self.folder = Path(str(self.config.hydra.sweep.dir), FOLDER).resolve()
         own = {n: value for n, value in self.parameters.items() if self.cluster == "slurm" or "slurm_" not in n}
         try:
-            options = {f"{self.cluster}_max_num_timeout": self.requeues}
+            options: dict[str, Any] = {f"{self.cluster}_max_num_timeout": self.requeues}
+            if self.python is not None and self.cluster == "slurm":
+                options["slurm_python"] = self.python
             self.executor = self.submitit.AutoExecutor(self.folder, cluster=self.cluster, **options)
             self.executor.update_parameters(**own)
         except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:
@@ -190,8 +208,10 @@ class Slurm(ParallelLauncher):
             return list(self.executor.map_array(RequeueableJob(), jobs))
         except (errors.FailedJobError, errors.FailedSubmissionError) as error:
             reasons = re.findall(r"error: (?:Batch job submission failed: )?(.*)", str(error)) or str(error).split("\n")
-            requested = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
-            raise UserError(f"launcher=slurm: sbatch: {reasons[-1].strip()} ({requested})") from None
+            raise UserError(f"launcher=slurm: sbatch: {reasons[-1].strip()}: {self._requested()}") from None
+
+    def _requested(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.parameters.items() if name != "name")
 
     def _still_queued(self) -> dict[str, str]:
         """Return the ids of the jobs that an earlier start has submitted and that have not ended, by run directory."""
@@ -237,8 +257,10 @@ class Slurm(ParallelLauncher):
         if never:
             with contextlib.suppress(OSError):
                 slurm_queue.call("scancel", *never)
-            requested = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
-            raise UserError(f"launcher=slurm: {', '.join(sorted(set(never.values())))} ({requested})")
+            reasons = ", ".join(sorted(set(never.values())))
+            raise UserError(
+                f"launcher=slurm: no node will run the jobs ({reasons}): {self._requested()}; they are cancelled"
+            )
         for reason in sorted({*waiting.values()} - {*slurm_queue.USUAL}):
             self._warn(f"SLURM: jobs wait ({reason})")
 
@@ -253,12 +275,14 @@ class Slurm(ParallelLauncher):
         directory = handle.job.directory
         if (directory / DONE).is_file():
             return execute(handle.job, quiet=True)
-        state = "" if self.cluster == "local" else slurm_queue.final_state(handle.id)
+        state, status = ("UNKNOWN", 0) if self.cluster == "local" else slurm_queue.ending(handle.id)
         line = handle.last_line()
         if state not in STATES and line.startswith(ERROR):  # the job itself has failed
             error = JobError(f"{directory}: {line.removeprefix(ERROR)}")
             return JobReturn(handle.job.overrides, status=JobStatus.FAILED, _return_value=error)
         ending = STATES.get(state, "ended without a result")
+        if state not in STATES and status > SIGNALLED:
+            ending = f"was ended by {signal.Signals(status - SIGNALLED).name}"
         raise JobError(f"{directory}: the job {handle.id} {ending}" + (f": {line}" if line else ""))
 
     def stop(self, at_once: bool) -> None:

@@ -1,5 +1,6 @@
 """What SLURM's commands say of jobs: squeue of those that wait or run, scontrol and sacct of those that have ended."""
 
+import contextlib
 import getpass
 import re
 import subprocess
@@ -13,6 +14,7 @@ NEVER = (
     "BadConstraints",
     "InvalidAccount",
     "InvalidQOS",
+    "PartitionConfig",
     "PartitionNodeLimit",
     "PartitionTimeLimit",
     "QOSNotAllowed",
@@ -47,15 +49,28 @@ def show(job: str) -> dict[str, str]:
         return {}
 
 
-def final_state(job: str) -> str:
-    """Return the state in which a job has ended, such as CANCELLED; UNKNOWN if neither scontrol nor sacct knows it."""
-    if "JobState" in (facts := show(job)):
-        return facts["JobState"]
-    try:
-        states = call("sacct", "--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job}").split()
-    except OSError:  # there is no accounting
-        states = []
-    return states[0] if states else "UNKNOWN"
+def ending(job: str) -> tuple[str, int]:
+    """Return the state in which a job has ended, such as CANCELLED, and its exit status.
+
+    The state is UNKNOWN if neither scontrol nor, with accounting, sacct knows the job. The status of a process that a
+    signal has ended is 128 + the signal, as in a shell.
+    """
+    facts = show(job)
+    state, code = facts.get("JobState", "UNKNOWN"), facts.get("ExitCode", "0:0")
+    if "JobState" not in facts:
+        with contextlib.suppress(OSError):  # there is no accounting
+            command = [
+                "sacct",
+                "--noheader",
+                "--allocations",
+                "--parsable2",
+                "--format=State,ExitCode",
+                f"--jobs={job}",
+            ]
+            rows = [line.split("|") for line in call(*command).splitlines()]
+            state, code = rows[0] if rows else (state, code)
+    status, _, number = code.partition(":")
+    return state.split()[0], 128 + int(number) if number not in ("", "0") else int(status)
 
 
 def call(*command: str) -> str:
