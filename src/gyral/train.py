@@ -3,7 +3,8 @@
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
 from gyral.core.memory import limited_memory
 from gyral.core.progress import line
+from gyral.core.ranks import launched
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
@@ -24,6 +26,7 @@ from gyral.runs.summary import needed_trust, print_next_commands, print_results,
 if TYPE_CHECKING:
     from gyral.runs.run_record import RunRecord
     from gyral.tasks.base import Task
+    from gyral.training.ddp.group import Group
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +34,18 @@ log = logging.getLogger(__name__)
 def train(config: DictConfig) -> float:
     """Train one configuration in its run directory, and return the monitored metric, for searches."""
     check_launcher()
-    if config.trainer.get("num_nodes", 1) != 1 and os.environ.get("NODE_RANK", "0") != "0":
-        from gyral.training import worker
-
-        return worker.join(config)["monitor"]  # the first node writes the records
     hydra = HydraConfig.get()
     generates = False
-    with open_run(config) as run:
-        if run.results is None:
-            with line.show("loading PyTorch") if "progress_bar" in (run.config.callbacks or {}) else nullcontext():
-                generators = fit_and_test(run).generators().values()
-            generates = any(without_required_options(generator) for generator in generators)
-        else:
-            log.info("This run is DONE and is not trained again.")
+    with launched_processes(config) as group:
+        if group is not None and group.rank > 0:
+            return join(config, group)["monitor"]  # process 0 writes the records
+        with open_run(config) as run:
+            if run.results is None:
+                with line.show("loading PyTorch") if "progress_bar" in (run.config.callbacks or {}) else nullcontext():
+                    generators = fit_and_test(run, group).generators().values()
+                generates = any(without_required_options(generator) for generator in generators)
+            else:
+                log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
     if hydra.mode == RunMode.RUN:  # a sweep ends with the table of all its runs
         print_results(run.directory, results)
@@ -64,15 +66,38 @@ def check_launcher() -> None:
         raise OptionError("launcher", launcher, "runs the jobs of a sweep, even if there is only one; add -m")
 
 
-def fit_and_test(run: Run) -> "Task":
+def launched_processes(config: DictConfig) -> "AbstractContextManager[Group | None]":
+    """Return the processes that a launcher such as srun or torchrun has started for a run, None for a run alone."""
+    if launched() is None and "NODE_RANK" not in os.environ:
+        return nullcontext()
+    from gyral.training.ddp import group  # now: it imports PyTorch
+
+    return group.meet(config)
+
+
+def join(config: DictConfig, group: "Group") -> dict[str, Any]:
+    """Take part in a run as a process that does not write its records, and return the final metrics."""
+    from gyral.training import worker
+
+    return worker.join(config, group)
+
+
+def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
     """Train a run from the start or from its last checkpoint, test its best checkpoint, and return its task.
 
     Every option is validated before anything is written. The records, the log and the marker DONE or FAILED are those
     of `record_run`.
+
+    Args:
+        run: the run.
+        group: the processes that a launcher has started for it, if it has.
     """
     from gyral.training import build, checkpoints, loggers, loop
     from gyral.training.ddp.peers import peer_processes
 
+    environment = None
+    if group is not None:
+        run, environment = replace(run, config=group.configured(run.config)), group.environment
     config = run.config
     with stoppable(run):
         line.begin("loading data and model")
@@ -81,12 +106,12 @@ def fit_and_test(run: Run) -> "Task":
         task = build.build_task(config)
         callbacks = build.build_callbacks(config, task)
         loggers.check_loggers(config)
-        trainer = build.build_trainer(config, run.directory, callbacks)
+        trainer = build.build_trainer(config, run.directory, callbacks, environment)
         resumed_at = checkpoints.prepare_start(task, run)
 
         with record_run(run, task.measures, task.remarks):
             with loggers.open_loggers(run, resumed_at) as trainer.loggers:
-                with peer_processes(trainer, run):  # the other processes of DDP
+                with peer_processes(trainer, run, group):  # the other processes of DDP
                     loop.fit(trainer, task, run)
                     results = loop.test(trainer, task, run)
                 loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
@@ -149,9 +174,14 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
     check_config(config)
     with job_from_python(config, directory) as path:
         try:
-            with open_run(config) as run:
-                if run.results is None:
-                    fit_and_test(run)
+            with launched_processes(config) as group:
+                if group is not None and group.rank > 0:
+                    path = group.directory
+                    join(config, group)
+                else:
+                    with open_run(config) as run:
+                        if run.results is None:
+                            fit_and_test(run, group)
         except Interrupted:
             raise KeyboardInterrupt from None
     from gyral.runs.records import read_run

@@ -20,8 +20,8 @@ from torch import distributed
 from gyral.core.collectives import local_rows
 from gyral.data.batching import Batch
 from gyral.tasks.base import SequenceTask
-from gyral.training.ddp.cluster import ClusterEnvironment
 from gyral.training.ddp.strategy import DDP
+from tests.helpers.engines import free_port
 from tests.helpers.processes import children, other_processes, wait_for_end
 from tests.helpers.running import (
     SMALL,
@@ -283,7 +283,7 @@ def test_a_lost_process_ends_the_job(tmp_path: Path, how: str) -> None:
 def test_two_nodes_keep_one_run(tmp_path: Path) -> None:
     """Both on this machine."""
     arguments = [*COPY, "trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", f"hydra.run.dir={tmp_path}/two"]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ClusterEnvironment().main_port)}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with ThreadPoolExecutor() as pool:
         outcomes = list(pool.map(lambda n: spawn("-m", "src.train", *arguments, NODE_RANK=n, **meeting), "01"))
     for outcome in outcomes:

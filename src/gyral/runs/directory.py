@@ -212,7 +212,8 @@ def open_run(config: DictConfig) -> Iterator[Run]:
             yield run or Run(directory, resolve(config), is_new=True)
         finally:
             if [path.name for path in directory.iterdir()] == [LOCK]:
-                _remove(directory)
+                (directory / LOCK).unlink()
+                remove_empty(directory)
 
 
 @contextmanager
@@ -258,14 +259,12 @@ def _open_log(path: Path) -> None:
             root.addHandler(file)
 
 
-def _remove(directory: Path) -> None:
-    """Remove a directory that holds only the lock, and the folders above it that Hydra created for it."""
-    (directory / LOCK).unlink()
-    directory.rmdir()
+def remove_empty(directory: Path) -> None:
+    """Remove a directory that is empty, and the folders above it that Hydra created for it."""
     hydra = HydraConfig.get()
     top = Path(hydra.sweep.dir).resolve() if hydra.mode == RunMode.MULTIRUN else Path.cwd()
-    for folder in directory.parents:
-        if folder == top or not folder.is_relative_to(top):
+    for folder in (directory, *directory.parents):
+        if folder == top or (folder != directory and not folder.is_relative_to(top)):
             break
         try:
             folder.rmdir()

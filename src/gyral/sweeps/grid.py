@@ -21,6 +21,7 @@ from gyral.config.overrides import undefer_option
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
+from gyral.core.ranks import launched, refuse
 from gyral.runs.directory import DONE, check_links, flatten, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
@@ -57,6 +58,7 @@ class BaseSweeper(Sweeper):
 
     def overrides(self, arguments: list[str]) -> dict[str, Override]:
         """Return the overrides of all jobs by key; the command line replaces `params`."""
+        check_launched(arguments)
         words = [f"{key}={value}" for key, value in self.params.items()] + [*map(undefer_option, arguments)]
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}
@@ -109,6 +111,15 @@ class BaseSweeper(Sweeper):
 
     def conclude(self) -> None:
         """Print the end of the sweep; called when all jobs have ended, before failed ones are listed."""
+
+
+def check_launched(arguments: Sequence[str]) -> None:
+    """Raise `UserError` in processes that a launcher has started to train one model: each would run the whole sweep."""
+    place = launched()
+    uses_ddp = any(word.startswith(("trainer=", "trainer.strategy=")) and "ddp" in word for word in arguments)
+    if place is not None and (uses_ddp or place.launcher == "torchrun"):
+        reason = f"{place.launcher} started {place.size} processes, each of which would run this sweep"
+        refuse(place, UserError(f"{reason}; start it once: launcher=slurm starts the processes of each job"))
 
 
 class Grid(BaseSweeper):

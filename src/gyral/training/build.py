@@ -28,8 +28,7 @@ from gyral.training.checkpoints import (
     load_weights,
     validate_checkpoint,
 )
-from gyral.training.ddp import strategy  # noqa: F401  (registers the strategy "ddp")
-from gyral.training.ddp.cluster import ClusterEnvironment, cluster_environment
+from gyral.training.ddp.strategy import ClusterEnvironment
 
 MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
 MAX_STEPS = 10**12
@@ -150,12 +149,17 @@ def build_trainer(
         config: the run's configuration.
         directory: the folder to which the callbacks write.
         callbacks: its callbacks. None: those that are configured.
-        environment: rank of this process. None: the process that a user started.
+        environment: rank of this process. None: a process that a user started.
 
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
     compat.silence_lightning()
+    nodes = check_integer("trainer.num_nodes", config.trainer.get("num_nodes", 1))
+    if environment is None and nodes > 1:
+        reason = "start the same command on each node, by srun or torchrun, or with the environment variables NODE_RANK"
+        raise OptionError("trainer.num_nodes", nodes, f"{reason} (0, 1, …), MASTER_ADDR and MASTER_PORT (of node 0)")
+    environment = environment or ClusterEnvironment()
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:
@@ -180,8 +184,10 @@ def build_trainer(
         enable_checkpointing=any(isinstance(callback, Checkpoints) for callback in callbacks),
         callbacks=callbacks,
         logger=[],  # they are set when the run is recorded
-        plugins=[SafeCheckpointIO(), environment or cluster_environment(config)],
+        plugins=[SafeCheckpointIO(), environment],
+        **environment.devices(config.trainer.get("accelerator", "auto")),
     )
+    compat.set_rank(trainer.global_rank)
     compat.disable_signal_handlers(trainer)
     _check_made(trainer, Trainer, config, "trainer")
     if config.task.batch_size % trainer.world_size:

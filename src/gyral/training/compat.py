@@ -14,6 +14,8 @@ import warnings
 import torch
 from pytorch_lightning import Trainer
 from pytorch_lightning.overrides.distributed import _sync_module_states
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+from torchmetrics.utilities.prints import rank_zero_only as torchmetrics_rank_zero_only
 
 
 def silence_lightning() -> None:
@@ -39,6 +41,16 @@ def disable_signal_handlers(trainer: Trainer) -> None:
     blocks all of them (Lightning #20806).
     """
     trainer._signal_connector.register_signal_handlers = lambda: None
+
+
+def set_rank(rank: int) -> None:
+    """Tell Lightning and torchmetrics the rank of this process, on which loggers and warnings depend.
+
+    When they are imported, they take it from variables of torchrun and SLURM, which other processes have, too: one of
+    several runs in a job of SLURM would write no metrics.
+    """
+    for decorator in (rank_zero_only, torchmetrics_rank_zero_only):
+        vars(decorator)["rank"] = rank
 
 
 def sync_module_states(module: torch.nn.Module) -> None:

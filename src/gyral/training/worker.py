@@ -12,18 +12,21 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from pytorch_lightning import Trainer
 
+from gyral.core.errors import OptionError
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import DONE, FAILED, Run, check_resume, find_checkpoint, load_run, read_results, resolve
+from gyral.runs.directory import FAILED, Run, find_checkpoint, load_run, read_results, resolve
 from gyral.training import build, loop
-from gyral.training.ddp.cluster import ClusterEnvironment
 from gyral.training.ddp.peers import FINISHED, READY, TICK, StoppedClock, peer_processes
+from gyral.training.ddp.strategy import ClusterEnvironment
+
+if TYPE_CHECKING:
+    from gyral.training.ddp.group import Group
 
 
 def main(connection_number: int) -> None:
@@ -69,27 +72,34 @@ def _end_with_first_process(directory: Path, limit: float) -> None:
     os._exit(1)
 
 
-def join(config: DictConfig) -> dict[str, Any]:
-    """Execute a run as the first process of a node other than the first node, and return the final metrics.
+def join(config: DictConfig, group: "Group") -> dict[str, Any]:
+    """Execute a run as a process that a launcher has started, other than process 0, and return the final metrics.
 
-    The nodes share the run directory, which must be the same for all of them: set hydra.run.dir.
+    Args:
+        config: the configuration.
+        group: the processes of the run.
+
+    Raises:
+        UserError: this process does not see the run directory.
     """
     logging.getLogger().setLevel(logging.ERROR)  # the first process logs the same
-    directory = Path(HydraConfig.get().runtime.output_dir)
-    check_resume(config, directory)
-    if config.resume is not None:
-        config = load_run(directory, config.get("trust"), "resume").config
-    run = Run(directory, resolve(config), checkpoint=find_checkpoint(directory))
-    if (directory / DONE).is_file():
-        return read_results(directory)
+    directory = group.directory
     with tempfile.TemporaryDirectory() as scratch, stop.on_signals():
-        trainer, task = _build(run, scratch)
-        with peer_processes(trainer, run):
+        starts = group.wait_for_start()
+        if not directory.is_dir():
+            raise OptionError("hydra.run.dir", directory, "must be on a disk that all processes share")
+        if not starts:
+            return read_results(directory)
+        if config.resume is not None:
+            config = load_run(directory, config.get("trust"), "resume").config
+        run = Run(directory, group.configured(resolve(config)), checkpoint=find_checkpoint(directory))
+        trainer, task = _build(run, scratch, group.environment)
+        with peer_processes(trainer, run, group):
             loop.fit(trainer, task, run)
             return loop.test(trainer, task, run)
 
 
-def _build(run: Run, scratch: str, environment: ClusterEnvironment | None = None) -> tuple[Trainer, Any]:
+def _build(run: Run, scratch: str, environment: ClusterEnvironment) -> tuple[Trainer, Any]:
     """Return trainer and task of a process that does not write to the run directory."""
     build.configure_process(run.config)
     task = build.build_task(run.config)

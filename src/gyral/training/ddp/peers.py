@@ -8,10 +8,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from pytorch_lightning import Trainer
@@ -19,7 +19,10 @@ from torch import distributed
 
 from gyral.core.signals import SIGNALS
 from gyral.runs.directory import FAILED, Run
-from gyral.training.ddp.cluster import ClusterEnvironment
+from gyral.training.ddp.strategy import ClusterEnvironment
+
+if TYPE_CHECKING:
+    from gyral.training.ddp.group import Group
 
 # Time limits in seconds: of this process after a peer has ended early, until it is ended; of the message of a failed
 # peer; of the peers to finish after this process; of a process that is stopped (SIGSTOP), until the run is ended.
@@ -33,13 +36,18 @@ class ProcessError(RuntimeError):
 
 
 @contextmanager
-def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
-    """Start the other processes of this node, if the trainer has more than one. They execute the body, too.
+def peer_processes(trainer: Trainer, run: Run, group: "Group | None" = None) -> Iterator[None]:
+    """Let the other processes of a run execute the body, too. Start those of this node that no launcher has started.
 
-    The peers have ended when the context exits, however the body ends, and the environment of this process is restored.
+    The processes that were started have ended when the context exits, however the body ends.
+
+    Args:
+        trainer: the trainer of this process.
+        run: the run.
+        group: the processes that a launcher has started, if it has.
 
     Raises:
-        ProcessError: a peer failed.
+        ProcessError: another process failed.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
     if not isinstance(environment, ClusterEnvironment):
@@ -47,17 +55,20 @@ def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
         return
     peers: list[PeerProcess] = []
     body_ended = threading.Event()
-    with _restored_process(), tempfile.TemporaryDirectory() as scratch:
+    with _restored_process(), group.reporting() if group else nullcontext(), tempfile.TemporaryDirectory() as scratch:
         if run.config.threads is None:
-            torch.set_num_threads(max(1, torch.get_num_threads() // trainer.num_devices))
+            torch.set_num_threads(environment.threads(trainer.num_devices))
         try:
             with _blocked_signals():  # they would end this process between a start and the record of it
                 for rank in range(1, trainer.num_devices):
-                    peers.append(PeerProcess(run, environment.for_peer(rank), scratch))
+                    name = f"process {trainer.global_rank + rank}"
+                    peers.append(PeerProcess(name, run, environment.for_peer(rank), scratch))
             for peer in peers:
                 threading.Thread(target=_watch, args=(peer, body_ended, run.directory), daemon=True).start()
             for peer in peers:
                 peer.expect(READY)
+            if group:
+                group.start()
             yield
             for peer in peers:
                 peer.expect(FINISHED, FINISH)
@@ -77,18 +88,13 @@ def peer_processes(trainer: Trainer, run: Run) -> Iterator[None]:
 
 @contextmanager
 def _restored_process() -> Iterator[None]:
-    """Restore the environment and the number of threads, and end the process group."""
-    variables = {name: os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT")}
+    """Restore the number of threads, and end the process group."""
     threads = torch.get_num_threads()
     try:
         yield
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()
-        for name, value in variables.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
         torch.set_num_threads(threads)
 
 
@@ -99,8 +105,8 @@ class PeerProcess:
     multiprocessing, which handles signals during the start and cannot start a process from a worker of joblib.
     """
 
-    def __init__(self, run: Run, environment: ClusterEnvironment, scratch: str) -> None:
-        self.name = f"process {environment.local_rank()}"
+    def __init__(self, name: str, run: Run, environment: ClusterEnvironment, scratch: str) -> None:
+        self.name = name
         self.connection, remote = Pipe(duplex=False)
         command = [sys.executable, "-c", f"from gyral.training import worker; worker.main({remote.fileno()})"]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -153,16 +159,17 @@ def _watch(peer: PeerProcess, body_ended: threading.Event, directory: Path) -> N
     while peer.process.poll() is None:
         if clock.tick() >= STOPPED:
             peer.process.kill()
-            _end(directory, f"{peer.name} was stopped by a signal and did not continue in {STOPPED:g} seconds")
+            end_process(directory, f"{peer.name} was stopped by a signal and did not continue in {STOPPED:g} seconds")
         if body_ended.wait(TICK):
             return
     if not body_ended.wait(GRACE):
-        _end(directory, str(_first_failure([peer])))
+        end_process(directory, str(_first_failure([peer])))
 
 
-def _end(directory: Path, failure: str) -> NoReturn:
-    """End this process and with it the run."""
-    (directory / FAILED).write_text(f"{failure}\n")
+def end_process(directory: Path | None, failure: str) -> NoReturn:
+    """End this process, and write a failure to the run directory, if given."""
+    if directory is not None:
+        (directory / FAILED).write_text(f"{failure}\n")
     print(f"error: {failure.splitlines()[0]}", file=sys.stderr, flush=True)
     os._exit(1)
 
