@@ -8,6 +8,7 @@ import contextlib
 import getpass
 import os
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -141,6 +142,7 @@ def slurm(
     cluster = Slurm(folder, {"SLURM_CONF": str(configuration)})
     variables = {**clean(os.environ), **cluster.environment}
     with contextlib.ExitStack() as stack:
+        stack.callback(kill_processes, configuration)
         accounting = "" if database is None else stack.enter_context(_accounting(folder, host, user, database))
         nodes = [
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 RealMemory=4000"
@@ -190,6 +192,15 @@ def _accounting(folder: Path, host: str, user: str, database: str) -> Iterator[s
 def clean(variables: dict[str, str] | os._Environ[str]) -> dict[str, str]:
     """Return environment variables without those of a job that the tests may run in."""
     return {name: value for name, value in variables.items() if not name.startswith(("SLURM", "SBATCH"))}
+
+
+def kill_processes(configuration: Path) -> None:
+    """Kill what is left of a cluster: daemons of steps, and processes of a node that was lost."""
+    own = f"SLURM_CONF={configuration}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if own in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
 
 
 def end_jobs(cluster: Slurm) -> None:
