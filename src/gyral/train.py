@@ -17,7 +17,7 @@ from gyral.core.commands import program, typed
 from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
+from gyral.runs.directory import CONFIG, DONE, Run, open_run, read_results, record_run
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
@@ -70,13 +70,15 @@ def fit_and_test(run: Run) -> "Task":
         trainer = build.build_trainer(config, run.directory, callbacks)
         resumed_at = checkpoints.prepare_start(task, run)
 
-        with record_run(run, task.measures, task.remarks):
-            with loggers.open_loggers(run, resumed_at) as trainer.loggers:
-                with peer_processes(trainer, run):  # the other processes of DDP
-                    loop.fit(trainer, task, run)
-                    results = loop.test(trainer, task, run)
-                loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
-            run.finish(results)
+        with (
+            record_run(run, task.measures, task.remarks),
+            loggers.open_loggers(run, resumed_at) as trainer.loggers,
+        ):
+            with peer_processes(trainer, run):  # the other processes of DDP
+                loop.fit(trainer, task, run)
+                results = loop.test(trainer, task, run)
+            run.finish(results)  # first: what follows is beside the training
+            loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
     return task
 
 
@@ -87,7 +89,9 @@ def stoppable(run: Run) -> Iterator[None]:
         try:
             yield
         except Interrupted:
-            if (run.directory / CONFIG).is_file():  # else nothing was written yet
+            if (run.directory / CONFIG).is_file() and not (
+                run.directory / DONE
+            ).exists():  # else there is nothing to resume
                 words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
                 log.info("Stopped. To resume: %s", typed(words))
             raise
