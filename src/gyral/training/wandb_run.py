@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import wandb
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -45,9 +46,9 @@ class RunLogger(WandbLogger):
 
     def __init__(self, experiment: Any, save_dir: str) -> None:
         super().__init__(experiment=experiment, save_dir=save_dir)
-        self._output = SideOutput(
-            NAME, f"metrics.csv has all metrics; to upload what was logged: {sync_command(experiment)}"
-        )
+        missing = f"metrics.csv has all metrics; to upload what was logged: {sync_command(experiment)}"
+        self._output = SideOutput(NAME, missing)
+        wandb.termsetup(experiment.settings, _Terminal(self._output))
         self._logged: dict[str, int] = {}  # for each metric, the last step that W&B has from an earlier start
         self._rows: Sequence[Mapping[str, Any]] = ()
 
@@ -112,8 +113,6 @@ class RunLogger(WandbLogger):
     @rank_zero_only
     def log_html(self, key: str, text: str, step: int) -> None:
         """Log a preformatted text. Unlike a table, it needs no answer of the server."""
-        import wandb
-
         self.log_metrics({key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)}, step)
 
     def log_summary(self, values: Mapping[str, Any]) -> None:
@@ -145,6 +144,19 @@ class RunLogger(WandbLogger):
             raise TimeoutError(f"not everything was uploaded in {limit:g} seconds") from None
 
 
+class _Terminal:
+    """Receives what wandb would print, its only way to tell that it has given up. It has the methods of a logger."""
+
+    def __init__(self, output: SideOutput) -> None:
+        self._output = output
+
+    def warning(self, message: str) -> None:
+        if "Fatal error" in message:  # such as a key that has become invalid
+            self._output.fail(ConnectionError("the server refuses the data of this run"))
+
+    info = error = warning
+
+
 def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
     """Start the run in Weights & Biases: online, or offline if there is no key or the server does not answer.
 
@@ -156,18 +168,20 @@ def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
         The logger of the run, or None if W&B cannot log even offline.
     """
     os.environ.pop("WANDB_SERVICE", None)  # the process of a program that started this one, such as an agent
-    reason = ""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # of wandb: it cannot send statistics of its own use
+    reason, experiment, session = "", None, None
     try:
-        experiment = _init(run, options)
+        session = _session()
+        experiment = _init(run, options, session)
     except Exception as error:
         reason = first_line(error)
+    if experiment is None and session is not None:
         end_process()  # it still holds the run that could not be started
-        try:
-            experiment = _init(run, options, mode="offline")
-        except Exception as second:
-            end_process()
-            log.warning("%s: %s; this run is logged to metrics.csv alone", NAME, first_line(second))
-            return None
+        with suppress(Exception):
+            experiment = _init(run, options, _session(), "offline")
+    if experiment is None:
+        log.warning("%s: %s; this run is logged to metrics.csv alone", NAME, reason)
+        return None
     if reason:
         log.warning("%s: %s; this run is logged offline; to upload it: %s", NAME, reason, sync_command(experiment))
     elif experiment.offline:
@@ -177,17 +191,20 @@ def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
     return RunLogger(experiment, str(run.directory))
 
 
-def _init(run: Run, options: Mapping[str, Any], mode: str | None = None) -> Any:
+def _session() -> Any:
+    """Return the user's settings of W&B, after the process wandb-core has started."""
+    return within(INIT_TIMEOUT, wandb.setup, wandb.Settings(silent=True)).settings
+
+
+def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None = None) -> Any:
     """Return the run that `wandb.init` starts.
 
     Args:
         run: the run.
         options: further options of `wandb.init`.
-        mode: "offline". None: the mode that the user's settings give, but offline without a key.
+        session: the user's settings.
+        mode: "offline". None: the mode of the user's settings, but offline without a key.
     """
-    import wandb
-
-    session = within(INIT_TIMEOUT, wandb.setup, wandb.Settings(silent=True)).settings
     if mode is None and session.mode not in KEYLESS and not has_wandb_key(session.base_url):
         mode = "offline"  # wandb would ask for a key
     defaults: dict[str, Any] = {
@@ -214,12 +231,11 @@ def _init(run: Run, options: Mapping[str, Any], mode: str | None = None) -> Any:
 
 def end_process() -> None:
     """End the process wandb-core without waiting for what it uploads. The next run starts another one."""
-    import wandb
     from wandb.sdk import wandb_setup
 
     with suppress(Exception):
-        connection: Any = wandb_setup.singleton()._connection
-        process = connection._proc._process
+        session: Any = wandb_setup._singleton
+        process = session._connection._proc._process
         process.kill()
         process.wait()
     with suppress(Exception):

@@ -132,8 +132,7 @@ class WandbServer:
         class Handler(_Handler):
             stand_in = server
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._http.daemon_threads = True
+        self._http = _Http(("127.0.0.1", self._port), Handler)
         self._port = self._http.server_port
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -179,6 +178,13 @@ class WandbServer:
             return {"model": {**place, "bucket": found}, "project": {**place, "run": found, "bucket": found}}
         viewer = {"id": "v", "entity": ENTITY, "username": ENTITY, "flags": "{}", "teams": {"edges": []}}
         return {"viewer": viewer, "serverInfo": {"features": []}}
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that have been killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
