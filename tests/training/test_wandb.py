@@ -13,7 +13,7 @@ from torch import Tensor
 from gyral.config.instantiation import check_section
 from gyral.core.errors import OptionError
 from gyral.tasks.base import SequenceTask
-from gyral.training.loggers import RunLogger
+from gyral.training.wandb_run import RunLogger
 from tests.helpers.running import SMALL_RECALL, compose_config, invoke
 from tests.helpers.wandb_log import of_type, read_records
 

@@ -89,7 +89,7 @@ class StoredRun:
             "logLineCount": len(self.output),
             "historyTail": json.dumps([json.dumps(row) for row in self.history[-1:]]),
             "eventsTail": json.dumps([json.dumps(row) for row in self.events[-1:]]),
-            "wandbConfig": "{}",
+            "wandbConfig": json.dumps({"t": 1} if "_wandb" in self.config else {}),  # whether it has started
             "createdAt": "2026-01-01T00:00:00",
             "state": "running",
             "stopped": False,
