@@ -18,7 +18,6 @@ from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
 from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
-from gyral.core.signals import Interrupted
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
 
@@ -31,7 +30,6 @@ def _check_project(name: str) -> str:
     return name
 
 
-STOPPED = 255  # the exit code by which Weights & Biases knows a run that its user stopped
 # of Weights & Biases
 LONGEST_NAME, LONGEST_TAG = 128, 64
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
@@ -165,7 +163,8 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
         run: the run that is logged.
         resumed_at: number of optimizer steps of the checkpoint from which the run resumes, 0 for a new run.
     """
-    exit_code, loggers = 1, []
+    loggers: list[Any] = []
+    ending: BaseException | None = None
     try:
         file = MetricsFile(run.directory / METRICS, resumed_at)
         loggers.append(file)
@@ -178,17 +177,13 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
                 logger.follow(file.rows, file.earlier)
             logger.log_hyperparams(plain_values(run.config))
         yield loggers
-        exit_code = 0
-    except Interrupted:
-        exit_code = STOPPED
-        raise
-    except SystemExit as error:  # with a status, by which a preempted job is requeued
-        exit_code = STOPPED if error.code else 1
+    except BaseException as error:
+        ending = error
         raise
     finally:
         for logger in loggers:
-            if hasattr(logger, "close"):
-                logger.close(exit_code)
+            if hasattr(logger, "end_run"):
+                logger.end_run(ending)
 
 
 def log_results(loggers: list[Any], results: dict[str, Any], picture: Path | None) -> None:

@@ -15,6 +15,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.plain import plain_values
 from gyral.core.side_outputs import SideOutput, first_line, within
+from gyral.core.signals import Interrupted
 from gyral.runs.directory import Run
 from gyral.runs.measures import read_measures, to_plain
 from gyral.runs.names import describe_option, model_name
@@ -25,11 +26,13 @@ from gyral.runs.wandb_key import STEPS, has_wandb_key
 log = logging.getLogger(__name__)
 
 NAME = "Weights & Biases"
+STOPPED = 255  # the exit code by which W&B knows a run that was stopped and has not failed
 ROWS = "rows"  # the hidden metric by which a resumed run knows which rows of metrics.csv the server has
 # options of the command line that the name of a run shows besides options of the cell
 SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
 # seconds
 INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 60.0
+STOP_TIMEOUT = 10.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
 GRACE = 10.0  # what wandb may take beyond its own limits
 KEYLESS = ("offline", "dryrun", "disabled")  # modes
 
@@ -119,17 +122,20 @@ class RunLogger(WandbLogger):
         """Log final values, which are shown in the table of runs."""
         self._output.call(lambda: self.experiment.summary.update(values))
 
-    def close(self, exit_code: int) -> None:
+    def end_run(self, error: BaseException | None) -> None:
         """End the W&B run, so that the next job of the process gets one of its own.
 
         Data that cannot be uploaded in time stay on disk, and the command that uploads them is logged.
 
         Args:
-            exit_code: 0 for a run that has finished, 255 for one that the user stopped, 1 for one that failed.
+            error: what has ended the run early, if anything.
         """
+        was_stopped = isinstance(error, Interrupted) or (isinstance(error, SystemExit) and error.code)
+        exit_code = STOPPED if was_stopped else int(error is not None)
         limit = getattr(self.experiment.settings, "finish_timeout", 0) or FINISH_TIMEOUT
+        seconds = STOP_TIMEOUT if was_stopped else limit + GRACE
         try:
-            self._output.call(self._finish, exit_code, limit, seconds=limit + GRACE)
+            self._output.call(self._finish, exit_code, limit, seconds=seconds)
         except BaseException:  # Ctrl-C
             self._output.fail(InterruptedError("interrupted before everything was uploaded"))
             end_process()
@@ -264,6 +270,8 @@ def identity(run: Run) -> dict[str, Any]:
     """Return the origin of a run, by which its directory can be found, and the names by which dashboards group runs."""
     origin = origin_of(run.directory)
     config = plain_values(run.config)
+    if os.environ.get("WANDB_SWEEP_ID"):
+        origin["config"] = config  # in the configuration itself, the sweep's choices replace sections such as model
     return {
         "run": {**origin, **to_plain(*read_measures(run.directory))},
         "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],

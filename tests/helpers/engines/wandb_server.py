@@ -102,7 +102,7 @@ class WandbServer:
     Attributes:
         runs: what it has received, by the id of the run.
         answer: "ok", "hang" for no answer at all, or the status of an error, such as 500.
-        commands: what an agent gets at its next heartbeats: arguments of runs, by option.
+        commands: what an agent gets at its next heartbeats, one each.
         definition: the definition of the sweep that agents work on, in YAML.
     """
 
@@ -160,8 +160,8 @@ class WandbServer:
             ]
             return {"createRunFiles": {"runID": name, "uploadHeaders": [], "files": files}}
         if "agentHeartbeat" in query:
-            command = self.commands.pop(0) if self.commands else {"type": "exit"}
-            return {"agentHeartbeat": {"agent": {"id": "a"}, "commands": json.dumps([command])}}
+            commands, self.commands = self.commands[:1], self.commands[1:]
+            return {"agentHeartbeat": {"agent": {"id": "a"}, "commands": json.dumps(commands)}}
         if "createAgent" in query:
             return {"createAgent": {"agent": {"id": "a"}}}
         if "upsertSweep" in query:
