@@ -179,7 +179,7 @@ def test_a_resumed_run_uploads_what_a_killed_one_has_not(server: WandbServer, tm
     wait_for_history(server)
     program.kill_core()
     program.kill()
-    program.wait()
+    program.communicate()
     received = len(only_run(server).history)
     program = train(server, directory)
     printed = program.printed(120)
@@ -266,7 +266,7 @@ def test_the_runs_of_an_agent_have_the_names_of_model_and_task(server: WandbServ
     printed = Program(server, "wandb", "agent", "somebody/gyral/sweep1", "--count", "1", **environment).printed(180)
     run = server.runs["abc123"]
     assert run.exit_code == 0, printed
-    assert run.fields["displayName"] == "RUM · copy · seed 1 · learning rate = 0.00123, train size = 64"
+    assert run.fields["displayName"] == "RUM · copy · seed 1 · train size = 64, learning rate = 0.00123"
     assert (run.fields["groupName"], run.fields["jobType"], run.fields["sweep"]) == ("tune_copy", "copy", "sweep1")
     assert (run.config["model_name"], run.config["task_name"], run.config["cell_name"]) == ("RUM", "copy", "RUM")
     assert run.config["model"] == "rum"  # by which W&B chooses the next run

@@ -32,7 +32,7 @@ ROWS = "rows"  # the hidden metric by which a resumed run knows which rows of me
 SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
 # seconds
 INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 60.0
-STOP_TIMEOUT = 10.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
+STOP_TIMEOUT = 5.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
 GRACE = 10.0  # what wandb may take beyond its own limits
 KEYLESS = ("offline", "dryrun", "disabled")  # modes
 
@@ -174,7 +174,10 @@ def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
         The logger of the run, or None if W&B cannot log even offline.
     """
     os.environ.pop("WANDB_SERVICE", None)  # the process of a program that started this one, such as an agent
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # of wandb: it cannot send statistics of its own use
+    with suppress(ImportError):  # older versions do not have it
+        from wandb.analytics.opentelemetry import opentelemetry_proxy
+
+        opentelemetry_proxy.disable()  # wandb's statistics of its own use delay the end of a program without a server
     reason, experiment, session = "", None, None
     try:
         session = _session()
