@@ -98,12 +98,15 @@ def stoppable(run: Run) -> Iterator[None]:
 
 
 def loss_curve(run: Run, steps: int) -> Path | None:
-    """Draw the losses of a run, and return the path of the picture; None for a single point, which is no curve."""
+    """Draw the losses of a run, and return the path of the picture, or None: a single point is no curve."""
     if steps < 2:
         return None
+    from gyral.core.side_outputs import SideOutput
     from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step
 
-    return loss_curve.plot_losses(run.directory)
+    plot = SideOutput("The plot of the losses", "it is missing in the run directory")
+    path: Path | None = plot.call(loss_curve.plot_losses, run.directory)
+    return path
 
 
 def without_required_options(generator: Callable[..., Any]) -> bool:

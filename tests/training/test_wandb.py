@@ -120,7 +120,7 @@ def test_configuration_code_packages_and_outcome_are_recorded(starts: list[list[
 
 def run_with(summary: dict[str, Any], logged: list[dict[str, Any]]) -> Any:
     settings = wandb.Settings(silent=True)
-    return SimpleNamespace(summary=summary, log=logged.append, settings=settings)
+    return SimpleNamespace(summary=summary, log=logged.append, settings=settings, offline=True)
 
 
 @pytest.mark.parametrize(

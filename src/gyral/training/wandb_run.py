@@ -34,7 +34,7 @@ SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
 INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 60.0
 STOP_TIMEOUT = 5.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
 GRACE = 10.0  # what wandb may take beyond its own limits
-KEYLESS = ("offline", "dryrun", "disabled")  # modes
+KEYLESS = ("offline", "dryrun", "disabled")  # the modes in which wandb needs no key
 
 
 class RunLogger(WandbLogger):
@@ -184,6 +184,9 @@ def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
         experiment = _init(run, options, session)
     except Exception as error:
         reason = first_line(error)
+    except BaseException:  # Ctrl-C
+        end_process()
+        raise
     if experiment is None and session is not None:
         end_process()  # it still holds the run that could not be started
         with suppress(Exception):
@@ -253,7 +256,8 @@ def end_process() -> None:
 
 def sync_command(experiment: Any) -> str:
     """Return the command that uploads a run."""
-    return f"wandb sync {shlex.quote(str(experiment.settings.sync_dir))}"
+    option = "" if experiment.offline else "--include-online "  # else `wandb sync` skips the run
+    return f"wandb sync {option}{shlex.quote(str(experiment.settings.sync_dir))}"
 
 
 def display_name(run: Run) -> str:
