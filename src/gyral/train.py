@@ -89,9 +89,8 @@ def stoppable(run: Run) -> Iterator[None]:
         try:
             yield
         except Interrupted:
-            if (run.directory / CONFIG).is_file() and not (
-                run.directory / DONE
-            ).exists():  # else there is nothing to resume
+            is_written, is_done = ((run.directory / name).is_file() for name in (CONFIG, DONE))
+            if is_written and not is_done:  # else there is nothing to resume
                 words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
                 log.info("Stopped. To resume: %s", typed(words))
             raise

@@ -1,7 +1,6 @@
 """Loggers: metrics.csv in the run directory always, Weights & Biases by default."""
 
 import csv
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +19,6 @@ from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
-
-log = logging.getLogger(__name__)
 
 
 def _check_project(name: str) -> str:
