@@ -82,7 +82,7 @@ class SideOutput:
     def fail(self, error: Exception) -> None:
         """Report a failure, unless one was reported before."""
         if not self.failed:
-            log.warning("%s: %s; %s", self.name, first_line(error), self.missing)
+            log.warning("%s: %s; %s", self.name, first_line(error).rstrip("."), self.missing)
         self.failed = True
 
 

@@ -135,19 +135,13 @@ class RunLogger(WandbLogger):
         limit = getattr(self.experiment.settings, "finish_timeout", 0) or FINISH_TIMEOUT
         seconds = STOP_TIMEOUT if was_stopped else limit + GRACE
         try:
-            self._output.call(self._finish, exit_code, limit, seconds=seconds)
+            self._output.call(self.experiment.finish, exit_code, seconds=seconds)
         except BaseException:  # Ctrl-C
             self._output.fail(InterruptedError("interrupted before everything was uploaded"))
             end_process()
             raise
         if self._output.failed:
             end_process()
-
-    def _finish(self, exit_code: int, limit: float) -> None:
-        try:
-            self.experiment.finish(exit_code)
-        except TimeoutError:
-            raise TimeoutError(f"not everything was uploaded in {limit:g} seconds") from None
 
 
 class _Terminal:
@@ -157,8 +151,8 @@ class _Terminal:
         self._output = output
 
     def warning(self, message: str) -> None:
-        if "Fatal error" in message:  # such as a key that has become invalid
-            self._output.fail(ConnectionError("the server refuses the data of this run"))
+        if "Fatal error" in message:  # the key has become invalid, or the time for the upload has passed
+            self._output.fail(ConnectionError("the server does not take all data of this run"))
 
     info = error = warning
 
