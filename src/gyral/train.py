@@ -20,7 +20,7 @@ from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.ranks import launched
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import CONFIG, Run, open_run, read_results, record_run
+from gyral.runs.directory import CONFIG, DONE, Run, open_run, read_results, record_run
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
@@ -109,13 +109,15 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
         trainer = build.build_trainer(config, run.directory, callbacks, environment)
         resumed_at = checkpoints.prepare_start(task, run)
 
-        with record_run(run, task.measures, task.remarks):
-            with loggers.open_loggers(run, resumed_at) as trainer.loggers:
-                with peer_processes(trainer, run, group):  # the other processes of DDP
-                    loop.fit(trainer, task, run)
-                    results = loop.test(trainer, task, run)
-                loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
-            run.finish(results)
+        with (
+            record_run(run, task.measures, task.remarks),
+            loggers.open_loggers(run, resumed_at) as trainer.loggers,
+        ):
+            with peer_processes(trainer, run, group):  # the other processes of DDP
+                loop.fit(trainer, task, run)
+                results = loop.test(trainer, task, run)
+            run.finish(results)  # first: what follows is beside the training
+            loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
     return task
 
 
@@ -126,19 +128,23 @@ def stoppable(run: Run) -> Iterator[None]:
         try:
             yield
         except Interrupted:
-            if (run.directory / CONFIG).is_file():  # else nothing was written yet
+            is_written, is_done = ((run.directory / name).is_file() for name in (CONFIG, DONE))
+            if is_written and not is_done:  # else there is nothing to resume
                 words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
                 log.info("Stopped. To resume: %s", typed(words))
             raise
 
 
 def loss_curve(run: Run, steps: int) -> Path | None:
-    """Draw the losses of a run, and return the path of the picture; None for a single point, which is no curve."""
+    """Draw the losses of a run, and return the path of the picture, or None: a single point is no curve."""
     if steps < 2:
         return None
+    from gyral.core.side_outputs import SideOutput
     from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step
 
-    return loss_curve.plot_losses(run.directory)
+    plot = SideOutput("The plot of the losses", "it is missing in the run directory")
+    path: Path | None = plot.call(loss_curve.plot_losses, run.directory)
+    return path
 
 
 def without_required_options(generator: Callable[..., Any]) -> bool:

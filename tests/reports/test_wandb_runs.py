@@ -50,6 +50,18 @@ def run(
     )
 
 
+def test_the_run_of_an_agent_has_the_sections_that_its_sweep_has_chosen(project: list[Any]) -> None:
+    chosen = run(seed=1, task="recall", model="rum")  # W&B keeps the choices of the sweep
+    chosen.config["run"]["config"] = {
+        "task": {"_target_": "gyral.tasks.recall.RecallTask"},
+        "model": {"cell": {"_target_": "gyral.cells.rum.RUMCell"}},
+    }
+    project += [chosen, run(seed=2, model="rum")]
+    [record], told = wandb_runs.read("me/gyral")
+    assert (record.cell, record.task) == ("RUM", "recall")
+    assert told == ["https://wandb.example/runs/2: cannot be read: its configuration: model is not a section"]
+
+
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the project `me/gyral` holds."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from gyral.config.instantiation import check_section
 from gyral.core.errors import OptionError
 from gyral.tasks.base import SequenceTask
-from gyral.training.loggers import RunLogger
+from gyral.training.wandb_run import RunLogger
 from tests.helpers.running import SMALL_RECALL, compose_config, invoke
 from tests.helpers.wandb_log import of_type, read_records
 
@@ -71,8 +71,8 @@ def test_both_starts_are_one_run_with_name_group_type_tags_and_notes(starts: lis
 
 def test_the_number_of_steps_is_the_axis_and_never_decreases(starts: list[list[dict[str, Any]]]) -> None:
     for records in starts:
-        axis, everything, monitored = of_type(records, "metric")
-        assert axis == {"name": "steps", "options": {"defined": True, "hidden": True}}
+        *hidden, everything, monitored = of_type(records, "metric")
+        assert hidden == [{"name": name, "options": {"defined": True, "hidden": True}} for name in ("steps", "rows")]
         assert (everything["glob_name"], everything["step_metric"]) == ("*", "steps")
         assert everything["options"]["step_sync"]
         assert (monitored["name"], monitored["step_metric"]) == ("val/accuracy", "steps")
@@ -118,15 +118,41 @@ def test_configuration_code_packages_and_outcome_are_recorded(starts: list[list[
     assert [of_type(records, "exit")[0].get("exit_code", 0) for records in starts] == [1, 0]
 
 
-def test_metrics_that_the_server_lacks_are_logged_again() -> None:
-    logged: list[dict[str, Any]] = []
+def run_with(summary: dict[str, Any], logged: list[dict[str, Any]]) -> Any:
+    settings = wandb.Settings(silent=True)
+    return SimpleNamespace(summary=summary, log=logged.append, settings=settings, offline=True)
 
-    server: Any = SimpleNamespace(summary={"steps": 20}, log=logged.append)  # the row of step 22 was lost
-    logger = RunLogger(experiment=server)
-    logger.resume({"train/loss": 21})
-    for step in (17, 19, 21, 23):
+
+@pytest.mark.parametrize(
+    ("summary", "expected"),
+    [
+        ({"rows": 4}, [10]),  # the server has all rows
+        ({"rows": 3}, [8, 10]),  # it lacks a row that is repeated
+        ({"rows": 1}, [4, 6, 8, 10]),  # it lacks rows from before the checkpoint
+        ({}, [10]),  # offline, it is unknown
+    ],
+)
+def test_what_the_server_lacks_is_logged_once(summary: dict[str, Any], expected: list[int]) -> None:
+    earlier = [{"step": str(step), "train/loss": "0.5", "val/loss": ""} for step in (1, 3, 5, 7)]
+    logged: list[dict[str, Any]] = []
+    logger, rows = RunLogger(run_with(summary, logged), "."), [*earlier[:3]]
+    logger.follow(rows, earlier)
+    for step in (7, 9):
+        rows.append({"step": step, "train/loss": 0.5})
         logger.log_metrics({"train/loss": 0.5}, step)
-    assert [row["steps"] for row in logged] == [22, 24]
+    assert [row["steps"] for row in logged] == expected
+    assert [row["rows"] for row in logged] == [steps // 2 for steps in expected]
+
+
+def test_a_failing_run_of_wandb_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    logger = RunLogger(run_with({}, []), ".")
+    logger._experiment.log = lambda _: 1 / 0
+    for step in range(3):
+        logger.log_metrics({"train/loss": 0.5}, step)
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith(
+        "Weights & Biases: division by zero; metrics.csv has all metrics; to upload what was logged:"
+    )
 
 
 @pytest.mark.parametrize(

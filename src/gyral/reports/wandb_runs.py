@@ -9,7 +9,7 @@ from gyral.core.measures import Measure
 from gyral.runs.directory import RESULTS
 from gyral.runs.measures import from_plain
 from gyral.runs.migrated_measures import measures_of_23c1191
-from gyral.runs.run_record import POINTS, Curve, Provenance, RunRecord, by_key, curve_names, thin
+from gyral.runs.run_record import POINTS, Curve, Provenance, RunRecord, by_key, check_shape, curve_names, thin
 from gyral.runs.wandb_key import STEPS, has_wandb_key
 
 INDEX = "trainer/global_step"  # the x axis of earlier versions: index of the last optimizer step
@@ -57,6 +57,8 @@ def _read_record(run: Any) -> RunRecord:
     origin = config.get("run")
     if not isinstance(origin, dict) or "overrides" not in origin or config.get("seed") is None:
         raise UserError("it was not logged by this framework, or by an older version of it")
+    config |= origin.get("config") or {}  # of a run that an agent has started, see gyral.training.wandb_run
+    check_shape(config, "its configuration")
     summary = {str(name): number for name, value in dict(run.summary).items() if (number := _number(value)) is not None}
     # runs that an earlier version logged stay in W&B as they are, where `gyral migrate` cannot add their measures
     has_measures = "measures" in origin

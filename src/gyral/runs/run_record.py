@@ -230,12 +230,12 @@ def select(config: Any, key: str) -> Any:
     return config
 
 
-def check_shape(config: dict[str, Any], path: Path) -> None:
+def check_shape(config: dict[str, Any], path: Path | str) -> None:
     """Raise `UserError` unless a configuration has a seed, and sections where reports expect them.
 
     Args:
         config: the configuration of a run.
-        path: its file.
+        path: its file, or another name of it.
     """
     seed = config.get("seed")
     if not isinstance(seed, int) or isinstance(seed, bool):

@@ -47,8 +47,7 @@ class Examples(AfterValidation):
         with named_in_errors(self._path), self._path.open("a") as file:
             file.write(f"step {trainer.global_step}\n{example}\n\n")
         for logger in trainer.loggers:
-            if hasattr(logger, "log_text"):  # Weights & Biases
-                row = [trainer.global_step, example]
-                logger.log_text("example", columns=["step", "example"], data=[row], step=trainer.global_step - 1)
+            if hasattr(logger, "log_html"):  # Weights & Biases
+                logger.log_html("example", example, step=trainer.global_step - 1)
             elif hasattr(logger.experiment, "add_text"):  # TensorBoard
                 logger.experiment.add_text("example", f"<pre>{html.escape(example)}</pre>", trainer.global_step)

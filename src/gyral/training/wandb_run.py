@@ -1,0 +1,282 @@
+"""The run of a process in Weights & Biases. It never decides over the training: see `gyral.core.side_outputs`."""
+
+import html
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+from gyral.config.plain import plain_values
+from gyral.core.side_outputs import SideOutput, first_line, within
+from gyral.core.signals import Interrupted
+from gyral.runs.directory import Run
+from gyral.runs.measures import read_measures, to_plain
+from gyral.runs.names import describe_option, model_name
+from gyral.runs.provenance import origin_of
+from gyral.runs.run_record import by_key, cell_of, task_of
+from gyral.runs.wandb_key import STEPS, has_wandb_key
+
+log = logging.getLogger(__name__)
+
+NAME = "Weights & Biases"
+STOPPED = 255  # the exit code by which W&B knows a run that was stopped and has not failed
+ROWS = "rows"  # the hidden metric by which a resumed run knows which rows of metrics.csv the server has
+# options of the command line that the name of a run shows besides options of the cell
+SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
+# seconds
+INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 60.0
+STOP_TIMEOUT = 5.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
+GRACE = 10.0  # what wandb may take beyond its own limits
+KEYLESS = ("offline", "dryrun", "disabled")  # the modes in which wandb needs no key
+
+
+class RunLogger(WandbLogger):
+    """Lightning's logger of Weights & Biases with the number of optimizer steps, `steps`, as the x axis.
+
+    A call that fails or takes too long is reported once, and training continues.
+
+    Args:
+        experiment: the run, as `start` returns it.
+        save_dir: the run directory.
+    """
+
+    def __init__(self, experiment: Any, save_dir: str) -> None:
+        super().__init__(experiment=experiment, save_dir=save_dir)
+        missing = f"metrics.csv has all metrics; to upload what was logged: {sync_command(experiment)}"
+        self._output = SideOutput(NAME, missing)
+        wandb.termsetup(experiment.settings, _Terminal(self._output))
+        self._logged: dict[str, int] = {}  # for each metric, the last step that W&B has from an earlier start
+        self._rows: Sequence[Mapping[str, Any]] = ()
+
+    def describe(self, run: Run, identity: Mapping[str, Any], tags: Sequence[str]) -> None:
+        """Log the origin of the run, its tags, and how W&B shows its metrics."""
+        self._output.call(self._describe, run, identity, tags)
+
+    def _describe(self, run: Run, identity: Mapping[str, Any], tags: Sequence[str]) -> None:
+        experiment, task = self.experiment, run.config.task
+        experiment.config.update(identity, allow_val_change=True)
+        # added, because those that are given to wandb.init replace the tags that users have added to a resumed run
+        experiment.tags = tuple(dict.fromkeys(tag for tag in (*(experiment.tags or ()), *tags) if tag))
+        for hidden in (STEPS, ROWS):
+            experiment.define_metric(hidden, hidden=True)
+        experiment.define_metric("*", step_metric=STEPS, step_sync=True)
+        if task.get("monitor"):  # the summary has its best value
+            experiment.define_metric(task.monitor, step_metric=STEPS, summary=task.mode)
+
+    def follow(self, rows: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Log what W&B lacks of an earlier start, and then each metric that it does not have yet.
+
+        A resumed run repeats the steps after its last checkpoint, with the same metrics. They are logged once: steps
+        would decrease.
+
+        Args:
+            rows: the rows of metrics.csv, to which the run will append.
+            earlier: the rows of metrics.csv when the earlier start ended, beginning with `rows`.
+        """
+        self._rows = rows
+        received = self._output.call(self._received, len(earlier)) if earlier else 0
+        if received is None:
+            return
+        self._logged = {name: int(row["step"]) for row in earlier[:received] for name, value in row.items() if value}
+        for number in range(received, len(rows)):
+            metrics = {name: float(value) for name, value in rows[number].items() if value and name != "step"}
+            self._output.call(self._log, metrics, int(rows[number]["step"]), number + 1)
+
+    def _received(self, unknown: int) -> int:
+        """Return how many rows of metrics.csv the server has; offline, where it is unknown, assume all of them."""
+        return int(self.experiment.summary.get(ROWS, unknown))
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self._output.call(super().log_hyperparams, params)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        if step is None:
+            self._output.call(self.experiment.log, dict(metrics))
+            return
+        last = max(self._logged.values(), default=-1)  # of metrics that are not in metrics.csv, such as examples
+        new = {name: value for name, value in metrics.items() if step > self._logged.get(name, last)}
+        new.pop("epoch", None)
+        if new:
+            self._output.call(self._log, new, step, len(self._rows))
+
+    def _log(self, metrics: Mapping[str, Any], step: int, rows: int) -> None:
+        # The step of a metric is the index of the last optimizer step; that of the final test is their number.
+        steps = step if all(name.startswith("test/") for name in metrics) else step + 1
+        self.experiment.log({**metrics, STEPS: steps, ROWS: rows})
+
+    @rank_zero_only
+    def log_html(self, key: str, text: str, step: int) -> None:
+        """Log a preformatted text. Unlike a table, it needs no answer of the server."""
+        self.log_metrics({key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)}, step)
+
+    def log_summary(self, values: Mapping[str, Any]) -> None:
+        """Log final values, which are shown in the table of runs."""
+        self._output.call(lambda: self.experiment.summary.update(values))
+
+    def end_run(self, error: BaseException | None) -> None:
+        """End the W&B run, so that the next job of the process gets one of its own.
+
+        Data that cannot be uploaded in time stay on disk, and the command that uploads them is logged.
+
+        Args:
+            error: what has ended the run early, if anything.
+        """
+        was_stopped = isinstance(error, Interrupted) or (isinstance(error, SystemExit) and error.code)
+        exit_code = STOPPED if was_stopped else int(error is not None)
+        limit = getattr(self.experiment.settings, "finish_timeout", 0) or FINISH_TIMEOUT
+        seconds = STOP_TIMEOUT if was_stopped else limit + GRACE
+        try:
+            self._output.call(self.experiment.finish, exit_code, seconds=seconds)
+        except BaseException:  # Ctrl-C
+            self._output.fail(InterruptedError("interrupted before everything was uploaded"))
+            end_process()
+            raise
+        if self._output.failed:
+            end_process()
+
+
+class _Terminal:
+    """Receives what wandb would print, its only way to tell that it has given up. It has the methods of a logger."""
+
+    def __init__(self, output: SideOutput) -> None:
+        self._output = output
+
+    def warning(self, message: str) -> None:
+        if "Fatal error" in message:  # the key has become invalid, or the time for the upload has passed
+            self._output.fail(ConnectionError("the server does not take all data of this run"))
+
+    info = error = warning
+
+
+def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
+    """Start the run in Weights & Biases: online, or offline if there is no key or the server does not answer.
+
+    Args:
+        run: the run.
+        options: further options of `wandb.init`.
+
+    Returns:
+        The logger of the run, or None if W&B cannot log even offline.
+    """
+    os.environ.pop("WANDB_SERVICE", None)  # the process of a program that started this one, such as an agent
+    with suppress(ImportError):  # older versions do not have it
+        from wandb.analytics.opentelemetry import opentelemetry_proxy
+
+        opentelemetry_proxy.disable()  # wandb's statistics of its own use delay the end of a program without a server
+    reason, experiment, session = "", None, None
+    try:
+        session = _session()
+        experiment = _init(run, options, session)
+    except Exception as error:
+        reason = first_line(error)
+    except BaseException:  # Ctrl-C
+        end_process()
+        raise
+    if experiment is None and session is not None:
+        end_process()  # it still holds the run that could not be started
+        with suppress(Exception):
+            experiment = _init(run, options, _session(), "offline")
+    if experiment is None:
+        log.warning("%s: %s; this run is logged to metrics.csv alone", NAME, reason)
+        return None
+    if reason:
+        log.warning("%s: %s; this run is logged offline; to upload it: %s", NAME, reason, sync_command(experiment))
+    elif experiment.offline:
+        log.info("%s is offline; to upload this run: %s", NAME, sync_command(experiment))
+    elif experiment.url:
+        log.info("%s: %s", NAME, experiment.url)
+    return RunLogger(experiment, str(run.directory))
+
+
+def _session() -> Any:
+    """Return the user's settings of W&B, after the process wandb-core has started."""
+    return within(INIT_TIMEOUT, wandb.setup, wandb.Settings(silent=True)).settings
+
+
+def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None = None) -> Any:
+    """Return the run that `wandb.init` starts.
+
+    Args:
+        run: the run.
+        options: further options of `wandb.init`.
+        session: the user's settings.
+        mode: "offline". None: the mode of the user's settings, but offline without a key.
+    """
+    if mode is None and session.mode not in KEYLESS and not has_wandb_key(session.base_url):
+        mode = "offline"  # wandb would ask for a key
+    defaults: dict[str, Any] = {
+        "init_timeout": INIT_TIMEOUT,
+        "finish_timeout": FINISH_TIMEOUT,
+        "git_root": str(Path(__file__).parent),
+        "save_code": True,  # without it, W&B does not save the difference to the commit
+        "x_transaction_log_flush_interval": 1.0,  # seconds; a killed run loses the metrics of this interval
+    }
+    # those that the user has not set, as far as the installed version has them
+    own = {name: value for name, value in defaults.items() if name not in session.model_fields_set}
+    own |= {"silent": True, "console": "wrap", "finish_timeout_raises": True, **({"mode": mode} if mode else {})}
+    settings = wandb.Settings(**{name: own[name] for name in own if name in wandb.Settings.model_fields})
+    return within(
+        own.get("init_timeout", session.init_timeout) + GRACE,
+        wandb.init,
+        dir=str(run.directory),
+        id=run.identity,
+        resume="allow" if run.checkpoint else None,  # None replaces a run that was stopped before a checkpoint
+        settings=settings,
+        **options,
+    )
+
+
+def end_process() -> None:
+    """End the process wandb-core without waiting for what it uploads. The next run starts another one."""
+    from wandb.sdk import wandb_setup
+
+    with suppress(Exception):
+        session: Any = wandb_setup._singleton
+        process = session._connection._proc._process
+        process.kill()
+        process.wait()
+    with suppress(Exception):
+        within(GRACE, wandb.teardown)
+
+
+def sync_command(experiment: Any) -> str:
+    """Return the command that uploads a run."""
+    option = "" if experiment.offline else "--include-online "  # else `wandb sync` skips the run
+    return f"wandb sync {option}{shlex.quote(str(experiment.settings.sync_dir))}"
+
+
+def display_name(run: Run) -> str:
+    """Return the name of a run in dashboards, such as "RUM λ = 1 · recall · seed 2 · length = 50"."""
+    config = plain_values(run.config)
+    options = [override.lstrip("+").partition("=") for override in origin_of(run.directory)["overrides"]]
+    shown = [
+        describe_option(key, value)
+        for key, _, value in options
+        if key.startswith(SHOWN_OPTIONS) and not key.startswith("model.cell.")
+    ]
+    parts = [model_name(config), task_of(config), f"seed {config['seed']}", *([", ".join(shown)] if shown else [])]
+    return " · ".join(parts)
+
+
+def identity(run: Run) -> dict[str, Any]:
+    """Return the origin of a run, by which its directory can be found, and the names by which dashboards group runs."""
+    origin = origin_of(run.directory)
+    config = plain_values(run.config)
+    if os.environ.get("WANDB_SWEEP_ID"):
+        origin["config"] = config  # in the configuration itself, the sweep's choices replace sections such as model
+    return {
+        "run": {**origin, **to_plain(*read_measures(run.directory))},
+        "experiment_name": by_key(origin["overrides"]).get("experiment", "").partition("=")[2],
+        "model_name": model_name(config),
+        "cell_name": cell_of(config),
+        "task_name": task_of(config),
+    }
