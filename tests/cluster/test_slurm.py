@@ -347,6 +347,7 @@ def process_of(cluster: Slurm, job: str) -> int:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             variables = set((folder / "environ").read_text(errors="replace").split("\0"))
-            if wanted <= variables and "submitit.core._submit" in (folder / "cmdline").read_text().split("\0"):
+            words = (folder / "cmdline").read_text().split("\0")
+            if wanted <= variables and "python" in words[0] and "submitit.core._submit" in words:
                 return int(folder.name)
     raise LookupError(job)
