@@ -40,7 +40,7 @@ test-faults: $(INSTALLED)  ## run all attacks of tests/faults; SEED=7 makes othe
 	@SEED=$(SEED) $(RUN) -m pytest $(ATTACKS) -n auto --attacks=whole -q
 
 test-cluster: $(INSTALLED)  ## run the tests on the real engines that are installed; CASES="not slow" runs some
-	@$(RUN) -m pytest tests/cluster -m '$(CASES)'
+	@$(RUN) -m pytest tests/cluster -m '$(CASES)' -n 2 --dist loadfile
 
 test-cluster-install: $(INSTALLED)  ## install the engines of test-cluster, packages of Debian (as root) and of Python
 	@echo "Installing with apt-get: $(ENGINES)"

@@ -327,6 +327,40 @@ def test_without_m_nothing_is_trained_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("event", ["preempted", "preempted with a grace time", "time limit", "cancelled"])
+def test_the_script_of_the_documentation_is_requeued_until_the_run_is_done(event: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "cluster.md").read_text()
+    script = next(block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if block.startswith("#!/bin/bash"))
+    options = ("model=rum", *LONG)
+    own = " ".join(f"'{option}'" for option in (*options, slow(0.03)))
+    for found, replacement in (
+        ("--time=4:00:00", "--time=1" if event == "time limit" else "--time=20"),
+        ("USR1@120", "USR1@40"),
+        ("model=rum task=copy", own),
+        ("srun gyral train", f"srun {sys.executable} -m src.train"),
+        ("outputs/my_run", str(tmp_path / "run")),
+    ):
+        assert found in script
+        script = script.replace(found, replacement)
+    (tmp_path / "script.sh").write_text(script)
+    grace_time = 20 if event == "preempted with a grace time" else 0
+    with slurm(tmp_path / "engine", kill_wait=15, grace_time=grace_time) as cluster:
+        submit = ("sbatch", "--parsable", "--ntasks=1", "--mem=1000", f"--output={tmp_path}/out.txt")
+        number = cluster.call(*submit, str(tmp_path / "script.sh"), cwd=ROOT).strip()
+        wait_until(lambda: steps(tmp_path / "run") > 30, 2 * MINUTE, "the run trains")
+        if event == "cancelled":
+            cluster.call("scancel", number)
+            cluster.wait_for(number, "CANCELLED")
+            return
+        if event != "time limit":
+            cluster.preempt("node1")
+        cluster.wait_for(number, "COMPLETED", "FAILED", "TIMEOUT", "PREEMPTED", seconds=6 * MINUTE)
+        assert cluster.states()[number] == "COMPLETED", (tmp_path / "out.txt").read_text()
+    assert "Resuming from" in (tmp_path / "run" / "train.log").read_text()
+    check_whole(tmp_path / "run", whole_run(tmp_path / "whole", *options, slow(0)))
+
+
+@pytest.mark.slow
 def test_an_array_of_sixty(submit: Callable[..., Submitter], cluster: Slurm) -> None:
     seeds = ",".join(map(str, range(60)))
     outcome = submit(cluster, *SMALL_COPY, "model=rnn", f"seed={seeds}").end(30 * MINUTE)
