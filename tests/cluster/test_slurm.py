@@ -19,7 +19,7 @@ from tests.helpers.engines import wait_until
 from tests.helpers.engines.databases import mariadb
 from tests.helpers.engines.slurm import Slurm, slurm
 from tests.helpers.launching import slow
-from tests.helpers.running import ROOT, SMALL_COPY, Outcome, assert_same_run, invoke, read_rows
+from tests.helpers.running import ROOT, SMALL_COPY, Outcome, assert_same_run, invoke, load_last, read_rows
 
 # What fits on a node of the cluster. Checkpoints are written on request alone, so that every loss shows.
 LAUNCHER = (
@@ -193,8 +193,12 @@ def test_a_job_reaches_its_time_limit_only_as_often_as_the_option_says(
     tmp_path: Path, submit: Callable[..., Submitter], cluster: Slurm
 ) -> None:
     limited = ("hydra.launcher.timeout_min=1", "hydra.launcher.requeues=0", "hydra.launcher.slurm_signal_delay_s=40")
-    outcome = submit(cluster, *LONG, "trainer.max_steps=9999", slow(0.1), *limited).end()
-    assert "timed-out too many times" in outcome.error + outcome.err
+    sweep = submit(cluster, *LONG, "trainer.max_steps=9999", slow(0.1), *limited)
+    outcome = sweep.end()
+    assert outcome.error.startswith("1 job of 1 failed")
+    assert ": Job not requeued because: timed-out too many times.\n" in outcome.err
+    (run,) = sweep.runs()
+    assert load_last(run)["global_step"] == int(read_rows(run)[-1]["step"]) + 1, "a step was lost"
 
 
 def test_a_submitter_that_was_stopped_leaves_its_jobs_to_the_next_one(

@@ -304,9 +304,11 @@ def test_a_signal_writes_a_checkpoint_and_prints_the_resume_command(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int, number: int, saved: int
 ) -> None:
     directory = tmp_path / "run"
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     with monkeypatch.context() as context:
         killing.arm(point, step, lambda: os.kill(os.getpid(), number), context.setattr)
         outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    signal.signal(signal.SIGHUP, former)
     assert outcome.status == 130
     assert f"python -m src.train resume={directory}" in outcome.err
     assert "Traceback" not in outcome.err

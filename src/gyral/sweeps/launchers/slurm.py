@@ -65,11 +65,15 @@ class RequeueableJob:
                 if submitit.JobEnvironment().global_rank > 0:  # the first task speaks for all
                     return None
                 timed_out = must_requeue(submitit.JobEnvironment(), stop.received)
+                reason = "Stopped; the same command resumes the job."
                 if timed_out is not None:
                     handler: Any = submitit_handler.__self__  # type: ignore[union-attr]
                     handler.has_timed_out = lambda: timed_out  # submitit would guess it from the time that has passed
-                    handler.checkpoint_and_try_requeue(signal.SIGUSR2)
-                print("Stopped; the same command resumes the job.", file=sys.stderr, flush=True)
+                    try:
+                        handler.checkpoint_and_try_requeue(signal.SIGUSR2)  # ends the process
+                    except submitit.core.utils.UncompletedJobError as error:
+                        reason = f"{ERROR}{error}"  # it has timed out too often
+                print(reason, file=sys.stderr, flush=True)
                 sys.exit(STOPPED)
 
     def checkpoint(self, job: SweepJob) -> Any:

@@ -32,6 +32,7 @@ from torch import distributed
 
 from gyral.config.plain import as_config, plain_values
 from gyral.core.errors import OptionError, UserError
+from gyral.core.files import to_json
 from gyral.core.ranks import Place, launched, node_name, on_nodes, refuse
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import check_resume, first_difference, identity_of, load_run, remove_empty, resolve
@@ -84,7 +85,7 @@ class Group:
             directory: the run directory that this process would have alone.
         """
         self.directory = directory
-        own = json.dumps(identity_of(plain_values(config)))
+        own = to_json(identity_of(plain_values(config)))
         if self.rank == 0:
             self._store.set("options", own)
             self._store.set("directory", str(directory.absolute()))
