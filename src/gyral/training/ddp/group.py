@@ -75,6 +75,7 @@ class Group:
         node = node_name()
         self._name = f"node {place.rank} ({node})" if place.one_per_node else f"process {place.rank} on {node}"
         self._store.set(f"name/{self.rank}", self._name)
+        self._store.add(f"alive/{self.rank}", 1)  # here, because this process may end before its thread counts
         threading.Thread(target=self._watch, daemon=True).start()
 
     def agree(self, config: DictConfig, directory: Path) -> None:
