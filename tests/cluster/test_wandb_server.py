@@ -239,7 +239,8 @@ def test_each_job_of_a_process_has_its_own_run(server: WandbServer, tmp_path: Pa
     printed = program.printed(240)
     assert program.returncode == 0, printed
     assert [run.exit_code for run in server.runs.values()] == [None, 0, 0]
-    assert [run.config["seed"] for run in server.runs.values()] == [1, 2, 3]
+    # wandb-core may have been killed before it has sent the configuration of the first run
+    assert [run.config["seed"] for run in list(server.runs.values())[1:]] == [2, 3]
 
 
 @pytest.mark.slow
