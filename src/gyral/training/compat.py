@@ -5,7 +5,7 @@ where their class is subclassed: `DDPStrategy._configure_launcher` in ddp/strate
 command line, which in a sweep runs the whole sweep: Lightning #2727, #18175), and
 `EarlyStopping._evaluate_stopping_criteria` in callbacks/early_stopping.py. One private function is imported elsewhere:
 Hydra's parser of flags in config/mistakes.py, which this package is above. wandb_run.py ends the process of W&B, for
-which there is no public way either. None of this is for speed; all of it is tested with the versions in constraints.txt.
+which there is no public way either. None of this is for speed; all is tested with the versions in constraints.txt.
 """
 
 import logging
