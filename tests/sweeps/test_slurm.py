@@ -81,3 +81,17 @@ def test_the_ending_of_a_job_comes_from_scontrol_or_sacct(
 
     monkeypatch.setattr(subprocess, "run", run)
     assert slurm_queue.ending("42") == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "expected"),
+    [
+        ("CANCELLED", 143, "was cancelled"),
+        ("FAILED", 137, "was ended by SIGKILL"),
+        ("FAILED", 130, "was stopped"),
+        ("FAILED", 255, "ended without a result"),  # no signal has the number 127
+        ("UNKNOWN", 0, "ended without a result"),
+    ],
+)
+def test_the_ending_of_a_job_is_described(state: str, status: int, expected: str) -> None:
+    assert slurm.describe_ending(state, status) == expected

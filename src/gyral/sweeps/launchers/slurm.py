@@ -286,9 +286,7 @@ class Slurm(ParallelLauncher):
         if state not in STATES and line.startswith(ERROR):  # the job itself has failed
             error = JobError(f"{directory}: {line.removeprefix(ERROR)}")
             return JobReturn(handle.job.overrides, status=JobStatus.FAILED, _return_value=error)
-        ending = STATES.get(state, "ended without a result")
-        if state not in STATES and status > SIGNALLED:
-            ending = f"was ended by {signal.Signals(status - SIGNALLED).name}"
+        ending = describe_ending(state, status)
         raise JobError(f"{directory}: the job {handle.id} {ending}" + (f": {line}" if line else ""))
 
     def stop(self, at_once: bool) -> None:
@@ -304,6 +302,17 @@ class Slurm(ParallelLauncher):
 
     def end(self) -> None:
         pass
+
+
+def describe_ending(state: str, status: int) -> str:
+    """Return how a job without results has ended, from its state in SLURM and its exit status."""
+    if state in STATES:
+        return STATES[state]
+    if status == STOPPED:
+        return "was stopped"
+    number = status - SIGNALLED
+    is_signal = number in [known.value for known in signal.Signals]
+    return f"was ended by {signal.Signals(number).name}" if is_signal else "ended without a result"
 
 
 def read_ids(path: Path) -> dict[str, str]:
