@@ -118,24 +118,31 @@ def test_configuration_code_packages_and_outcome_are_recorded(starts: list[list[
     assert [of_type(records, "exit")[0].get("exit_code", 0) for records in starts] == [1, 0]
 
 
-def run_with(summary: dict[str, Any], logged: list[dict[str, Any]]) -> Any:
-    settings = wandb.Settings(silent=True)
-    return SimpleNamespace(summary=summary, log=logged.append, settings=settings, offline=True)
+def run_with(server: dict[str, Any], logged: list[dict[str, Any]]) -> Any:
+    return SimpleNamespace(
+        summary={"rows": server["rows"]} if "rows" in server else {},
+        starting_step=server.get("lines", server.get("rows", 0)),  # lines of the history
+        offline=server.get("offline", False),
+        log=logged.append,
+        settings=wandb.Settings(silent=True),
+    )
 
 
 @pytest.mark.parametrize(
-    ("summary", "expected"),
+    ("server", "expected"),
     [
         ({"rows": 4}, [10]),  # the server has all rows
         ({"rows": 3}, [8, 10]),  # it lacks a row that is repeated
         ({"rows": 1}, [4, 6, 8, 10]),  # it lacks rows from before the checkpoint
-        ({}, [10]),  # offline, it is unknown
+        ({"rows": 4, "lines": 3}, [8, 10]),  # its summary is ahead of its history
+        ({"rows": 3, "lines": 4}, [8, 10]),  # a callback has logged a line of its own
+        ({"offline": True}, [10]),  # it is unknown
     ],
 )
-def test_what_the_server_lacks_is_logged_once(summary: dict[str, Any], expected: list[int]) -> None:
+def test_what_the_server_lacks_is_logged_once(server: dict[str, Any], expected: list[int]) -> None:
     earlier = [{"step": str(step), "train/loss": "0.5", "val/loss": ""} for step in (1, 3, 5, 7)]
     logged: list[dict[str, Any]] = []
-    logger, rows = RunLogger(run_with(summary, logged), "."), [*earlier[:3]]
+    logger, rows = RunLogger(run_with(server, logged), "."), [*earlier[:3]]
     logger.follow(rows, earlier)
     for step in (7, 9):
         rows.append({"step": step, "train/loss": 0.5})

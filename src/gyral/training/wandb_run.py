@@ -91,7 +91,11 @@ class RunLogger(WandbLogger):
 
     def _received(self, unknown: int) -> int:
         """Return how many rows of metrics.csv the server has; offline, where it is unknown, assume all of them."""
-        return int(self.experiment.summary.get(ROWS, unknown))
+        if self.experiment.offline:
+            return unknown
+        # The summary may arrive before the history that it summarizes. The history has a line for each row, and further
+        # ones if a callback of the user logs to W&B.
+        return min(int(self.experiment.summary.get(ROWS, unknown)), self.experiment.starting_step)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -102,11 +106,13 @@ class RunLogger(WandbLogger):
         if step is None:
             self._output.call(self.experiment.log, dict(metrics))
             return
-        last = max(self._logged.values(), default=-1)  # of metrics that are not in metrics.csv, such as examples
-        new = {name: value for name, value in metrics.items() if step > self._logged.get(name, last)}
-        new.pop("epoch", None)
+        new = {name: value for name, value in metrics.items() if name != "epoch" and self._is_new(name, step)}
         if new:
             self._output.call(self._log, new, step, len(self._rows))
+
+    def _is_new(self, name: str, step: int) -> bool:
+        last = max(self._logged.values(), default=-1)  # of metrics that are not in metrics.csv, such as examples
+        return step > self._logged.get(name, last)
 
     def _log(self, metrics: Mapping[str, Any], step: int, rows: int) -> None:
         # The step of a metric is the index of the last optimizer step; that of the final test is their number.
@@ -115,8 +121,10 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def log_html(self, key: str, text: str, step: int) -> None:
-        """Log a preformatted text. Unlike a table, it needs no answer of the server."""
-        self.log_metrics({key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)}, step)
+        """Log a preformatted text beside the next metrics. Unlike a table, it needs no answer of the server."""
+        if self._is_new(key, step):
+            value = wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)
+            self._output.call(self.experiment.log, {key: value}, commit=False)
 
     def log_summary(self, values: Mapping[str, Any]) -> None:
         """Log final values, which are shown in the table of runs."""

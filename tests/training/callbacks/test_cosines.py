@@ -123,7 +123,7 @@ def record(task: nn.Module, directory: Path) -> None:
     callback.on_train_start(trainer, task)
     callback.on_validation_batch_start(trainer, task, "batch", 0)
     trainer.global_step = 5
-    callback.on_validation_end(trainer, task)
+    callback.on_validation_epoch_end(trainer, task)
 
 
 def test_any_cell_that_records_is_counted_and_rounding_beyond_one_is_not_lost(tmp_path: Path) -> None:

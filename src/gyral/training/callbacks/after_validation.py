@@ -7,7 +7,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 
 
 class AfterValidation(Callback, ABC):
-    """Inspects the model on the first batch of each validation of a training run, after the validation."""
+    """Inspects the model on the first batch of each validation of a training run, before the metrics are logged."""
 
     def __init__(self) -> None:
         self._batch: Any = None
@@ -22,6 +22,6 @@ class AfterValidation(Callback, ABC):
         if index == 0:
             self._batch = batch
 
-    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
+    def on_validation_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         if trainer.state.fn == "fit" and self._batch is not None:
             self.inspect(trainer, task, self._batch)
