@@ -87,7 +87,7 @@ class ConvolutionCell(RecurrentCell):
 
     @abstractmethod
     def kernel_weights(self, scores: Tensor | None, constants: Any) -> tuple[Tensor, Tensor | None]:
-        """Return the arguments `weights` and `mask` of `gyral.ops.convolution.run` for a sequence."""
+        """Return the arguments `weights` and `mask` of `gyral.ops.convolution.convolution` for a sequence."""
 
     def step(self, projected: Projected, state: State, constants: Any) -> tuple[Tensor, State]:
         values, scores = projected
@@ -99,7 +99,7 @@ class ConvolutionCell(RecurrentCell):
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the kernels of this device do not run; other devices have a loop over the window."""
-        if torch.compiler.is_compiling() or self.bias.device.type not in convolution.MODULES:
+        if self.bias.device.type not in convolution.OPERATOR.kernels:
             return None
         return convolution.unsupported_reason(self.bias)
 
@@ -109,7 +109,7 @@ class ConvolutionCell(RecurrentCell):
         values, scores = self.project(inputs)
         history = torch.cat((state.earlier, state.latest.unsqueeze(1)), dim=1)
         weights, mask = self.kernel_weights(scores, self.sequence_constants(*values.shape[:2]))
-        outputs = convolution.run(values, weights, history, mask=mask, lengths=lengths, starts=starts)
+        outputs = convolution.convolution(values, weights, history, mask=mask, lengths=lengths, starts=starts)
         last = convolution.window(values, history, lengths, starts)
         return outputs, self.State(last[:, -1], last[:, :-1])
 
@@ -127,7 +127,7 @@ class ConvolutionCell(RecurrentCell):
         self.check_centered()
         values, scores = self.project(inputs)
         weights, mask = self.kernel_weights(scores, self.sequence_constants(*values.shape[:2]))
-        return convolution.run(values, weights, back=self.kernel_size // 2, mask=mask, lengths=lengths)
+        return convolution.convolution(values, weights, back=self.kernel_size // 2, mask=mask, lengths=lengths)
 
     def check_centered(self) -> None:
         """Check that the window has a middle.

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -137,8 +136,6 @@ class FSRNNCell(RecurrentCell):
         return _apply_mask(output, constants.out), self.State(fast, slow)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if torch.compiler.is_compiling():
-            return "torch.compile does not support the fused path of FSRNNCell"
         for name, cell in (("fast", self._fast(0)), ("slow", self.slow)):
             if not isinstance(cell, SubCellMixin):
                 return f"{name}: {type(cell).__name__} has no fused path within another cell"
@@ -153,15 +150,10 @@ class FSRNNCell(RecurrentCell):
         inputs = F.dropout(inputs, self.dropout, self.training)
         constants = self.sequence_constants(*inputs.shape[:2])
         first, *others = [_as_subcell(self._fast(index), own) for index, own in enumerate(constants.fast)]
-        rest = len(others) - 1
-        connections = fast_slow.Connections(
-            sources=(-1, 0, 1, *[-1] * rest),
-            states=(0, 1, 0, *[0] * rest),
-            masks=(None, constants.up, constants.down, *[None] * rest),
-        )
-        leaves = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell state or None
         subcells = [first, _as_subcell(self.slow, constants.slow), *others]
-        outputs, final = fast_slow.run(inputs, subcells, connections, leaves, lengths, starts)
+        masks = [None, constants.up, constants.down, *[None] * (len(others) - 1)]
+        states = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell state or None
+        outputs, *final = fast_slow.fast_slow(inputs, subcells, *states, masks, lengths=lengths, starts=starts)
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))
         return _apply_mask(outputs, constants.out), self.State(fast, slow)
 

@@ -132,7 +132,7 @@ class GORUCell(RecurrentCell):
     ) -> tuple[Tensor, HiddenState]:
         factors = self.eunn()
         matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
-        outputs, hidden, _ = gated.run(
+        outputs, hidden, _ = gated.gated(
             "goru",
             inputs,
             self.weight_ih,

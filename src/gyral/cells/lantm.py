@@ -130,9 +130,8 @@ class LANTMCell(MemoryCell):
     ) -> None:
         super().__init__(input_size, hidden_size, width=width, heads=1, controller=controller)
         self.weighting = check_choice("weighting", weighting, WEIGHTINGS)
-        self.group = GROUPS[check_choice("group", group, tuple(GROUPS))](
-            check_boolean("normalize_steps", normalize_steps)
-        )
+        self.group_name = check_choice("group", group, tuple(GROUPS))
+        self.group = GROUPS[group](check_boolean("normalize_steps", normalize_steps))
         self.write_gate_bias = check_real("write_gate_bias", write_gate_bias)
         self.has_own_capacity, self.has_own_forget = capacity is not None, forget is not None
         self.capacity = DEFAULT_CAPACITY if capacity is None else check_integer("capacity", capacity)
@@ -285,15 +284,13 @@ class LANTMCell(MemoryCell):
     # ---------------------------------------------------------------- the fused path
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if torch.compiler.is_compiling():
-            return "torch.compile does not support the fused path of LANTMCell"
         controller = self.controller
         if type(controller) is not LSTMCell:
             return f"controller: only an LSTMCell has a fused path within LANTMCell, not {type(controller).__name__}"
         for option in ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"):
             if getattr(controller, option):
                 return f"controller: {option} has no fused path within LANTMCell"
-        return lie_access.unsupported_reason(self.head_weight, self.group)
+        return lie_access.unsupported_reason(self.head_weight, self.group_name)
 
     def fused(
         self, inputs: Tensor | MaskedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -301,9 +298,10 @@ class LANTMCell(MemoryCell):
         assert isinstance(self.controller, LSTMCell)
         vectors, write = self.project(inputs)
         weights = lie_access.Weights(*self.controller.summed_kernel_weights(), self.head_weight, self.head_bias)
-        options = lie_access.Options(self.group, self.weighting == "softmax", self.forget)
+        softmax = self.weighting == "softmax"
+        options = lie_access.Options(self.group_name, self.group.normalizes, softmax, self.forget)
         fresh = None if starts is None else _flatten(self.init_state(1))
-        outputs, (hidden, cell, *rest) = lie_access.run(
+        outputs, (hidden, cell, *rest) = lie_access.lie_access(
             vectors, weights, _flatten(state), options, write=write, lengths=lengths, starts=starts, fresh=fresh
         )
         return outputs, self.State(type(state.controller)(hidden, cell), *rest)

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +13,6 @@ from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
 from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.ops import gated
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.zoneout import zoneout as apply_zoneout
 
@@ -164,7 +162,8 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         return self.kernel_unsupported_reason()
 
     def as_subcell(self, constants: Constants) -> SubCell:
-        return SubCell(partial(gated.Arguments, **self.kernel_options(constants)), *self.kernel_weights())
+        options = self.kernel_options(constants)
+        return SubCell(options.pop("kind"), *self.kernel_weights(), **options)
 
     def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """Return weight_ih, the sum of both biases, weight_hh, and the normalizations' gains and biases in one row."""

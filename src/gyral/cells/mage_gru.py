@@ -125,7 +125,7 @@ class MAGEGRUCell(GraphCell):
         before = self.steps_before(len(vectors), state.count, starts)
         if edges is not None:
             self.check_reach(edges, self.out_of_reach(edges, before))
-        outputs, past = graph_gru.run(
+        outputs, past = graph_gru.graph_gru(
             vectors,
             self.weight_ih,
             self.weight_hh,

@@ -63,7 +63,7 @@ class MaskedModule(nn.Module):
         """Return the mask (…, output_size) of the hidden vector for a mask (…, N) of its units; here they are equal."""
         return mask
 
-    def draw_fused_zoneout(self, *shape: int) -> Tensor | float | None:
+    def draw_fused_zoneout(self, *shape: int) -> Tensor | None:
         """Return zoneout in the form that kernels take; see `kernel_zoneout`."""
         return kernel_zoneout(self.draw_zoneout_mask(self.zoneout, *shape), self.zoneout)
 
@@ -78,6 +78,8 @@ class MaskedModule(nn.Module):
         return zoneout(new, old, self.zoneout if masks.zoneout is None else masks.zoneout)
 
 
-def kernel_zoneout(mask: Tensor | None, probability: float) -> Tensor | float | None:
-    """Return zoneout in the form that kernels take: the mask in training, the probability in evaluation, or None."""
-    return (probability or None) if mask is None else mask
+def kernel_zoneout(mask: Tensor | None, probability: float) -> Tensor | None:
+    """Return zoneout in the form that kernels take: the mask in training, the probability () in evaluation, or None."""
+    if mask is None and probability > 0:
+        return torch.tensor(probability, dtype=torch.float64)  # a scalar does not change the dtype of a product
+    return mask

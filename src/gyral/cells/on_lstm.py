@@ -128,7 +128,7 @@ class ONLSTMCell(RecurrentCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        outputs, hidden, cell = gated.run(
+        outputs, hidden, cell = gated.gated(
             "on_lstm",
             inputs,
             self.weight_ih,

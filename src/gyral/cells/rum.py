@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +15,8 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.core.errors import UserError
 from gyral.ops import rotation, rum
 from gyral.ops.compiler import is_exporting_to_onnx
-from gyral.ops.rum import reference
-from gyral.ops.rum.reference import ACTIVATIONS
+from gyral.ops.rum import naive
+from gyral.ops.rum.naive import ACTIVATIONS
 
 if TYPE_CHECKING:
     from gyral.ops.fast_slow import SubCell
@@ -37,7 +36,7 @@ class Projected(NamedTuple):
 
     target: Tensor
     gate: Tensor | None
-    embedded: reference.Embedded
+    embedded: naive.Embedded
 
 
 class RUMCell(RecurrentCell, SubCellMixin):
@@ -153,7 +152,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     def project(self, inputs: Tensor) -> Projected:
         parts = F.linear(inputs, self._kernel(self.weight_ih), self.bias).split(self.hidden_size, dim=-1)
-        return Projected(parts[0], parts[1] if self.update_gate else None, reference.embed(parts[-1]))
+        return Projected(parts[0], parts[1] if self.update_gate else None, naive.embed(parts[-1]))
 
     def _kernel(self, weight: Tensor) -> Tensor:
         """Return weight_ih or weight_hh; rows that are not trained are detached from the graph."""
@@ -178,12 +177,12 @@ class RUMCell(RecurrentCell, SubCellMixin):
             if is_exporting_to_onnx():
                 raise UserError(f"RUM with λ = {self.lambd:g} cannot be exported to ONNX; λ = 0 and λ = 1 can")
             memory = rotation.power(memory, self.lambd)
-        candidate, memory, cosine = reference.associate(projected.embedded, target, old, memory)
+        candidate, memory, cosine = naive.associate(projected.embedded, target, old, memory)
         if self._cosines is not None:
             self._cosines.append(cosine.detach().squeeze(-1))
         if gate is not None and projected.gate is not None:
             gate = self.norm_gate(projected.gate + gate)
-        hidden = reference.update(self.norm_candidate(candidate), gate, old, self.activation, self.eta)
+        hidden = naive.update(self.norm_candidate(candidate), gate, old, self.activation, self.eta)
         hidden = self.apply_zoneout(hidden, old, constants)
         return hidden, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
 
@@ -210,7 +209,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         self, inputs: Tensor, state: HiddenState | AssociativeState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState | AssociativeState]:
         memory = state.memory if isinstance(state, AssociativeState) else None
-        outputs, hidden, memory, cosines = rum.run(
+        outputs, hidden, memory, cosines = rum.rum(
             inputs,
             self._kernel(self.weight_ih),
             self._kernel(self.weight_hh),
@@ -220,8 +219,8 @@ class RUMCell(RecurrentCell, SubCellMixin):
             self._norms(),
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
-            options=self._kernel_options(),
             starts=starts,
+            **self._kernel_options(),
         )
         if self._cosines is not None:
             self._cosines.extend(cosines.unbind(0))
@@ -244,18 +243,16 @@ class RUMCell(RecurrentCell, SubCellMixin):
     def as_subcell(self, constants: DropoutMasks) -> "SubCell":
         from gyral.ops.fast_slow import SubCell
 
-        keep = kernel_zoneout(constants.zoneout, self.zoneout)
         weights = self._kernel(self.weight_ih), self.bias, self._kernel(self.weight_hh), self._norms()
-        return SubCell(
-            partial(rum.subcell_arguments, keep=keep, options=self._kernel_options()), *weights, self._cosines
-        )
+        keep = kernel_zoneout(constants.zoneout, self.zoneout)
+        return SubCell("rum", *weights, keep=keep, cosines=self._cosines, **self._kernel_options())
 
     def phases(self) -> list[Tensor]:
         """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""
         return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
 
-    def _kernel_options(self) -> rum.Options:
-        return rum.Options(self.activation, self.update_gate, self.eta, self.layer_norm_eps)
+    def _kernel_options(self) -> dict[str, Any]:
+        return {"activation": self.activation, "eta": self.eta, "epsilon": self.layer_norm_eps}
 
     def _norms(self) -> Tensor | None:
         """Return gains and biases (3, 2, N) of the layer normalizations of target, gate and candidate, or None."""

@@ -135,11 +135,11 @@ class TorchLayerCell(RecurrentCell):
 
     @abstractmethod
     def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Return weight_ih, bias, weight_hh and extra of `gyral.ops.gated.run`."""
+        """Return weight_ih, bias, weight_hh and extra of `gyral.ops.gated.gated`."""
 
     @abstractmethod
     def kernel_options(self, constants: Any) -> dict[str, Any]:
-        """Return the fields of `gyral.ops.gated.Arguments` other than weights, states, lengths and starts.
+        """Return the fields of `gyral.ops.gated.gated` other than weights, states, lengths and starts.
 
         Args:
             constants: The return value of `sequence_constants` for the whole sequence.
@@ -193,7 +193,7 @@ class TorchLayerCell(RecurrentCell):
             return outputs.to(state[0].dtype), type(state)(*final)
         options = self.kernel_options(self.sequence_constants(*inputs.shape[:2]))
         kind = options.pop("kind")
-        outputs, *leaves = gated.run(
+        outputs, *leaves = gated.gated(
             kind, inputs, *self.kernel_weights(), *state, lengths=lengths, starts=starts, **options
         )
         return outputs, type(state)(*leaves[: len(state)])

@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -218,12 +217,11 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     def as_subcell(self, constants: Constants) -> SubCell:
         keep = kernel_zoneout(constants.masks.zoneout, self.zoneout)
-        options: dict[str, Any] = {"kind": self._kind(), "keep": keep, "keep_cell_state": None, "drop": None}
-        make_arguments = partial(gated.Arguments, units=self.hidden_size, chunk=1, **options)
-        return SubCell(make_arguments, self.weight_ih, None, self._real_matrix(), self.bias)
+        weights = self.weight_ih, None, self._real_matrix(), self.bias
+        return SubCell(self._kind(), *weights, keep=keep, units=self.hidden_size)
 
     def recurrent_weight(self) -> tuple[Tensor, Tensor | None]:
-        """Return the arguments `weight_hh` and `partner` of `gyral.ops.gated.run`: here the matrix and None."""
+        """Return the arguments `weight_hh` and `partner` of `gyral.ops.gated.gated`: here the matrix and None."""
         return self._real_matrix(), None
 
     def _kind(self) -> str:
@@ -240,7 +238,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:
         weight, partner = self.recurrent_weight()
-        outputs, hidden, _ = gated.run(
+        outputs, hidden, _ = gated.gated(
             self._kind(),
             inputs,
             self.weight_ih,

@@ -114,7 +114,7 @@ class WeiNetCell(RecurrentCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         norm = self.norm
-        outputs, hidden, memory = gated.run(
+        outputs, hidden, memory = gated.gated(
             "weinet",
             inputs,
             self.weight_ih,

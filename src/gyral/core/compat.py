@@ -7,6 +7,7 @@ other projects.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -37,6 +38,11 @@ def is_compiler_failure(error: Exception) -> bool:
     from torch._dynamo.exc import BackendCompilerFailed  # imported already if there is such an error
 
     return isinstance(error, BackendCompilerFailed)
+
+
+def below_autograd() -> AbstractContextManager[Any]:
+    """Return a context in which operators skip autograd, as torch's guide to own operators of C++ does."""
+    return torch._C._AutoDispatchBelowAutograd()
 
 
 def current_backward_pass() -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 Backward = Callable[..., Any]
+NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
@@ -16,7 +17,7 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     available = torch.amp.is_autocast_available(device.type)
     if available and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+    return NOTHING
 
 
 def needs_gradient(tensors: Iterable[Tensor | None]) -> bool:

@@ -4,13 +4,78 @@ import torch
 from torch import Tensor
 
 
-def project(inputs: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-    """Write W x_t + b for inputs (T, B, X) to `out` (T, B, G), in one product."""
-    rows, projected = inputs.flatten(0, 1), out.flatten(0, 1)
-    if bias is None:
-        torch.mm(rows, weight.T, out=projected)
+def project(x: Tensor, w_ih: Tensor, b: Tensor | None, out: Tensor) -> None:
+    """Write the parts W_ih x_t + b of all steps to `out` (T, B, G), in one product in its dtype.
+
+    Args:
+        x: (T, B, X).
+        w_ih: (G, X).
+        b: (G,) or None.
+        out: (T, B, G).
+    """
+    rows, w_ih, projected = x.flatten(0, 1).to(out.dtype), w_ih.to(out.dtype), out.flatten(0, 1)
+    if b is None:
+        torch.mm(rows, w_ih.T, out=projected)
     else:
-        torch.addmm(bias, rows, weight.T, out=projected)
+        torch.addmm(b.to(out.dtype), rows, w_ih.T, out=projected)
+
+
+def project_backward(
+    grad_parts: Tensor, x: Tensor, w_ih: Tensor, b: Tensor | None, needs: dict[str, bool]
+) -> dict[str, Tensor | None]:
+    """Return the gradients of the arguments of `project`, in their dtypes.
+
+    Args:
+        grad_parts: (T, B, G).
+        x, w_ih, b: The arguments.
+        needs: Whether the gradient of "x" is needed.
+    """
+    rows = grad_parts.flatten(0, 1)
+    return {
+        "x": (rows @ w_ih.to(rows.dtype)).view(x.shape).to(x.dtype) if needs["x"] else None,
+        "w_ih": (rows.T @ x.flatten(0, 1).to(rows.dtype)).to(w_ih.dtype),
+        "b": None if b is None else rows.sum(0),
+    }
+
+
+def recurrent_gradient(
+    grad_products: Tensor,
+    h0: Tensor,
+    outputs: Tensor,
+    starts: Tensor | None = None,
+    drop: Tensor | None = None,
+    fresh: Tensor | None = None,
+) -> Tensor:
+    """Return the gradient (R, H) of the weights of a product with the previous hidden vector.
+
+    Args:
+        grad_products: (T, B, R), the gradients of the products; overwritten during the call.
+        h0, outputs: (B, H) and (T, B, H), the hidden vectors before the first step and after each step.
+        starts: (T, B) bool: where the product has read `fresh` instead. Or None.
+        drop: (B, H), factors of the hidden vectors in the product, or None.
+        fresh: (H,), or None stands for zeros.
+    """
+    if drop is not None:
+        h0, outputs = h0 * drop, outputs * drop
+    if starts is not None:  # these few products read `fresh`
+        begins = starts.nonzero(as_tuple=True)
+        apart = grad_products[begins]
+        grad_products[begins] = 0.0
+    gradient = grad_products[0].T @ h0
+    if len(grad_products) > 1:
+        gradient.addmm_(grad_products[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
+    if starts is not None:
+        grad_products[begins] = apart
+        if fresh is not None:
+            gradient.addmm_(apart.T, fresh.expand(len(apart), -1) if drop is None else fresh * drop[begins[1]])
+    return gradient
+
+
+def split_keep(keep: Tensor | None) -> tuple[Tensor | None, float]:
+    """Return zoneout as a mask of several dimensions or None, and as a probability or 0."""
+    if keep is None or keep.dim() > 0:
+        return keep, 0.0
+    return None, float(keep)
 
 
 def reachable_since(starts: Tensor | None, past: int) -> Tensor | None:

@@ -1,19 +1,100 @@
-"""Networks of several recurrences per step, over a whole sequence.
+"""Fast-slow networks, several recurrences per step, over a whole sequence: the fused path of `gyral.cells.fs_rnn`.
 
-Cells call `run`. `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`, which is imported on
-first use.
+Each step runs its subcells one after another. The first, a fast one, reads the inputs of the sequence, whose
+projections are one product. The second, the slow one, reads the output of the first. The third reads the output of the
+slow one, and further ones read nothing. All fast subcells share a state: one updates it after the other, and the next
+step starts from the last update. `fast_slow` runs the kernels of `cpu`, which is imported on first use; `naive`
+computes the same in plain torch.
 """
 
-from gyral.ops.fast_slow.arguments import MODULES, Arguments, Connections, Gradients, Results, SubCell
-from gyral.ops.fast_slow.sequence import run, unsupported_reason
+from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = [
-    "MODULES",
-    "Arguments",
-    "Connections",
-    "Gradients",
-    "Results",
-    "SubCell",
-    "run",
-    "unsupported_reason",
-]
+from torch import Tensor
+
+from gyral.ops.fast_slow import naive
+from gyral.ops.gated.naive import State
+from gyral.ops.operator import Operator, cast_for_autocast
+
+__all__ = ["SubCell", "fast_slow", "unsupported_reason"]
+
+OPERATOR = Operator(naive.fast_slow, {"cpu": "gyral.ops.fast_slow.cpu"}, constant=1)
+unsupported_reason = OPERATOR.unsupported_reason
+
+
+class SubCell(NamedTuple):
+    """A recurrence within the step of a network.
+
+    Attributes:
+        kind: One of `gyral.ops.gated.KINDS`, or "rum" for RUM with λ = 0.
+        w_ih, b, w_hh, extra: See `gyral.ops.gated.gated`; for RUM `extra` is its norms, see `gyral.ops.rum.rum`.
+        keep, keep_cell_state, drop, units, chunk, activation, eta, epsilon: See there.
+        cosines: The list to which each step appends the cosines (B,) of RUM's rotations, or None.
+    """
+
+    kind: str
+    w_ih: Tensor
+    b: Tensor | None
+    w_hh: Tensor
+    extra: Tensor | None
+    keep: Tensor | None = None
+    keep_cell_state: Tensor | None = None
+    drop: Tensor | None = None
+    units: int = 0
+    chunk: int = 1
+    activation: str = "relu"
+    eta: float | None = None
+    epsilon: float = 1e-5
+    cosines: list[Tensor] | None = None
+
+
+def fast_slow(
+    x: Tensor,
+    subcells: Sequence[SubCell],
+    fast: State,
+    slow: State,
+    masks: Sequence[Tensor | None],
+    *,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+) -> tuple[Tensor, State, State]:
+    """Run the subcells over inputs (T, B, X), under autocast in the dtype of the parameters.
+
+    Args:
+        x: (T, B, X).
+        subcells: At least three, in the order in which they run: fast, slow, fast, …
+        fast, slow: The states before the first step: hidden vector (B, H), and cell state (B, C) or None.
+        masks: For each subcell factors (T, B, W) of the output that it reads, or None.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.ops.gated.gated`.
+        starts: (T, B) bool, or None. True resets both states of the row to zero before the step.
+
+    Returns:
+        outputs (T, B, H) of the last subcell, and the states after the last step of each sequence.
+
+    Raises:
+        KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
+        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+    """
+    x, *states = cast_for_autocast(subcells[0].w_hh.dtype, x, *fast, *slow)
+    outputs, hidden, cell_state, slow_hidden, slow_cell_state, cosines = OPERATOR(
+        x,
+        [tensor for own in subcells for tensor in (own.w_ih, own.b, own.w_hh, own.extra)],
+        states,
+        [
+            tensor
+            for factors, own in zip(masks, subcells, strict=True)
+            for tensor in (factors, own.keep, own.keep_cell_state, own.drop)
+        ],
+        lengths,
+        starts,
+        " ".join(own.kind for own in subcells),
+        [own.units for own in subcells],
+        [own.chunk for own in subcells],
+        " ".join(own.activation for own in subcells),
+        [own.eta or 0.0 for own in subcells],
+        [own.epsilon for own in subcells],
+    )
+    for index, own in enumerate(subcells):
+        if own.cosines is not None:
+            own.cosines.extend(cosines[index].unbind(0))
+    return outputs, (hidden, cell_state), (slow_hidden, slow_cell_state)

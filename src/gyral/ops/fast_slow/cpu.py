@@ -1,4 +1,4 @@
-"""The kernels of `gyral.ops.fast_slow.sequence` for the CPU: fast_slow.cpp, called through ctypes."""
+"""The kernels of `gyral.ops.fast_slow` for the CPU: fast_slow.cpp, called through ctypes."""
 
 import ctypes
 from pathlib import Path
@@ -7,121 +7,188 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gyral.ops import rum
-from gyral.ops.fast_slow.arguments import Arguments, Gradients, Results, State
+from gyral.ops.fast_slow.naive import SLOW
 from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
+from gyral.ops.sequences import project, project_backward, recurrent_gradient
 
 DTYPES = library.DTYPES
 
-LIBRARY = library.Recurrence(
-    Path(__file__).with_name("fast_slow.cpp"),
-    ("steps", "batch", "count", "threads"),
-    (),
-    ("subcells", "grad_outputs", "workspace"),
-)
+KERNEL = library.Kernel(Path(__file__).with_name("fast_slow.cpp"))
 
 
 def prepare(device: torch.device) -> None:
-    """Compile the kernels on first use; see `gyral.ops.native.library.Recurrence.prepare`."""
-    LIBRARY.prepare()
-    gated_cpu.LIBRARY.prepare()
-    rum_cpu.LIBRARY.prepare()
+    """Compile the kernels on first use; see `gyral.ops.native.library.Kernel.prepare`."""
+    KERNEL.prepare()
+    gated_cpu.KERNEL.prepare()
+    rum_cpu.KERNEL.prepare()
 
 
-def forward(arguments: Arguments) -> Results:
-    """Run all steps."""
-    final: dict[int, State] = {}
-    scalars: list[Tensor | None] = []
-    further: list[dict[str, Tensor | None]] = []
-    for index, own in enumerate(arguments.subcells):
-        steps, batch, *_ = own.parts.shape
-        is_rum = isinstance(own, rum.Arguments)
-        scalars.append(own.parts.new_empty(steps, batch, rum_cpu.LIBRARY.function("scalars")()) if is_rum else None)
-        further.append({})
-        if arguments.connections.is_last(index):
-            cell_state = (
-                None if isinstance(own, rum.Arguments) or own.cell_state is None else torch.empty_like(own.cell_state)
-            )
-            final[arguments.connections.states[index]] = torch.empty_like(own.hidden), cell_state
-            further[-1] = {"final_hidden": final[arguments.connections.states[index]][0]}
-            if not is_rum:
-                further[-1]["final_cell_state"] = cell_state
-    _run(arguments, scalars, further, backward=False)
-    return Results(tuple(final[state] for state in sorted(final)), tuple(scalars))
+def allocate(a: Any) -> tuple[list[Any], list[Any]]:
+    """Return the results, and saved: parts, outputs, cell states and scalars of each subcell."""
+    steps, batch, _ = a.x.shape
+    new = a.x.new_empty
+    parts, outputs, cell_states, scalars = [], [], [], []
+    for index, kind in enumerate(a.kinds.split()):
+        hidden, cell_state = _state(a, index)
+        parts.append(new(steps, batch, len(a.weights[4 * index])))
+        outputs.append(new(steps, *hidden.shape))
+        cell_states.append(None if cell_state is None else new(steps, *cell_state.shape))
+        scalars.append(new(steps, batch, rum_cpu.KERNEL.function("scalars")()) if kind == "rum" else None)
+    results = [outputs[-1], *(None if leaf is None else torch.empty_like(leaf) for leaf in a.states)]
+    cosines = new(len(a.units), steps, batch) if "rum" in a.kinds.split() else None
+    return [*results, cosines], [*parts, *outputs[:-1], *cell_states, *scalars]
+
+
+def forward(a: Any) -> tuple[list[Any], list[Any]]:
+    """Run all steps; see `gyral.ops.operator.Operator`."""
+    results, saved = allocate(a)
+    _, *final, cosines = results
+    w_ih, b = a.weights[:2]
+    project(a.x, w_ih, b, out=saved[0])
+    further = [_last(a, index, {"final_hidden": final[::2], "final_cell_state": final[1::2]}) for index in _indices(a)]
+    _run(a, results[0], saved, further, backward=False)
+    if cosines is not None:
+        cosines.fill_(1.0)
+        for index, scalars in enumerate(saved[-len(a.units) :]):
+            if scalars is not None:
+                cosines[index] = scalars[..., 2]
+    return results, saved
 
 
 def backward(
-    arguments: Arguments, scalars: tuple[Tensor | None, ...], grad_outputs: Tensor, grad_states: tuple[State, ...]
-) -> Gradients:
-    """Return the gradients, given the scalars of `Results` and the gradients of the outputs and of the states."""
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
+) -> dict[str, Any]:
+    """Return the gradients; see `gyral.ops.operator.Operator`."""
+    grad_outputs, *grad_states, _ = gradients
+    outputs = results[0]
     # the kernel overwrites these
-    states = tuple(
-        (
-            grad_hidden.clone(memory_format=torch.contiguous_format),
-            None if grad_cell_state is None else grad_cell_state.clone(memory_format=torch.contiguous_format),
-        )
-        for grad_hidden, grad_cell_state in grad_states
-    )
-    extra: list[Tensor | None] = []
-    further: list[dict[str, Tensor | None]] = []
-    for index, own in enumerate(arguments.subcells):
-        grad_hidden, grad_cell_state = (
-            states[arguments.connections.states[index]] if arguments.connections.is_last(index) else (None, None)
-        )
-        if isinstance(own, rum.Arguments):
-            grad_bias, grad_extra = rum_cpu.new_sums(own)
-            further.append({"grad_hidden": grad_hidden, "grad_bias": grad_bias, "grad_norms": grad_extra})
-        else:
-            grad_extra = gated_cpu.new_sums(own, own.extra)
-            further.append({"grad_hidden": grad_hidden, "grad_cell_state": grad_cell_state, "grad_extra": grad_extra})
-        extra.append(grad_extra)
-    _run(arguments, scalars, further, backward=True, grad_outputs=grad_outputs.contiguous())
-    # one partial sum per block of rows, two for RUM
-    sums = [
-        None if sum is None or own_extra is None else sum.view(-1, *own_extra.shape).sum(0)
-        for sum, own_extra in zip(extra, map(_extra, arguments.subcells), strict=True)
+    states = [
+        None if leaf is None else torch.zeros_like(leaf) if gradient is None else gradient.clone()
+        for leaf, gradient in zip(a.states, grad_states, strict=True)
     ]
-    return Gradients(states, tuple(sums))
+    further, sums = [], []
+    for index in _indices(a):
+        further.append(_last(a, index, {"grad_hidden": states[::2], "grad_cell_state": states[1::2]}))
+        extra, parts = a.weights[4 * index + 3], saved[index]
+        if a.kinds.split()[index] == "rum":
+            further[-1]["grad_bias"], grad_extra = rum_cpu.new_sums(parts, _state(a, index)[0], extra)
+            further[-1]["grad_norms"] = grad_extra
+        else:
+            blocks = gated_cpu.KERNEL.blocks(parts.shape[1])
+            grad_extra = None if extra is None else extra.new_zeros(blocks, *extra.shape)
+            further[-1]["grad_extra"] = grad_extra
+        sums.append(grad_extra)
+    grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
+    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs)
+    first = project_backward(saved[0], a.x, *a.weights[:2], needs)
+    weights: list[Tensor | None] = []
+    for index in _indices(a):
+        extra, grad_extra = a.weights[4 * index + 3], sums[index]
+        own = [first["w_ih"], first["b"]] if index == 0 else _input_gradients(a, index, saved)
+        # one partial sum per block of rows, two for RUM
+        summed = None if extra is None else grad_extra.view(-1, *extra.shape).sum(0)
+        weights += [*own, _recurrent_gradient(a, index, outputs, saved), summed]
+    return {"x": first["x"], "weights": weights, "states": states}
 
 
-def _extra(own: Any) -> Tensor | None:
-    found: Tensor | None = own.norms if isinstance(own, rum.Arguments) else own.extra
-    return found
+def _indices(a: Any) -> range:
+    return range(len(a.units))
+
+
+def _state(a: Any, index: int) -> tuple[Tensor, Tensor | None]:
+    """Return hidden vector and cell state, before the first step, of the state that a subcell updates."""
+    first = 2 * (index == SLOW)
+    return a.states[first], a.states[first + 1]
+
+
+def _predecessor(a: Any, index: int) -> tuple[int, int]:
+    """Return the subcell that last updated the state of a subcell, and the number of steps ago: 0 or 1."""
+    if index == SLOW:
+        return SLOW, 1
+    if index == 0:
+        return len(a.units) - 1, 1
+    return (0 if index == SLOW + 1 else index - 1), 0
+
+
+def _last(a: Any, index: int, by_state: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the entry of a subcell's state if it is the last one in a step that updates this state."""
+    if index not in (SLOW, len(a.units) - 1):
+        return {}
+    has_cell_state = a.kinds.split()[index] != "rum"
+    return {
+        name: values[int(index == SLOW)]
+        for name, values in by_state.items()
+        if has_cell_state or not name.endswith("cell_state")
+    }
+
+
+def _input_gradients(a: Any, index: int, saved: list[Any]) -> list[Tensor | None]:
+    """Return the gradients of w_ih and b of a subcell after the first, given the gradient of its parts."""
+    w_ih, b = a.weights[4 * index : 4 * index + 2]
+    rows = saved[index].flatten(0, 1)
+    if index > SLOW + 1:  # without inputs
+        gradient = torch.zeros_like(w_ih)
+    else:
+        read, mask = saved[len(a.units) + index - 1], a.masks[4 * index]
+        gradient = rows.T @ (read if mask is None else read * mask).flatten(0, 1)
+    return [gradient, None if b is None else rows.sum(0)]
+
+
+def _recurrent_gradient(a: Any, index: int, outputs: Tensor, saved: list[Any]) -> Tensor:
+    predecessor, lag = _predecessor(a, index)
+    read = [*saved[len(a.units) : 2 * len(a.units) - 1], outputs][predecessor]
+    products, drop = saved[index][..., : len(a.weights[4 * index + 2])], a.masks[4 * index + 3]
+    if lag:
+        return recurrent_gradient(products, _state(a, index)[0], read, a.starts, drop)
+    return products.flatten(0, 1).T @ (read if drop is None else read * drop).flatten(0, 1)
 
 
 def _run(
-    arguments: Arguments,
-    scalars: Any,
-    further: list[dict[str, Tensor | None]],
+    a: Any,
+    outputs: Tensor,
+    saved: list[Any],
+    further: list[dict[str, Any]],
     *,
     backward: bool,
     grad_outputs: Tensor | None = None,
 ) -> None:
-    """Call the library; `further` has further fields of the C++ structure `Arguments` of each subcell."""
-    connections = arguments.connections
-    steps, batch, *_ = arguments.subcells[0].parts.shape
-    structures, owned, table = [], [], []  # structures and tensors must outlive the call, which reads their addresses
-    for index, own in enumerate(arguments.subcells):
-        predecessor, lag = connections.predecessor(index)
-        tensors = {"outputs": arguments.outputs[index], "past": arguments.outputs[predecessor], **further[index]}
-        if isinstance(own, rum.Arguments):
-            tensors["scalars"] = scalars[index]
-            numbers, tensors = rum_cpu.fields(own, lag=lag, **tensors)
-            structure = rum_cpu.LIBRARY.fill(batch, numbers, tensors)
+    """Call the library; `further` has further arguments of the kernel of each subcell."""
+    count = len(a.units)
+    parts, all_outputs = saved[:count], [*saved[count : 2 * count - 1], outputs]
+    cell_states, scalars = saved[2 * count - 1 : 3 * count - 1], saved[3 * count - 1 :]
+    owned, table = [], []  # structures and tensors must outlive the call, which reads their addresses
+    for index, kind in enumerate(a.kinds.split()):
+        predecessor, lag = _predecessor(a, index)
+        w_ih, b, w_hh, extra = a.weights[4 * index : 4 * index + 4]
+        mask, keep, keep_cell_state, drop = a.masks[4 * index : 4 * index + 4]
+        hidden, cell_state = _state(a, index)
+        starts, epsilon = a.starts if lag else None, a.epsilons[index]
+        if kind == "rum":
+            kernel, own = rum_cpu.KERNEL, rum_cpu.fields(
+                *(parts[index], w_hh, hidden, extra, keep, a.lengths, starts),
+                *(a.activations.split()[index], a.etas[index], epsilon, lag),
+            ) | {"scalars": scalars[index]}  # fmt: skip
         else:
-            tensors["cell_states"] = arguments.cell_states[index]
-            tensors["past_cell_states"] = arguments.cell_states[predecessor]
-            numbers, tensors = gated_cpu.fields(own, lag=lag, **tensors)
-            structure = gated_cpu.LIBRARY.fill(batch, numbers, tensors)
-        structures.append(structure)
-        owned.append(tensors)
-        given = arguments.weights_ih[index], arguments.biases[index], connections.masks[index]
-        assert all(tensor is None or tensor.is_contiguous() for tensor in given)
-        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-        flags = [isinstance(own, rum.Arguments), connections.sources[index], connections.states[index], index == 0]
+            kernel, own = gated_cpu.KERNEL, gated_cpu.fields(
+                *(kind, parts[index], w_hh, extra, hidden, cell_state, keep, keep_cell_state, drop, a.lengths, starts),
+                *(None, None, a.units[index], a.chunks[index], epsilon, lag),
+            ) | {"cell_states": cell_states[index], "past_cell_states": cell_states[predecessor]}  # fmt: skip
+        own |= {"outputs": all_outputs[index], "past": all_outputs[predecessor]} | further[index]
+        structure, _ = kernel.fill(**own)
+        owned.append((structure, own))
+        source = index - 1 if index <= SLOW + 1 else -1
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (w_ih, b, mask)]
+        flags = [kind == "rum", source, index == SLOW, index == 0]
         table.append([*flags, ctypes.addressof(structure), *addresses])
-    numbers = {"steps": steps, "batch": batch, "count": len(table)}
     subcells = torch.tensor(table, dtype=torch.int64)
-    LIBRARY.run(backward, batch, arguments.outputs[-1], numbers, {"subcells": subcells, "grad_outputs": grad_outputs})
+    KERNEL.run(
+        backward=backward,
+        dtype=outputs.dtype,
+        steps=len(a.x),
+        batch=a.x.shape[1],
+        count=count,
+        subcells=subcells,
+        grad_outputs=grad_outputs,
+    )

@@ -1,136 +1,159 @@
-"""The kernels of `gyral.ops.gated.sequence` for the CPU: gated.cpp, called through ctypes."""
+"""The kernels of `gyral.ops.gated` for the CPU: gated.cpp, called through ctypes."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gyral.ops import buffers
-from gyral.ops.gated.arguments import KEEPS_PRODUCT, KINDS, Arguments, Gradients, Results
+from gyral.ops.gated import KINDS
 from gyral.ops.native import library
+from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
 
+# Kinds whose last N columns of the product are not only added to the last columns of P_t; backward needs them.
+KEEPS_PRODUCT = ("goru", "gru")
 DTYPES = library.DTYPES
 
-LIBRARY = library.Recurrence(
-    Path(__file__).with_name("gated.cpp"),
-    (
-        "steps", "batch", "hidden_size", "cell_state_size", "parts_size", "weight_rows", "kept_size", "extra_size",
-        "units", "chunk", "kind", "lag", "layers", "threads",
-    ),
-    ("keep_mean", "keep_cell_state_mean", "epsilon"),
-    (
-        "parts", "weight", "extra", "hidden", "cell_state", "keep", "keep_cell_state", "drop", "lengths", "starts",
-        "fresh", "fresh_cell_state", "partner", "outputs", "cell_states", "past", "past_cell_states", "kept",
-        "final_hidden", "final_cell_state", "workspace", "grad_outputs", "grad_hidden", "grad_cell_state", "grad_extra",
-        "grad_fresh", "grad_weight",
-    ),
-)  # fmt: skip
-prepare = LIBRARY.prepare
+KERNEL = library.Kernel(Path(__file__).with_name("gated.cpp"))
+prepare = KERNEL.prepare
 
 
-def forward(arguments: Arguments) -> Results:
-    """Run all steps."""
-    steps, batch, _ = arguments.parts.shape
-    new = arguments.parts.new_empty
-    outputs, final_hidden = new(steps, batch, arguments.hidden.shape[1]), torch.empty_like(arguments.hidden)
-    cell_states = final_cell_state = None
-    if arguments.cell_state is not None:
-        cell_states = buffers.acquire(steps * arguments.cell_state.numel(), arguments.cell_state).view(
-            steps, *arguments.cell_state.shape
-        )
-        final_cell_state = torch.empty_like(arguments.cell_state)
-    kept = new(steps, batch, arguments.units) if arguments.kind in KEEPS_PRODUCT else None
-    _run(
-        arguments,
-        backward=False,
-        outputs=outputs,
-        cell_states=cell_states,
-        kept=kept,
-        final_hidden=final_hidden,
-        final_cell_state=final_cell_state,
-    )
-    return Results(outputs, final_hidden, final_cell_state, cell_states, kept)
+def allocate(a: Any) -> tuple[list[Any], list[Any]]:
+    """Return the results, and saved: parts (T, B, G), cell states (T, B, C), kept part of the product (T, B, N)."""
+    steps, batch, _ = a.x.shape
+    new = a.x.new_empty
+    states = None if a.c0 is None else new(steps, *a.c0.shape)
+    kept = new(steps, batch, a.units) if a.kind in KEEPS_PRODUCT else None
+    results = [new(steps, *a.h0.shape), torch.empty_like(a.h0), None if a.c0 is None else torch.empty_like(a.c0)]
+    return results, [new(steps, batch, len(a.w_ih)), states, kept]
+
+
+def forward(a: Any) -> tuple[list[Any], list[Any]]:
+    """Run all steps; see `gyral.ops.operator.Operator`."""
+    results, saved = allocate(a)
+    outputs, hidden, cell_state = results
+    parts, *_ = saved
+    project(a.x, a.w_ih, a.b, out=parts)
+    _run(a, outputs, saved, backward=False, final_hidden=hidden, final_cell_state=cell_state)
+    return results, saved
 
 
 def backward(
-    arguments: Arguments, results: Results, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell_state: Tensor | None
-) -> Gradients:
-    """Return the gradients, given the gradients of the results."""
-    grad_extra = new_sums(arguments, arguments.extra)
-    grad_fresh = new_sums(arguments, arguments.fresh)
-    grad_weight = new_sums(arguments, None if arguments.partner is None else arguments.weight_hh)
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
+) -> dict[str, Tensor | None]:
+    """Return the gradients; see `gyral.ops.operator.Operator`."""
+    outputs, *states = results
+    parts, _, kept = saved
+    grad_outputs, *grad_states = gradients
+    blocks = KERNEL.blocks(a.x.shape[1])
+    extra, fresh, weight = (
+        None if like is None else like.new_zeros(blocks, *like.shape)
+        for like in (a.extra, a.fresh, None if a.partner is None else a.w_hh)
+    )
     # the kernel overwrites these
-    grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
-    grad_cell_state = None if grad_cell_state is None else grad_cell_state.clone(memory_format=torch.contiguous_format)
+    grad_hidden, grad_cell_state = (
+        state if state is None else torch.zeros_like(state) if gradient is None else gradient.clone()
+        for state, gradient in zip(states, grad_states, strict=True)
+    )
     _run(
-        arguments,
+        a,
+        outputs,
+        saved,
         backward=True,
-        outputs=results.outputs,
-        cell_states=results.cell_states,
-        kept=results.kept,
-        grad_outputs=grad_outputs.contiguous(),
+        grad_outputs=torch.zeros_like(outputs) if grad_outputs is None else grad_outputs,
         grad_hidden=grad_hidden,
         grad_cell_state=grad_cell_state,
-        grad_extra=grad_extra,
-        grad_fresh=grad_fresh,
-        grad_weight=grad_weight,
+        grad_extra=extra,
+        grad_fresh=fresh,
+        grad_weight=weight,
     )
-    extra, fresh, weight = (None if sums is None else sums.sum(0) for sums in (grad_extra, grad_fresh, grad_weight))
-    return Gradients(arguments.parts, results.kept, grad_hidden, grad_cell_state, extra, fresh, weight)
+    if weight is None:
+        # the gradient of the product equals the gradient of the parts, except in the kept part
+        reads = a.h0, outputs, a.starts, a.drop, a.fresh
+        added = len(a.w_hh) - (0 if kept is None else a.units)
+        grad_weight = recurrent_gradient(parts[..., :added], *reads)
+        if kept is not None:
+            grad_weight = torch.cat((grad_weight, recurrent_gradient(kept, *reads)))
+    else:
+        grad_weight = weight.sum(0)
+    return project_backward(parts, a.x, a.w_ih, a.b, needs) | {
+        "w_hh": grad_weight,
+        "extra": None if extra is None else extra.sum(0),
+        "h0": grad_hidden,
+        "c0": grad_cell_state,
+        "fresh": None if fresh is None else fresh.sum(0),
+    }
 
 
-def new_sums(arguments: Arguments, like: Tensor | None) -> Tensor | None:
-    """Return zeros for the partial sums of a gradient, one per block of rows; None for an absent parameter."""
-    if like is None:
-        return None
-    return like.new_zeros(LIBRARY.blocks(arguments.parts.shape[1]), *like.shape)
-
-
-def _run(arguments: Arguments, *, backward: bool, **tensors: Tensor | None) -> None:
-    """Call the library; `tensors` are further fields of the C++ structure `Arguments`."""
-    tensors |= {"past": tensors["outputs"], "past_cell_states": tensors["cell_states"]}
-    LIBRARY.run(backward, arguments.parts.shape[1], arguments.parts, *fields(arguments, lag=1, **tensors))
+def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Tensor | None) -> None:
+    parts, cell_states, kept = saved
+    KERNEL.run(
+        backward=backward,
+        **fields(a.kind, parts, a.w_hh, a.extra, a.h0, a.c0, a.keep, a.keep_cell_state, a.drop, a.lengths, a.starts,
+                 a.fresh, a.partner, a.units, a.chunk, a.epsilon),
+        outputs=outputs,
+        past=outputs,
+        cell_states=cell_states,
+        past_cell_states=cell_states,
+        kept=kept,
+        **further,
+    )  # fmt: skip
 
 
 def fields(
-    arguments: Arguments, *, lag: int, **tensors: Tensor | None
-) -> tuple[dict[str, float], dict[str, Tensor | None]]:
-    """Return the fields of the C++ structure `Arguments`: numbers, and those of the kernel and `tensors`."""
-    steps, batch, parts_size = arguments.parts.shape
-    keep, keep_cell_state, kept = arguments.keep, arguments.keep_cell_state, tensors.get("kept")
-    tensors |= {
-        "parts": arguments.parts,
-        "weight": arguments.weight_hh,
-        "extra": arguments.extra,
-        "hidden": arguments.hidden,
-        "cell_state": arguments.cell_state,
-        "keep": keep if isinstance(keep, Tensor) else None,
-        "keep_cell_state": keep_cell_state if isinstance(keep_cell_state, Tensor) else None,
-        "drop": arguments.drop,
-        "lengths": arguments.lengths,
-        "starts": arguments.starts,
-        "partner": arguments.partner,
-    }
-    if arguments.starts is not None:
-        hidden, cell_state, fresh = arguments.hidden, arguments.cell_state, arguments.fresh
-        tensors["fresh"] = hidden.new_zeros(hidden.shape[1]) if fresh is None else fresh
-        tensors["fresh_cell_state"] = None if cell_state is None else cell_state.new_zeros(cell_state.shape[1])
-    numbers = {
-        "steps": steps,
-        "batch": batch,
-        "hidden_size": arguments.hidden.shape[1],
-        "cell_state_size": 0 if arguments.cell_state is None else arguments.cell_state.shape[1],
-        "parts_size": parts_size,
-        "weight_rows": len(arguments.weight_hh) if arguments.partner is None else parts_size,
-        "kept_size": 0 if kept is None else kept.shape[2],
-        "extra_size": 0 if arguments.extra is None else arguments.extra.numel(),
-        "units": arguments.units,
-        "chunk": arguments.chunk,
-        "kind": KINDS.index(arguments.kind),
+    kind: str,
+    parts: Tensor,
+    w_hh: Tensor,
+    extra: Tensor | None,
+    h0: Tensor,
+    c0: Tensor | None,
+    keep: Tensor | None,
+    keep_cell_state: Tensor | None,
+    drop: Tensor | None,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+    fresh: Tensor | None,
+    partner: Tensor | None,
+    units: int,
+    chunk: int,
+    epsilon: float,
+    lag: int = 1,
+) -> dict[str, Any]:
+    """Return the arguments of the kernel that do not depend on the direction."""
+    mask, keep_mean = split_keep(keep)
+    cell_state_mask, keep_cell_state_mean = split_keep(keep_cell_state)
+    fresh_cell_state = None
+    if starts is not None:
+        fresh = h0.new_zeros(h0.shape[1]) if fresh is None else fresh
+        fresh_cell_state = None if c0 is None else c0.new_zeros(c0.shape[1])
+    return {
+        "steps": parts.shape[0],
+        "batch": parts.shape[1],
+        "hidden_size": h0.shape[1],
+        "cell_state_size": 0 if c0 is None else c0.shape[1],
+        "parts_size": parts.shape[2],
+        "weight_rows": len(w_hh) if partner is None else parts.shape[2],
+        "kept_size": units if kind in KEEPS_PRODUCT else 0,
+        "extra_size": 0 if extra is None else extra.numel(),
+        "units": units,
+        "chunk": chunk,
+        "kind": KINDS.index(kind),
         "lag": lag,
-        "layers": 0 if arguments.partner is None else len(arguments.partner),
-        "keep_mean": keep if isinstance(keep, float) else 0.0,
-        "keep_cell_state_mean": keep_cell_state if isinstance(keep_cell_state, float) else 0.0,
-        "epsilon": arguments.epsilon,
+        "layers": 0 if partner is None else len(partner),
+        "keep_mean": keep_mean,
+        "keep_cell_state_mean": keep_cell_state_mean,
+        "epsilon": epsilon,
+        "parts": parts,
+        "weight": w_hh,
+        "extra": extra,
+        "hidden": h0,
+        "cell_state": c0,
+        "keep": mask,
+        "keep_cell_state": cell_state_mask,
+        "drop": drop,
+        "lengths": lengths,
+        "starts": starts,
+        "fresh": fresh,
+        "fresh_cell_state": fresh_cell_state,
+        "partner": partner,
     }
-    return numbers, tensors

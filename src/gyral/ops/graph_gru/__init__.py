@@ -1,18 +1,91 @@
 """A GRU whose recurrent input is gathered along typed edges, over a whole sequence.
 
-Cells call `run`. `Arguments`, `Results` and `Gradients` are the interface of the kernels in `cpu`, which is imported on
-first use. `reference` has the equations in plain torch.
+    p_t = W_ih x_t + b                                          (3N)
+    g_t = [Σ h_{t'}^e over the edges (t', t) of type e, for e = 0, 1, …]
+    q_t = W_hh g_t                                              (3N)
+    r = σ(p_r + q_r)
+    z = σ(p_z + q_z)
+    n = tanh(p_n + r ⊙ q_n)
+    h_t = (1 − z) ⊙ n + z ⊙ c_t
+
+The gate order is that of torch: r, z, n. Type 0 is the edge from each step to the next, and h^e is the slice of h of
+type e, or all of h. c_t is h_{t−1} or g_t. The equations are those of MAGE-GRU (Dhingra, Yang, Cohen and Salakhutdinov,
+"Linguistic Knowledge as Memory for Recurrent Neural Networks", 2017) with at most one edge of each type into a step;
+further ones are summed. `naive` computes them in plain torch.
 """
 
-from gyral.ops.graph_gru.arguments import MODULES, Arguments, Gradients, Results, latest
-from gyral.ops.graph_gru.sequence import run, unsupported_reason
+import torch
+from torch import Tensor
 
-__all__ = [
-    "MODULES",
-    "Arguments",
-    "Gradients",
-    "Results",
-    "latest",
-    "run",
-    "unsupported_reason",
-]
+from gyral.ops.graph_gru import naive
+from gyral.ops.graph_gru.naive import latest
+from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.sequences import reachable_since
+
+__all__ = ["graph_gru", "latest", "unsupported_reason"]
+
+OPERATOR = Operator(naive.graph_gru, {"cpu": "gyral.ops.graph_gru.cpu"})
+unsupported_reason = OPERATOR.unsupported_reason
+
+
+def graph_gru(
+    x: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b: Tensor | None,
+    memory: Tensor,
+    earlier: Tensor | None = None,
+    *,
+    edge_types: int,
+    edge_size: int | None,
+    carry: str = "previous",
+    capacity: int | None = None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run the recurrence over inputs (T, B, X), under autocast in the dtype of the parameters.
+
+    Args:
+        x: (T, B, X).
+        w_ih: W_ih (3N, X).
+        w_hh: W_hh (3N, G), with G = N; or G = (E + 1) N if `edge_size` is None. Its columns are in the order of
+            the types, from 0.
+        b: (3N,) or None.
+        memory: (B, C, N) with C ≥ 1, the hidden vectors of the last C steps, the latest last. Those before the first
+            step of a sequence are zeros.
+        earlier: (T, B, E, D) integers, the distances of the steps that edges come from, 0: no edge. Edges from before
+            the memory or before the last start count as absent. None: there are only edges of type 0.
+        edge_types: E.
+        edge_size: Width of the slice of each type from 1; type 0 has the first N − E · `edge_size` ≥ 1 units. None:
+            the slice of every type is the whole hidden vector.
+        carry: "previous": c_t = h_{t−1}. "linked": c_t = g_t, which needs an `edge_size`.
+        capacity: C', the number of vectors in the returned memory; C if None.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the memory of the row to zeros before the step.
+
+    Returns:
+        outputs (T, B, N), zero beyond the lengths, and the memory (B, C', N) after the last step of each sequence.
+
+    Raises:
+        KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
+        TypeError: Inputs or memory have another dtype than the parameters, outside autocast.
+        ValueError: `earlier` has another shape, or there is no `edge_size` for `carry`.
+    """
+    x, memory = cast_for_autocast(w_hh.dtype, x, memory)
+    if carry == "linked" and edge_size is None:
+        raise ValueError('carry="linked" needs an edge_size')
+    if earlier is not None and earlier.shape[:3] != (*x.shape[:2], edge_types):
+        raise ValueError(f"earlier must be {(*x.shape[:2], edge_types)} × D, not {tuple(earlier.shape)}")
+    units = memory.shape[2]
+    first_size = units if edge_size is None else units - edge_types * edge_size
+    if earlier is None or earlier.shape[2] == 0:
+        # the columns of the other types would only meet zeros
+        earlier, w_hh = None, w_hh[:, :first_size]
+    else:
+        earlier = earlier.to(torch.int64)
+    since = reachable_since(starts, memory.shape[1])
+    capacity = memory.shape[1] if capacity is None else capacity
+    outputs, memory = OPERATOR(
+        *(x, w_ih, w_hh, b, memory, earlier, lengths, since, first_size, edge_size, carry == "linked", capacity)
+    )
+    return outputs, memory

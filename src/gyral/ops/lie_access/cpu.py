@@ -1,4 +1,4 @@
-"""The kernels of `gyral.ops.lie_access.sequence` for the CPU: lie_access.cpp, called through ctypes."""
+"""The kernels of `gyral.ops.lie_access` for the CPU: lie_access.cpp, called through ctypes."""
 
 from pathlib import Path
 from typing import Any
@@ -6,122 +6,141 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gyral.ops.lie_access.arguments import GROUPS, Arguments, Gradients, Results
+from gyral.ops.lie_access import FUSED_GROUPS, memory_full_error
 from gyral.ops.native import library
+from gyral.ops.sequences import project, project_backward
 
 DTYPES = library.DTYPES
+SLACK = 16  # entries behind the last one of a log: kernels read whole registers
+MEMORY = ("keys", "vectors", "strengths")
 
-LIBRARY = library.Recurrence(
-    Path(__file__).with_name("lie_access.cpp"),
-    (
-        "steps", "batch", "hidden_size", "width", "capacity", "log_size", "forget", "group", "normalize_steps",
-        "softmax", "threads",
-    ),
-    (),
-    (
-        "parts", "weight", "head_weight", "head_bias", "heads", "flat_states", "log", "windows", "initial_keys",
-        "initial_vectors", "initial_strengths", "count", "write", "lengths", "starts", "fresh", "outputs",
-        "final_flat_state", "final_keys", "final_vectors", "final_strengths", "final_count", "is_full", "workspace",
-        "grad_outputs", "grad_flat_state", "grad_keys", "grad_vectors", "grad_strengths", "grad_initial_keys",
-        "grad_initial_vectors", "grad_initial_strengths", "grad_fresh",
-    ),
-)  # fmt: skip
-prepare = LIBRARY.prepare
+KERNEL = library.Kernel(Path(__file__).with_name("lie_access.cpp"))
+prepare = KERNEL.prepare
 
 
-def forward(arguments: Arguments) -> Results:
-    """Run all steps."""
-    tensors, count = arguments.tensors, arguments.fixed.count
-    steps, batch, _ = arguments.parts.shape
-    outputs = arguments.parts.new_empty(steps, batch, tensors.weight_x.shape[0] // 4)
-    windows = count.new_empty(steps, batch, 2)
-    is_full = count.new_zeros(1)
-    given = (tensors.flat_state, tensors.keys, tensors.vectors, tensors.strengths, count)
-    final: Any = [torch.empty_like(leaf) for leaf in given]
-    names = ("flat_state", "keys", "vectors", "strengths", "count")
+def allocate(a: Any) -> tuple[list[Any], list[Any]]:
+    """Return the results, and saved: parts, outputs of the heads, flat states before each step, log, windows.
+
+    The log (B, 3 + W, E) has the entries of the memory in the order in which they were written; rows: both coordinates
+    of the keys, strengths, elements of the vectors. The windows (T, B, 2) are begin and end of its filled part after
+    each step.
+    """
+    steps, batch, _ = a.x.shape
+    _, capacity, width = a.vectors.shape
+    new = a.x.new_empty
+    state = [torch.empty_like(leaf) for leaf in (a.flat_state, a.keys, a.vectors, a.strengths, a.count)]
+    saved = [
+        new(steps, batch, len(a.w_ih)),
+        new(steps, batch, len(a.head_weight)),
+        new(steps, batch, a.flat_state.shape[1]),
+        new(batch, 3 + width, steps + capacity + SLACK),
+        a.count.new_empty(steps, batch, 2),
+    ]
+    return [new(steps, batch, len(a.w_ih) // 4), *state], saved
+
+
+def forward(a: Any) -> tuple[list[Any], list[Any]]:
+    """Run all steps; see `gyral.ops.operator.Operator`.
+
+    Raises:
+        OptionError: A vector was written to a full memory that forgets nothing.
+    """
+    results, saved = allocate(a)
+    outputs, flat_state, keys, vectors, strengths, count = results
+    parts, _, flat_states, *_ = saved
+    project(a.x, a.w_ih, a.b, out=parts)
+    flat_states[0] = a.flat_state
+    is_full = a.count.new_zeros(1)
     _run(
-        arguments,
+        a,
+        outputs,
+        saved,
         backward=False,
-        outputs=outputs,
-        windows=windows,
         is_full=is_full,
-        **{f"final_{name}": leaf for name, leaf in zip(names, final, strict=True)},
+        final_flat_state=flat_state,
+        final_keys=keys,
+        final_vectors=vectors,
+        final_strengths=strengths,
+        final_count=count,
     )
-    values: Any = (outputs, *final, windows, bool(is_full))
-    return Results(*values)
+    if is_full:
+        raise memory_full_error(a.keys.shape[1])
+    return results, saved
 
 
 def backward(
-    arguments: Arguments, results: Results, gradients: tuple[Tensor | None, ...], needs_memory: bool
-) -> Gradients:
-    """Return the gradients.
-
-    Args:
-        arguments, results: Arguments and return value of `forward`.
-        gradients: Gradients of outputs, flat_state, keys, vectors and strengths of the results, None stands for zeros.
-        needs_memory: Whether to compute the gradient of the initial memory.
-    """
-    tensors = arguments.tensors
-    grad_outputs, grad_flat_state, *grad_memory = gradients
-    if grad_flat_state is None:
-        flat_state = torch.zeros_like(tensors.flat_state)
-    else:  # the kernel overwrites it
-        flat_state = grad_flat_state.clone(memory_format=torch.contiguous_format)
-    memory = {"keys": tensors.keys, "vectors": tensors.vectors, "strengths": tensors.strengths}
-    given: dict[str, Tensor | None] = {}
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
+) -> dict[str, Tensor | None]:
+    """Return the gradients; see `gyral.ops.operator.Operator`."""
+    outputs = results[0]
+    grad_outputs, grad_flat_state, *grad_memory, _ = gradients
+    # the kernel overwrites it
+    flat_state = torch.zeros_like(a.flat_state) if grad_flat_state is None else grad_flat_state.clone()
+    memory, given = (a.keys, a.vectors, a.strengths), {}
     if any(gradient is not None for gradient in grad_memory):
-        for (name, leaf), gradient in zip(memory.items(), grad_memory, strict=True):
-            given[f"grad_{name}"] = torch.zeros_like(leaf) if gradient is None else gradient.contiguous()
-    initial: Any = [torch.empty_like(leaf) if needs_memory else None for leaf in memory.values()]
+        for name, leaf, gradient in zip(MEMORY, memory, grad_memory, strict=True):
+            given[f"grad_{name}"] = torch.zeros_like(leaf) if gradient is None else gradient
+    needed = any(needs[name] for name in MEMORY)
+    initial = {name: torch.empty_like(leaf) if needed else None for name, leaf in zip(MEMORY, memory, strict=True)}
     fresh = None
-    if tensors.fresh is not None:  # one partial sum per block of rows
-        fresh = tensors.fresh.new_zeros(LIBRARY.blocks(len(flat_state)), len(tensors.fresh))
+    if a.fresh is not None:  # one partial sum per block of rows
+        fresh = a.fresh.new_zeros(KERNEL.blocks(len(flat_state)), len(a.fresh))
     _run(
-        arguments,
+        a,
+        outputs,
+        saved,
         backward=True,
-        outputs=results.outputs,
-        windows=results.windows,
-        grad_outputs=None if grad_outputs is None else grad_outputs.contiguous(),
+        grad_outputs=grad_outputs,
         grad_flat_state=flat_state,
         grad_fresh=fresh,
         **given,
-        **{f"grad_initial_{name}": gradient for name, gradient in zip(memory, initial, strict=True)},
+        **{f"grad_initial_{name}": gradient for name, gradient in initial.items()},
     )
-    values: Any = (flat_state, *initial, None if fresh is None else fresh.sum(0))
-    return Gradients(*values)
+    parts, heads, flat_states, *_ = saved
+    rows, heads = parts.flatten(0, 1), heads.flatten(0, 1)
+    return project_backward(parts, a.x, a.w_ih, a.b, needs) | {
+        "w": rows.T @ flat_states[..., : a.w.shape[1]].flatten(0, 1),
+        "head_weight": heads.T @ outputs.flatten(0, 1),
+        "head_bias": heads.sum(0),
+        "flat_state": flat_state,
+        **initial,
+        "fresh": None if fresh is None else fresh.sum(0),
+    }
 
 
-def _run(arguments: Arguments, *, backward: bool, **further: Tensor | None) -> None:
-    """Call the library; `further` are further fields of the C++ structure `Arguments`."""
-    tensors, fixed = arguments.tensors, arguments.fixed
-    steps, batch, gates = arguments.parts.shape
-    numbers = {
-        "steps": steps,
-        "batch": batch,
-        "hidden_size": gates // 4,
-        "width": tensors.vectors.shape[2],
-        "capacity": tensors.keys.shape[1],
-        "log_size": arguments.log.shape[2],
-        "forget": fixed.options.forget,
-        "group": GROUPS.index(type(fixed.options.group)),
-        "normalize_steps": fixed.options.group.normalizes,
-        "softmax": fixed.options.softmax,
-    }
-    fields = {
-        "parts": arguments.parts,
-        "weight": tensors.weight,
-        "head_weight": tensors.head_weight,
-        "head_bias": tensors.head_bias,
-        "heads": arguments.heads,
-        "flat_states": arguments.flat_states,
-        "log": arguments.log,
-        "initial_keys": tensors.keys,
-        "initial_vectors": tensors.vectors,
-        "initial_strengths": tensors.strengths,
-        "count": fixed.count,
-        "write": fixed.write,
-        "lengths": fixed.lengths,
-        "starts": fixed.starts,
-        "fresh": tensors.fresh,
-    }
-    LIBRARY.run(backward, batch, arguments.parts, numbers, fields | further)
+def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Tensor | None) -> None:
+    """Call the library; `further` are further arguments of the kernel."""
+    parts, heads, flat_states, log, windows = saved
+    steps, batch, gates = parts.shape
+    KERNEL.run(
+        backward=backward,
+        steps=steps,
+        batch=batch,
+        hidden_size=gates // 4,
+        width=a.vectors.shape[2],
+        capacity=a.keys.shape[1],
+        log_size=log.shape[2],
+        forget=a.forget,
+        group=FUSED_GROUPS.index(a.group),
+        normalize_steps=a.normalizes,
+        softmax=a.softmax,
+        parts=parts,
+        weight=a.w,
+        head_weight=a.head_weight,
+        head_bias=a.head_bias,
+        heads=heads,
+        flat_states=flat_states,
+        log=log,
+        windows=windows,
+        initial_keys=a.keys,
+        initial_vectors=a.vectors,
+        initial_strengths=a.strengths,
+        # the kernel would read beyond the end of the memory
+        count=a.count.clamp(0, a.keys.shape[1]),
+        write=a.write,
+        lengths=a.lengths,
+        starts=a.starts,
+        fresh=a.fresh,
+        outputs=outputs,
+        **further,
+    )

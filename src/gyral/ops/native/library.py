@@ -6,10 +6,10 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from gyral.core.cache import cache_directory, untrusted_reason
 from gyral.core.locks import lock_file
 from gyral.core.progress import line
-from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.operator import KernelUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ WIDE_VECTORS = ("-mprefer-vector-width=512",)  # by default GCC and Clang on x86
 # For some processors, Zen 2 and 3 among them, GCC fuses multiplication and addition in some instances of a loop and not
 # in others. Results would then depend on how many rows a thread has, so on the number of threads.
 ALWAYS_FUSED = ("--param=avoid-fma-max-bits=0",)
+KINDS = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}  # of arguments
 MAX_SIZE = 2**28  # bytes of a library
 LOCK = "compiling.lock"  # in the cache directory; the process that holds it compiles
 FOLDER = "compiling-"  # how the name of the folder begins in which a library is compiled
@@ -177,72 +178,104 @@ def _processor() -> str:
     return features[0] if features else platform.processor() + platform.machine()
 
 
-class Recurrence:
-    """The recurrence of a source <name>.cpp, which runs all steps of a batch, forward or backward.
+class Kernel:
+    """A kernel in C++, which runs all steps of a batch, forward or backward.
 
-    The source has the functions <name>_arguments_size(), <name>_block() (the number of rows that go through a step
-    together), <name>_workspace(arguments, is_double) and <name>_run(arguments, is_double, backward), where `arguments`
-    points to a structure `Arguments`.
+    `struct Arguments`, in <name>.cpp or in a header beside it, lists the arguments: integers `Index`, real numbers
+    `double`, and pointers `void*` to tensors. `batch`, `threads` and `workspace` are among them; the latter two are
+    filled in. The source has the functions <name>_arguments_size(), <name>_block() (the number of rows that go through
+    a step together), <name>_workspace(arguments, is_double) and <name>_run(arguments, is_double, backward).
 
     Args:
-        source: The file.
-        integers, reals, pointers: Names of the structure's fields in order, including `threads` and `workspace`.
+        source: The path of <name>.cpp.
     """
 
-    def __init__(
-        self, source: Path, integers: tuple[str, ...], reals: tuple[str, ...], pointers: tuple[str, ...]
-    ) -> None:
+    def __init__(self, source: Path) -> None:
         self.source = source
-        kinds = ((integers, ctypes.c_int64), (reals, ctypes.c_double), (pointers, ctypes.c_void_p))
-        fields = [(name, kind) for names, kind in kinds for name in names]
-        self.arguments: type[ctypes.Structure] = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
     def function(self, name: str) -> Any:
         """Return a function of the library; see the function of this module with the same name."""
         return function(self.source, name)
 
     def prepare(self, device: torch.device | None = None) -> None:
-        """Compile the library on first use; `device`, which `gyral.ops.kernels` passes, is the CPU.
+        """Compile the library on first use; `device`, which `gyral.ops.operator` passes, is the CPU.
 
         Raises:
             KernelUnavailableError: The library cannot be compiled or loaded on this machine.
         """
-        same = function(self.source, "arguments_size")() == ctypes.sizeof(self.arguments)
-        assert same, f"the fields of Arguments in {self.source} and in Python differ"
+        same = function(self.source, "arguments_size")() == ctypes.sizeof(self.Arguments)
+        assert same, f"the fields of Arguments in {self.source} and in the compiled library differ"
+
+    @functools.cached_property
+    def Arguments(self) -> type[ctypes.Structure]:  # noqa: N802 (a class)
+        """The structure, as the source declares it."""
+        return type("Arguments", (ctypes.Structure,), {"_fields_": read_fields(self.source)})
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the arguments that callers give."""
+        return frozenset(name for name, _ in self.Arguments._fields_) - {"threads", "workspace"}
+
+    @functools.cached_property
+    def block(self) -> int:
+        """The number of rows that go through a step together."""
+        return int(self.function("block")())
 
     def blocks(self, rows: int) -> int:
         """Return the number of blocks into which `rows` rows of a batch are divided."""
-        return -(-rows // int(function(self.source, "block")()))
+        return -(-rows // self.block)
 
-    def run(
-        self,
-        backward: bool,
-        rows: int,
-        like: Tensor,
-        numbers: Mapping[str, float],
-        tensors: Mapping[str, Tensor | None],
-    ) -> None:
-        """Run all steps of a batch on torch's number of threads.
+    def run(self, backward: bool, dtype: torch.dtype | None = None, **given: Tensor | float | None) -> None:
+        """Run all steps of a batch on torch's number of threads; an empty batch has nothing to run.
 
         Args:
             backward: Whether to run backward.
-            rows: Batch size; if it is 0 there is nothing to do.
-            like: A tensor with the dtype of all floating tensors, float32 or float64.
-            numbers: Fields of `Arguments` that are numbers.
-            tensors: Fields of `Arguments` that are pointers: contiguous tensors, or None for a null pointer.
-        """
-        if rows == 0:
-            return
-        arguments = self.fill(rows, numbers, tensors)
-        is_double = ctypes.c_int64(like.dtype == torch.float64)
-        workspace = like.new_empty(function(self.source, "workspace")(ctypes.byref(arguments), is_double))
-        arguments.workspace = workspace.data_ptr()
-        function(self.source, "run")(ctypes.byref(arguments), is_double, ctypes.c_int64(backward))
+            dtype: Of all floating tensors, float32 or float64; that of the given ones if None.
+            **given: The arguments: numbers and contiguous tensors. A pointer that is None or left out is null.
 
-    def fill(self, rows: int, numbers: Mapping[str, float], tensors: Mapping[str, Tensor | None]) -> ctypes.Structure:
-        """Return the structure `Arguments`; it holds addresses of the tensors, which must outlive it."""
-        arguments = self.arguments(**numbers, threads=min(torch.get_num_threads(), self.blocks(rows)))
-        for name, tensor in tensors.items():
-            assert tensor is None or tensor.is_contiguous(), name
-            setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-        return arguments
+        Raises:
+            TypeError: The source has no such argument.
+        """
+        if given["batch"] == 0:
+            return
+        arguments, given_dtype = self.fill(**given)
+        dtype = dtype or given_dtype
+        is_double = dtype == torch.float64
+        size = function(self.source, "workspace")(ctypes.byref(arguments), ctypes.c_int64(is_double))
+        workspace = torch.empty(size, dtype=dtype)
+        arguments.workspace = workspace.data_ptr()
+        function(self.source, "run")(ctypes.byref(arguments), ctypes.c_int64(is_double), ctypes.c_int64(backward))
+
+    def fill(self, **given: Any) -> tuple[ctypes.Structure, torch.dtype]:
+        """Return the structure, with addresses of tensors, which must outlive it, and the dtype of the real ones."""
+        if not given.keys() <= self.names:
+            unknown = ", ".join(sorted(given.keys() - self.names))
+            raise TypeError(f"{self.source.name} has no argument {unknown}; it has {', '.join(sorted(self.names))}")
+        dtype = torch.float32
+        for name, value in given.items():
+            if isinstance(value, Tensor):
+                assert value.is_contiguous(), name
+                dtype = torch.float64 if value.dtype == torch.float64 else dtype
+                given[name] = value.data_ptr()
+        arguments = self.Arguments(**given)
+        arguments.threads = min(torch.get_num_threads(), self.blocks(given["batch"]))
+        return arguments, dtype
+
+
+def read_fields(source: Path) -> list[tuple[str, Any]]:
+    """Return the name and the type of each field of `struct Arguments` in a source or a header beside it.
+
+    Raises:
+        TypeError: There is no such structure, or a field has another type.
+    """
+    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.hpp")))]
+    found = re.search(r"struct Arguments \{(.*?)\};", re.sub("//.*", "", "".join(texts)), re.DOTALL)
+    if found is None:
+        raise TypeError(f"{source.name}: there is no struct Arguments")
+    fields = []
+    for declaration in filter(None, map(str.strip, found[1].split(";"))):
+        kind, _, names = declaration.partition(" ")
+        if kind not in KINDS:
+            raise TypeError(f"{source.name}: {declaration}: the type must be one of {', '.join(KINDS)}")
+        fields += [(name.strip(), KINDS[kind]) for name in names.split(",")]
+    return fields

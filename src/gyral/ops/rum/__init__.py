@@ -1,30 +1,70 @@
-"""RUM over a whole sequence.
+"""RUM over a whole sequence, λ = 0 or λ = 1.
 
-Cells call `run`. `Arguments`, `Results`, `Gradients` and `Kernels` are the interface of the kernels in `cpu` and
-`triton`, which are imported on first use. `reference` computes the same in readable functions of torch;
-`operators` has the operators that `torch.compile` and `torch.export` see.
+`rum` runs the kernels of `cpu` or `triton`, which are imported on first use. `naive` computes the same in plain torch.
 """
 
-from gyral.ops.rum.sequence import (
-    MODULES,
-    Arguments,
-    Gradients,
-    Kernels,
-    Options,
-    Results,
-    run,
-    subcell_arguments,
-    unsupported_reason,
-)
+import torch
+from torch import Tensor
 
-__all__ = [
-    "MODULES",
-    "Arguments",
-    "Gradients",
-    "Kernels",
-    "Options",
-    "Results",
-    "run",
-    "subcell_arguments",
-    "unsupported_reason",
-]
+from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.rum import naive
+
+__all__ = ["rum", "unsupported_reason"]
+
+OPERATOR = Operator(naive.rum, {"cpu": "gyral.ops.rum.cpu", "cuda": "gyral.ops.rum.triton"}, constant=1)
+unsupported_reason = OPERATOR.unsupported_reason
+
+
+def rum(
+    x: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b: Tensor,
+    h0: Tensor,
+    memory: Tensor | None = None,
+    norms: Tensor | None = None,
+    *,
+    keep: Tensor | None = None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+    activation: str = "relu",
+    eta: float | None = None,
+    epsilon: float = 1e-5,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Run RUM over inputs (T, B, X); see `gyral.cells.rum.RUMCell` for the equations.
+
+    Under autocast the products use its dtype if the kernels support it; all other operations use the dtype of the
+    parameters.
+
+    Args:
+        x: (T, B, X).
+        w_ih: (G N, X), rows [target; update gate, if there is one; embedded input], so G is 3 or 2.
+        w_hh: ((G − 1) N, N), rows [target; update gate].
+        b: (G N,).
+        h0: (B, N), the state before the first step.
+        memory: (B, N, N), the associative memory R before the first step; None: λ = 0.
+        norms: (3, 2, N), gains and biases of the layer normalizations of target, gate and candidate, or None.
+        keep: Zoneout: a mask (T, B, N) of 0 and 1, the probability (), or None.
+        lengths: (B,) int64 in [1, T], or None if every sequence has T steps. Steps beyond the length of a sequence do
+            not change its state, and their outputs are zero.
+        starts: (T, B) bool, or None. True resets the state to h = 0 and R = I before the step.
+        activation: "relu", "tanh", "sigmoid" or "softsign".
+        eta: The norm of time normalization, or None.
+        epsilon: What the layer normalizations add to the variance.
+
+    Returns:
+        outputs (T, B, N), the hidden state (B, N) and the memory (B, N, N) or None after the last step of each
+        sequence, and cos θ_t (T, B) of the angle from ε̃_t to τ_t, which has no gradient: 1 where either is zero,
+        undefined beyond the lengths.
+
+    Raises:
+        KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
+        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+    """
+    device = x.device.type
+    product_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    x, h0, memory = cast_for_autocast(w_hh.dtype, x, h0, memory)
+    outputs, hidden, memory, cosines = OPERATOR(
+        *(x, w_ih, w_hh, b, h0, memory, norms, keep, lengths, starts, activation, eta, epsilon, product_dtype)
+    )
+    return outputs, hidden, memory, cosines

@@ -1,64 +1,59 @@
-"""The kernels of `gyral.ops.rum.sequence` for the CPU: rum.cpp, called through ctypes, on torch's own threads."""
+"""The kernels of `gyral.ops.rum` for the CPU: rum.cpp, called through ctypes, on torch's own threads."""
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gyral.ops.native import library
-from gyral.ops.rum.arguments import Arguments, Gradients, Results, count_resets, number_resets
+from gyral.ops.operator import count_true
+from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # in the order of their numbers in rum.hpp
 DTYPES = library.DTYPES
-PRODUCT_DTYPES: tuple[torch.dtype, ...] = ()
 
 # Steps between two copies of the associative memory. Between them backward recomputes the memory, with a rounding error
 # of about 1e-9 per step.
 CHECKPOINT_EVERY = 2048
 
-LIBRARY = library.Recurrence(
-    Path(__file__).with_name("rum.cpp"),
-    ("steps", "batch", "size", "gated", "activation", "lag", "threads", "checkpoint_every"),
-    ("eta", "keep_mean", "epsilon"),
-    (
-        "parts", "weight", "hidden", "norms", "keep", "lengths", "starts", "slots", "outputs", "past", "final_hidden",
-        "scalars", "candidates", "memory", "checkpoints", "replaced", "workspace", "grad_outputs", "grad_hidden",
-        "grad_memory", "grad_bias", "grad_norms",
-    ),
-)  # fmt: skip
-prepare = LIBRARY.prepare
+KERNEL = library.Kernel(Path(__file__).with_name("rum.cpp"))
+prepare = KERNEL.prepare
 
 
-def allocate(arguments: Arguments, resets: int) -> Results:
-    """Return uninitialized results; see `gyral.ops.rum.arguments.Kernels`."""
-    steps, batch, _, size = arguments.parts.shape
-    new = arguments.parts.new_empty
-    outputs, hidden = new(steps, batch, size), new(batch, size)
-    scalars = new(steps, batch, LIBRARY.function("scalars")())
+def allocate(a: Any) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Return the results, and saved: parts (T, B, G N), scalars, and for λ = 1 what restores the memory."""
+    (steps, batch, _), size, new = a.x.shape, a.h0.shape[1], a.x.new_empty
+    parts, scalars = new(steps, batch, len(a.w_ih)), new(steps, batch, KERNEL.function("scalars")())
     memory = candidates = checkpoints = slots = replaced = None
-    if arguments.memory is not None:
-        width = _padded_size(arguments.memory)
+    if a.memory is not None:
+        width = _padded_size(a.memory)
         memory, candidates = new(batch, size, size), new(steps, batch, size)
         checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, width)
-        if arguments.starts is not None:
-            slots = new(steps, batch, dtype=torch.int64)
-            replaced = new(resets, size, width)
-    return Results(outputs, hidden, memory, scalars[..., 2], (scalars, candidates, checkpoints, slots, replaced))
+        if a.starts is not None:
+            slots = a.starts.new_empty(steps, batch, dtype=torch.int64)
+            replaced = new(count_true(a.starts), size, width)
+    results = [new(steps, batch, size), new(batch, size), memory, new(steps, batch)]
+    return results, [parts, scalars, candidates, checkpoints, slots, replaced]
 
 
-def forward(arguments: Arguments) -> Results:
-    """Run all steps; see `gyral.ops.rum.arguments.Kernels`."""
-    results = allocate(arguments, 0 if arguments.starts is None else count_resets(arguments))
-    scalars, candidates, checkpoints, slots, replaced = results.saved
-    if slots is not None:
-        number_resets(arguments, slots)
-    memory = None if arguments.memory is None else _padded(arguments.memory)
-    _run(
-        arguments,
+def forward(a: Any) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Run all steps; see `gyral.ops.operator.Operator`."""
+    results, saved = allocate(a)
+    outputs, final_hidden, final_memory, cosines = results
+    parts, scalars, candidates, checkpoints, slots, replaced = saved
+    project(a.x, a.w_ih, a.b, out=parts)
+    if slots is not None:  # the number of each reset, from 0
+        torch.cumsum(a.starts.flatten(), 0, out=slots.view(-1)).sub_(1)
+    memory = None if a.memory is None else _padded(a.memory)
+    KERNEL.run(
         backward=False,
-        outputs=results.outputs,
-        final_hidden=results.hidden,
+        **fields(*_shared(a, parts)),
+        outputs=outputs,
+        past=outputs,
+        final_hidden=final_hidden,
         scalars=scalars,
         candidates=candidates,
         memory=memory,
@@ -66,95 +61,106 @@ def forward(arguments: Arguments) -> Results:
         slots=slots,
         replaced=replaced,
     )
-    if memory is not None and results.memory is not None:
-        results.memory.copy_(memory[..., : results.memory.shape[-1]])
-    return results
+    cosines.copy_(scalars[..., 2])
+    if memory is not None:
+        final_memory.copy_(memory[..., : memory.shape[1]])
+    return results, saved
 
 
 def backward(
-    arguments: Arguments, results: Results, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
-) -> Gradients:
-    """Return the gradients; see `gyral.ops.rum.arguments.Kernels`."""
-    size = arguments.parts.shape[-1]
-    scalars, candidates, checkpoints, slots, replaced = results.saved
-    grad_bias, grad_norms = new_sums(arguments)
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
+) -> dict[str, Tensor | None]:
+    """Return the gradients; see `gyral.ops.operator.Operator`."""
+    outputs, hidden, memory, _ = results
+    parts, scalars, candidates, checkpoints, slots, replaced = saved
+    grad_outputs, grad_hidden, grad_memory, _ = gradients
+    grad_bias, grad_norms = new_sums(parts, a.h0, a.norms)
     # the kernel overwrites these
-    grad_hidden = grad_hidden.clone(memory_format=torch.contiguous_format)
-    grad_memory = None if grad_memory is None else _padded(grad_memory)
-    _run(
-        arguments,
+    grad_hidden = torch.zeros_like(hidden) if grad_hidden is None else grad_hidden.clone()
+    if memory is not None:
+        grad_memory = _padded(torch.zeros_like(memory) if grad_memory is None else grad_memory)
+        memory = _padded(memory)
+    KERNEL.run(
         backward=True,
-        outputs=results.outputs,
+        **fields(*_shared(a, parts)),
+        outputs=outputs,
+        past=outputs,
         scalars=scalars,
         candidates=candidates,
-        memory=None if results.memory is None else _padded(results.memory),
+        memory=memory,
         checkpoints=checkpoints,
         slots=slots,
         replaced=replaced,
-        grad_outputs=grad_outputs.contiguous(),
+        grad_outputs=torch.zeros_like(outputs) if grad_outputs is None else grad_outputs,
         grad_hidden=grad_hidden,
         grad_memory=grad_memory,
         grad_bias=grad_bias,
         grad_norms=grad_norms,
     )
-    norms = None if grad_norms is None else grad_norms.sum((0, 1))
-    grad_memory = None if grad_memory is None else grad_memory[..., :size].contiguous()
-    return Gradients(arguments.parts, grad_bias.sum((0, 1)), grad_hidden, grad_memory, norms)
+    size = hidden.shape[1]
+    return project_backward(parts, a.x, a.w_ih, None, needs) | {
+        "b": grad_bias.sum((0, 1)).flatten(),
+        "w_hh": recurrent_gradient(parts[..., : len(a.w_hh)], a.h0, outputs, a.starts),
+        "h0": grad_hidden,
+        "memory": None if grad_memory is None else grad_memory[..., :size].contiguous(),
+        "norms": None if grad_norms is None else grad_norms.sum((0, 1)),
+    }
 
 
-def new_sums(arguments: Arguments) -> tuple[Tensor, Tensor | None]:
+def new_sums(parts: Tensor, h0: Tensor, norms: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return zeros for the gradients of bias and normalizations: two partial sums per block of rows."""
-    _, batch, parts_count, size = arguments.parts.shape
-    sums = arguments.parts.new_zeros(LIBRARY.blocks(batch), 2, parts_count, size)
-    return sums, None if arguments.norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
+    batch, size = h0.shape
+    sums = parts.new_zeros(KERNEL.blocks(batch), 2, parts.shape[2] // size, size)
+    return sums, None if norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
+
+
+def fields(
+    parts: Tensor,
+    w_hh: Tensor,
+    h0: Tensor,
+    norms: Tensor | None,
+    keep: Tensor | None,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+    activation: str,
+    eta: float | None,
+    epsilon: float,
+    lag: int = 1,
+) -> dict[str, Any]:
+    """Return the arguments of the kernel that are not specific to a direction."""
+    mask, keep_mean = split_keep(keep)
+    return {
+        "steps": parts.shape[0],
+        "batch": parts.shape[1],
+        "size": h0.shape[1],
+        "gated": len(w_hh) > h0.shape[1],
+        "activation": ACTIVATIONS.index(activation),
+        "lag": lag,
+        "checkpoint_every": CHECKPOINT_EVERY,
+        "eta": eta or 0.0,
+        "keep_mean": keep_mean,
+        "epsilon": epsilon,
+        "parts": parts,
+        "weight": w_hh,
+        "hidden": h0,
+        "norms": norms,
+        "keep": mask,
+        "lengths": lengths,
+        "starts": starts,
+    }
+
+
+def _shared(a: Any, parts: Tensor) -> tuple[Any, ...]:
+    return parts, a.w_hh, a.h0, a.norms, a.keep, a.lengths, a.starts, a.activation, a.eta, a.epsilon
 
 
 def _padded_size(memory: Tensor) -> int:
     """Return the size N of a memory (B, N, N), rounded up to a multiple of the processor's vector width."""
     is_double = memory.dtype == torch.float64
-    return LIBRARY.function("padded")(ctypes.c_int64(memory.shape[-1]), ctypes.c_int64(is_double))
+    return int(KERNEL.function("padded")(ctypes.c_int64(memory.shape[-1]), ctypes.c_int64(is_double)))
 
 
 def _padded(memory: Tensor) -> Tensor:
     """Return a copy (B, N, ≥ N) with rows zero-padded to `_padded_size`."""
     padding = _padded_size(memory) - memory.shape[-1]
-    if padding == 0:
-        return memory.clone(memory_format=torch.contiguous_format)
-    return torch.nn.functional.pad(memory, (0, padding))
-
-
-def _run(arguments: Arguments, *, backward: bool, **tensors: Tensor | None) -> None:
-    """Call the library; `tensors` are further fields of the C++ structure `Arguments`."""
-    tensors["past"] = tensors["outputs"]
-    LIBRARY.run(backward, arguments.parts.shape[1], arguments.parts, *fields(arguments, lag=1, **tensors))
-
-
-def fields(
-    arguments: Arguments, *, lag: int, **tensors: Tensor | None
-) -> tuple[dict[str, float], dict[str, Tensor | None]]:
-    """Return the fields of the C++ structure `Arguments`: numbers, and those of the kernel and `tensors`."""
-    steps, batch, _, size = arguments.parts.shape
-    activation, update_gate, eta, epsilon = arguments.options
-    keep = arguments.keep
-    tensors |= {
-        "parts": arguments.parts,
-        "weight": arguments.weight_hh,
-        "hidden": arguments.hidden,
-        "norms": arguments.norms,
-        "keep": keep if isinstance(keep, Tensor) else None,
-        "lengths": arguments.lengths,
-        "starts": arguments.starts,
-    }
-    numbers = {
-        "steps": steps,
-        "batch": batch,
-        "size": size,
-        "gated": update_gate,
-        "lag": lag,
-        "activation": ACTIVATIONS.index(activation),
-        "checkpoint_every": CHECKPOINT_EVERY,
-        "eta": eta or 0.0,
-        "keep_mean": keep if isinstance(keep, float) else 0.0,
-        "epsilon": epsilon,
-    }
-    return numbers, tensors
+    return memory.clone() if padding == 0 else F.pad(memory, (0, padding))

@@ -8,6 +8,6 @@ the second one reads from global memory values that other threads of the program
 All arithmetic is float32, except that the factors of the recurrent products for λ = 0 have the dtype of the weights.
 """
 
-from gyral.ops.rum.triton.launch import DTYPES, PRODUCT_DTYPES, backward, forward, prepare
+from gyral.ops.rum.triton.launch import DTYPES, allocate, backward, forward, prepare
 
-__all__ = ["DTYPES", "PRODUCT_DTYPES", "backward", "forward", "prepare"]
+__all__ = ["DTYPES", "allocate", "backward", "forward", "prepare"]

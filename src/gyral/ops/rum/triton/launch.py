@@ -3,18 +3,18 @@
 import functools
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum.arguments import Arguments, Gradients, Results, count_resets, number_resets
-from gyral.ops.rum.reference import Options
+from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.step import StepConfig
 from gyral.ops.rum.triton.with_memory import backward_with_memory, forward_with_memory
 from gyral.ops.rum.triton.without_memory import backward_without_memory, forward_without_memory
+from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
@@ -25,27 +25,27 @@ RESIDENT_SIZE = {"tf32": 128, "ieee": 64}
 TILE = 4096  # elements in a tile of weights or memory, and in a block of rows: registers hold several such tiles
 
 
-def _settings(arguments: Arguments) -> dict[str, Any]:
+def _settings(a: Any) -> dict[str, Any]:
     """Return the arguments of the kernels other than tensors, T and B."""
-    options, keep = arguments.options, arguments.keep
-    parts_count, size = arguments.parts.shape[-2:]
+    mask, keep_mean = split_keep(a.keep)
+    size = a.h0.shape[1]
     settings: dict[str, Any] = {
-        "keep_probability": float(keep) if isinstance(keep, float | int) else 0.0,
-        "eta": 1.0 if options.eta is None else float(options.eta),
-        "epsilon": float(options.epsilon),
+        "keep_probability": keep_mean,
+        "eta": 1.0 if a.eta is None else float(a.eta),
+        "epsilon": float(a.epsilon),
         "config": StepConfig(
             size=size,
-            recurrent=(parts_count - 1) * size,
-            width=parts_count * size,
-            gated=options.update_gate,
-            normalized=arguments.norms is not None,
-            time_normalized=options.eta is not None,
-            has_starts=arguments.starts is not None,
-            zoneout="none" if keep is None else "mask" if isinstance(keep, Tensor) else "probability",
-            activation=options.activation,
+            recurrent=len(a.w_hh),
+            width=len(a.w_ih),
+            gated=len(a.w_hh) > size,
+            normalized=a.norms is not None,
+            time_normalized=a.eta is not None,
+            has_starts=a.starts is not None,
+            zoneout="none" if a.keep is None else "probability" if mask is None else "mask",
+            activation=a.activation,
         ),
     }
-    if arguments.memory is not None:
+    if a.memory is not None:
         block_size = triton.next_power_of_2(size)
         tile = min(max(TILE // block_size, 1), block_size)
         warps = 4 if size <= 64 else 8
@@ -57,7 +57,7 @@ def _settings(arguments: Arguments) -> dict[str, Any]:
             "num_stages": 1,
         }
     block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
-    is_float = arguments.weight_hh.dtype == torch.float32
+    is_float = _product_dtype(a) == torch.float32
     # torch refuses to read the older `allow_tf32` where the newer setting was used
     precision = "ieee" if is_float and torch.backends.cuda.matmul.fp32_precision != "tf32" else "tf32"
     resident = size <= RESIDENT_SIZE[precision]
@@ -74,24 +74,33 @@ def _settings(arguments: Arguments) -> dict[str, Any]:
     }
 
 
-def _shared_arguments(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return initial hidden state, norms, keep, lengths and starts as kernel arguments.
+def _product_dtype(a: Any) -> torch.dtype:
+    """Return the dtype of the factors of products: that of autocast if the kernels support it."""
+    return a.product_dtype if a.product_dtype in PRODUCT_DTYPES else a.w_hh.dtype
+
+
+def _shared_arguments(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return recurrent weights, initial hidden state, norms, keep, lengths and starts as kernel arguments.
 
     `hidden` stands for absent tensors.
     """
-    hidden = arguments.hidden.float()
-    steps, batch = arguments.parts.shape[:2]
-    norms = hidden if arguments.norms is None else arguments.norms.float()
-    keep = arguments.keep.float() if isinstance(arguments.keep, Tensor) else hidden
-    lengths = arguments.lengths
+    hidden = a.h0.float()
+    mask, _ = split_keep(a.keep)
+    lengths = a.lengths
     if lengths is None:
-        lengths = torch.full((batch,), steps, dtype=torch.int64, device=hidden.device)
-    starts = hidden if arguments.starts is None else arguments.starts.view(torch.uint8)
-    return hidden, norms, keep, lengths, starts
+        lengths = torch.full((len(hidden),), len(a.x), dtype=torch.int64, device=hidden.device)
+    return (
+        a.w_hh.to(_product_dtype(a)),
+        hidden,
+        hidden if a.norms is None else a.norms.float(),
+        hidden if mask is None else mask.float(),
+        lengths,
+        hidden if a.starts is None else a.starts.view(torch.uint8),
+    )
 
 
 def prepare(device: torch.device) -> None:
-    """Run a small arguments once per device and process; see `gyral.ops.rum.arguments.Kernels`.
+    """Run the kernels on a small example once per device and process.
 
     Raises:
         KernelUnavailableError: The kernels do not run on the device.
@@ -103,83 +112,83 @@ def prepare(device: torch.device) -> None:
 
 @functools.cache
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why a small arguments fails forward or backward, or None if it succeeds."""
+    """Return the reason why a small example fails forward or backward, or None if it succeeds."""
     steps, batch, size = 2, 3, 4
 
     def values(*shape: int) -> Tensor:
         return torch.linspace(-1, 1, math.prod(shape), device=device).view(shape)
 
+    a = SimpleNamespace(
+        **{"x": values(steps, batch, 2), "w_ih": values(3 * size, 2), "w_hh": values(2 * size, size)},
+        **{"b": values(3 * size), "h0": values(batch, size), "norms": None, "keep": None, "lengths": None},
+        **{"starts": None, "activation": "relu", "eta": None, "epsilon": 1e-5, "product_dtype": None},
+    )
     try:
         for memory in (None, torch.eye(size, device=device).repeat(batch, 1, 1)):
-            state = values(batch, size)
-            options = Options("relu", True, None)
-            arguments = Arguments(
-                values(steps, batch, 3, size), values(2 * size, size), state, memory, None, None, None, options
-            )
-            results = forward(arguments)
-            gradients = backward(arguments, results, values(steps, batch, size), state, memory)
-            if not (results.outputs.isfinite().all() and gradients.parts.isfinite().all()):
+            a.memory = memory
+            results, saved = forward(a)
+            gradients = backward(a, results, saved, [values(steps, batch, size), None, None, None], {"x": True})
+            if not (results[0].isfinite().all() and gradients["x"].isfinite().all()):
                 return "their results are not finite"
     except Exception as error:  # compiler, driver and interpreter raise errors of many types
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
     return None
 
 
-def allocate(arguments: Arguments, resets: int) -> Results:
-    """Return uninitialized results; see `gyral.ops.rum.arguments.Kernels`."""
-    steps, batch, _, size = arguments.parts.shape
+def allocate(a: Any) -> tuple[list[Any], list[Any]]:
+    """Return the results, and saved: parts (T, B, G N), scales, and for λ = 1 what restores the memory."""
+    (steps, batch, _), size, device = a.x.shape, a.h0.shape[1], a.x.device
 
-    def new(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.float32, device=arguments.parts.device)
+    def new(*shape: Any) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device)
 
-    parts = None if arguments.parts.dtype == torch.float32 else new(*arguments.parts.shape)
-    scales = new(steps, batch, 2) if arguments.norms is not None else new(1)
-    states, cosines = (new(steps, batch, size), new(batch, size)), new(steps, batch)
-    if arguments.memory is None:
-        return Results(*states, None, cosines, (parts, scales))
+    results = [new(steps, batch, size), new(batch, size), None, new(steps, batch)]
+    saved = [new(steps, batch, len(a.w_ih)), None if a.norms is None else new(steps, batch, 2)]
+    if a.memory is None:
+        return results, [*saved, None, None, None, None]
+    results[2] = new(batch, size, size)
     slots = replaced = None
-    if arguments.starts is not None:
-        slots = torch.empty((steps, batch), dtype=torch.int64, device=arguments.parts.device)
-        replaced = new(resets, size, size)
+    if a.starts is not None:
+        slots = torch.empty((steps, batch), dtype=torch.int64, device=device)
+        replaced = new(count_true(a.starts), size, size)
     checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, size)
-    saved = new(steps, batch, size), slots, replaced, checkpoints
-    return Results(*states, new(batch, size, size), cosines, (parts, scales, *saved))
+    return results, [*saved, new(steps, batch, size), slots, replaced, checkpoints]
 
 
-def forward(arguments: Arguments) -> Results:
-    """Run the recurrence of `gyral.cells.rum.RUMCell`, λ = 0 or λ = 1, from the projected inputs.
+def forward(a: Any) -> tuple[list[Any], list[Any]]:
+    """Run all steps from the projected inputs; see `gyral.ops.operator.Operator`.
 
-    Overwrites `arguments.parts` if its dtype is float32. For λ = 1 a step reads and writes the associative memory
-    once in global memory; a small one stays in the caches.
+    For λ = 1 a step reads and writes the associative memory once in global memory; a small one stays in the caches.
 
     Args:
-        arguments: See `gyral.ops.rum.arguments.Arguments`. On a CUDA device, or on any device under Triton's
-            interpreter. `parts` and `weight_hh` are float32, bfloat16 or float16.
-
-    Returns:
-        outputs (T, B, N), hidden (B, N), memory (B, N, N) or None, cosines (T, B), all float32.
+        a: The arguments of `gyral.ops.rum.naive.rum`, on a CUDA device, or on any device under Triton's interpreter.
     """
-    steps, batch = arguments.parts.shape[:2]
-    results = allocate(arguments, count_resets(arguments))
-    parts, scales, *saved = results.saved
-    parts = arguments.parts if parts is None else parts.copy_(arguments.parts)
+    steps, batch, _ = a.x.shape
+    results, saved = allocate(a)
+    outputs, final_hidden, final_memory, cosines = results
+    parts, scales, *restoring = saved
     if batch == 0:
-        return results
-    hidden, *before = _shared_arguments(arguments)
-    inputs = (parts, arguments.weight_hh, hidden)
-    written = (*before, results.outputs, results.hidden, results.cosines, scales)
+        return results, saved
+    projected = parts if _product_dtype(a) == parts.dtype else torch.empty_like(parts, dtype=_product_dtype(a))
+    project(a.x, a.w_ih, a.b, out=projected)
+    if projected is not parts:
+        parts.copy_(projected)
+    weight, hidden, *before = _shared_arguments(a)
+    inputs = (parts, weight, hidden)
+    written = (*before, outputs, final_hidden, cosines, hidden if scales is None else scales)
     with torch.cuda.device_of(parts):
-        if results.memory is None or arguments.memory is None:
+        if a.memory is None:
             programs = triton.cdiv(batch, BLOCK_BATCH)
-            forward_without_memory[(programs,)](*inputs, *written, steps, batch, **_settings(arguments))
-            return results
-        if arguments.lengths is not None:
-            results.outputs.zero_()  # the kernel does not write outputs beyond the end of a sequence
-        number_resets(arguments, saved[1])
-        memory = results.memory.copy_(arguments.memory)
-        saved = _present(saved, hidden)
-        forward_with_memory[(batch,)](*inputs, memory, *written, *saved, steps, batch, **_settings(arguments))
-        return results
+            forward_without_memory[(programs,)](*inputs, *written, steps, batch, **_settings(a))
+            return results, saved
+        if a.lengths is not None:
+            outputs.zero_()  # the kernel does not write outputs beyond the end of a sequence
+        if a.starts is not None:  # the number of each reset, from 0
+            torch.cumsum(a.starts.flatten(), 0, out=restoring[1].view(-1)).sub_(1)
+        memory = final_memory.copy_(a.memory)
+        restoring = _present(restoring, hidden)
+        forward_with_memory[(batch,)](*inputs, memory, *written, *restoring, steps, batch, **_settings(a))
+        return results, saved
 
 
 def _present(tensors: Sequence[Tensor | None], substitute: Tensor) -> list[Tensor]:
@@ -187,53 +196,52 @@ def _present(tensors: Sequence[Tensor | None], substitute: Tensor) -> list[Tenso
 
 
 def backward(
-    arguments: Arguments, results: Results, grad_outputs: Tensor, grad_hidden: Tensor, grad_memory: Tensor | None
-) -> Gradients:
-    """Return all gradients except those of the weights, which are products with the gradient of `parts`.
-
-    Overwrites the tensors that `forward` saved, and therefore runs only once after each `forward`.
-
-    Args:
-        arguments: The argument of `forward`.
-        results: Its return value.
-        grad_outputs: (T, B, N).
-        grad_hidden: (B, N).
-        grad_memory: (B, N, N), None for λ = 0.
-
-    Returns:
-        See `gyral.ops.rum.arguments.Gradients`. All tensors are float32; `parts` reuses the memory of the saved parts.
-    """
-    steps, batch = arguments.parts.shape[:2]
-    parts, scales, *saved = results.saved
-    parts = arguments.parts if parts is None else parts
-    hidden, norms, keep, lengths, starts = _shared_arguments(arguments)
-    programs = batch if arguments.memory is not None else triton.cdiv(batch, BLOCK_BATCH)
-    grad_outputs = grad_outputs.float().contiguous()
-    grad_hidden = torch.empty_like(hidden).copy_(grad_hidden)
-    grad_norms = None if arguments.norms is None else norms.new_zeros(programs, *norms.shape)
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
+) -> dict[str, Tensor | None]:
+    """Return the gradients; see `gyral.ops.operator.Operator`. It overwrites what `forward` has saved."""
+    steps, batch, _ = a.x.shape
+    outputs, _, final_memory, _ = results
+    parts, scales, *restoring = saved
+    weight, hidden, norms, *others = _shared_arguments(a)
+    programs = batch if a.memory is not None else triton.cdiv(batch, BLOCK_BATCH)
+    grad_outputs, grad_hidden, grad_memory = (
+        torch.zeros_like(like) if gradient is None and like is not None else gradient
+        for gradient, like in zip(gradients[:3], (outputs, hidden, final_memory), strict=True)
+    )
+    grad_outputs, grad_hidden = grad_outputs.float(), torch.empty_like(hidden).copy_(grad_hidden)
+    grad_norms = None if a.norms is None else norms.new_zeros(programs, *norms.shape)
     norms_argument = hidden if grad_norms is None else grad_norms
-    inputs = (parts, arguments.weight_hh, hidden)
-    before = (norms, keep, lengths, starts, results.outputs.contiguous(), scales)
+    inputs = (parts, weight, hidden)
+    before = (norms, *others, outputs, hidden if scales is None else scales)
     with torch.cuda.device_of(parts):
         if batch == 0:
             pass
-        elif results.memory is None:
+        elif a.memory is None:
             kernel_arguments = [*inputs, *before, grad_outputs, grad_hidden, norms_argument]
-            backward_without_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(arguments))
+            backward_without_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a))
         else:
-            assert grad_memory is not None
-            memory = results.memory.clone()
+            memory = final_memory.clone()
             grad_memory = torch.empty_like(memory).copy_(grad_memory)
             kernel_arguments = [
                 *inputs,
                 memory,
                 *before,
-                *_present(saved, hidden),
+                *_present(restoring, hidden),
                 grad_outputs,
                 grad_hidden,
                 grad_memory,
                 norms_argument,
             ]
-            backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(arguments))
-    summed = None if grad_norms is None else grad_norms.sum(0)
-    return Gradients(parts, parts.sum((0, 1)), grad_hidden, grad_memory, summed)
+            backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a))
+    grad_bias = parts.sum((0, 1))
+    products = parts.to(weight.dtype)
+    grad_weight = recurrent_gradient(
+        products[..., : len(weight)], a.h0.to(weight.dtype), outputs.to(weight.dtype), a.starts
+    )
+    return project_backward(products, a.x, a.w_ih, None, needs) | {
+        "b": grad_bias,
+        "w_hh": grad_weight.to(a.w_hh.dtype),
+        "h0": grad_hidden,
+        "memory": grad_memory,
+        "norms": None if grad_norms is None else grad_norms.sum(0),
+    }

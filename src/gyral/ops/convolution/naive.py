@@ -7,12 +7,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.convolution.arguments import Arguments, head_of_channel
 
+def convolution(
+    values: Tensor,
+    weights: Tensor,
+    history: Tensor | None,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    since: Tensor | None,
+    back: int,
+) -> Tensor:
+    """Return the outputs (T, B, N), zero beyond the lengths; see `gyral.ops.convolution.convolution`.
 
-def run(arguments: Arguments) -> Tensor:
-    """Return the outputs (T, B, N), zero beyond the lengths."""
-    values, weights, history, (back, mask, lengths, since) = arguments
+    Values from before the step `since` (T, B) count as zeros; negative steps are in the history.
+    """
     steps, _, channels = values.shape
     heads, kernel = weights.shape[-2:]
     time = torch.arange(steps, device=values.device).unsqueeze(1)
@@ -40,3 +48,8 @@ def run(arguments: Arguments) -> Tensor:
         total = total + weights[..., place] * padded[place : place + steps]
     outputs = total.flatten(2) if even else total
     return outputs if ended is None else outputs.masked_fill(ended, 0.0)
+
+
+def head_of_channel(channels: int, heads: int, device: torch.device) -> Tensor:
+    """Return the head (N,) of each channel: consecutive channels, as many or one more."""
+    return torch.arange(channels, device=device) * heads // channels
