@@ -5,21 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from gyral.ops import kernels
+from gyral.ops import operator
 from gyral.ops.native import library
 
 
 def forget_kernels() -> None:
     """Let this process look for kernels again, as a new one would."""
-    for cached in (kernels.load_or_reason, library.load_or_reason, library.function):
+    for cached in (operator.load_or_reason, library.load_or_reason, library.function):
         cached.cache_clear()
 
 
 def look_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process look for kernels again during a test, and afterwards find those that it had found before."""
     for module, name in (
-        (kernels, "load_or_reason"),
-        (kernels, "_unsupported_reason"),
+        (operator, "load_or_reason"),
         (library, "load_or_reason"),
         (library, "function"),
     ):

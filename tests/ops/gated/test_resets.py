@@ -14,8 +14,7 @@ from gyral.cells.urnn import URNNCell
 from gyral.cells.weinet import WeiNetCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import gated, unitary
-from gyral.ops.gated import operators, reference
-from gyral.ops.gated.arguments import FixedArguments, Tensors
+from gyral.ops.gated import naive
 from tests.ops.gated.test_gated import LAYERS, Case, error, every_kind
 
 FEW, MANY = 4, 300
@@ -119,8 +118,8 @@ def test_the_epsilon_of_layer_normalization(cell_class: Any) -> None:
 # ---------------------------------------------------------------- the twin in plain torch
 
 
-def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[FixedArguments, Tensors]:
-    """Draw the arguments of a sequence, with every option that the kernels have."""
+def arguments_of(kind: str, seed: int, **sizes: int) -> dict[str, Any]:
+    """Draw the arguments of the twin, with every option that the kernels have."""
     has_layers, kind = kind in LAYERS, LAYERS.get(kind, kind)
     pick, generator = random.Random(f"{kind} {seed}"), torch.Generator().manual_seed(seed)
     draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
@@ -146,36 +145,40 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> tuple[FixedArguments, Te
     if has_layers:
         partner = unitary.tunable_pairing(units, pick.randint(1, 4)).partner
         weight = draw(2, len(partner), hidden)
-    zoneout = (None, 0.3, mask(steps, batch, hidden))
-    tensors = Tensors(
-        inputs=draw(steps, batch, 2),
-        weight_ih=draw(width, 2),
-        bias=draw(width) if pick.random() < 0.7 else None,
-        weight_hh=weight,
-        extra=extra.get(kind),
-        hidden=draw(batch, hidden),
-        cell_state=None if cell is None else draw(batch, cell),
-        fresh=draw(hidden) if pick.random() < 0.7 else None,
-    )
-    fixed = FixedArguments(
-        kind=kind,
-        keep=pick.choice(zoneout),
-        lengths=torch.randint(1, steps + 1, (batch,), generator=generator) if pick.random() < 0.5 else None,
-        units=units,
-        chunk=chunk,
-        keep_cell_state=pick.choice(zoneout) if "lstm" in kind and kind != "on_lstm" else None,
-        drop=pick.choice((None, mask(batch, hidden))),
-        starts=torch.rand(steps, batch, generator=generator) < pick.choice([0.0, 0.2, 1.0]),
-        epsilon=pick.choice([1e-5, 1e-2]),
-        partner=partner,
-    )
-    return fixed, tensors
+    zoneout = (None, torch.tensor(0.3, dtype=torch.float64), mask(steps, batch, hidden))
+    return {
+        "kind": kind,
+        "x": draw(steps, batch, 2),
+        "w_ih": draw(width, 2),
+        "b": draw(width) if pick.random() < 0.7 else None,
+        "w_hh": weight,
+        "extra": extra.get(kind),
+        "h0": draw(batch, hidden),
+        "c0": None if cell is None else draw(batch, cell),
+        "fresh": draw(hidden) if pick.random() < 0.7 else None,
+        "keep": pick.choice(zoneout),
+        "keep_cell_state": pick.choice(zoneout) if "lstm" in kind and kind != "on_lstm" else None,
+        "drop": pick.choice((None, mask(batch, hidden))),
+        "lengths": torch.randint(1, steps + 1, (batch,), generator=generator) if pick.random() < 0.5 else None,
+        "starts": torch.rand(steps, batch, generator=generator) < pick.choice([0.0, 0.2, 1.0]),
+        "partner": partner,
+        "units": units,
+        "chunk": chunk,
+        "epsilon": pick.choice([1e-5, 1e-2]),
+    }
 
 
-def run_kernels(fixed: FixedArguments, *given: Any) -> list[Tensor]:
-    options = fixed._asdict()
-    outputs = gated.run(options.pop("kind"), *given[:7], fresh=given[7], **options)
-    return [tensor for tensor in outputs if tensor is not None]
+DIFFERENTIABLE = ("x", "w_ih", "b", "w_hh", "extra", "h0", "c0", "fresh")
+
+
+def with_gradients(given: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
+    """Return the arguments with copies of the tensors that have a gradient, and these copies."""
+    copies = {name: given[name].clone().requires_grad_() for name in DIFFERENTIABLE if given[name] is not None}
+    return given | copies, list(copies.values())
+
+
+def run(function: Any, given: dict[str, Any]) -> list[Tensor]:
+    return [value for value in function(**given) if value is not None]
 
 
 def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> tuple[Tensor, ...]:
@@ -184,68 +187,50 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
 
 
 @every_kind
-def test_the_kernels_equal_the_reference(kind: str) -> None:
+def test_the_kernels_equal_the_twin(kind: str) -> None:
     for seed in range(FEW):
-        fixed, given = arguments_of(kind, seed)
         found = []
-        for function in (run_kernels, reference.run):
-            tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
-            values = [value for value in function(fixed, *tensors) if value is not None]
-            found.append([*values, *derivatives(values, [tensor for tensor in tensors if tensor is not None])])
+        for function in (gated.gated, naive.gated):
+            given, leaves = with_gradients(arguments_of(kind, seed))
+            values = run(function, given)
+            found.append([*values, *derivatives(values, leaves)])
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 @every_kind
 def test_second_derivatives(kind: str) -> None:
-    fixed, given = arguments_of(kind, 1, steps=3, batch=2, units=3)
-    tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
+    given, leaves = with_gradients(arguments_of(kind, 1, steps=3, batch=2, units=3))
+    names = [name for name in DIFFERENTIABLE if given[name] is not None]
 
     def function(*leaves: Tensor) -> tuple[Tensor, ...]:
-        given = iter(leaves)
-        return tuple(run_kernels(fixed, *(None if tensor is None else next(given) for tensor in tensors)))
+        return tuple(run(gated.gated, given | dict(zip(names, leaves, strict=True))))
 
-    assert torch.autograd.gradgradcheck(function, [tensor for tensor in tensors if tensor is not None], fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, leaves, fast_mode=True)
 
 
 def test_tensors_that_depend_on_each_other_have_second_derivatives() -> None:
     """The arguments of a sequence may be functions of each other, or the same tensor."""
-    fixed, given = arguments_of("rnn_tanh", 1, steps=3, batch=2, units=3)
-    weight = given.weight_hh.requires_grad_()
+    given = arguments_of("rnn_tanh", 1, steps=3, batch=2, units=3)
+    weight = given["w_hh"].requires_grad_()
     found = []
-    for function in (run_kernels, reference.run):
-        tensors = given._replace(weight_hh=weight.sin(), weight_ih=weight.sin()[:, :2], hidden=weight[:2])
-        values = [value for value in function(fixed, *tensors) if value is not None]
+    for function in (gated.gated, naive.gated):
+        values = run(function, given | {"w_hh": weight.sin(), "w_ih": weight.sin()[:, :2], "h0": weight[:2]})
         (gradient,) = derivatives(values, [weight], create_graph=True)
         found.append([gradient, *derivatives([gradient], [weight])])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-# ---------------------------------------------------------------- operators for compilers
+# ---------------------------------------------------------------- for compilers
 
 
 @pytest.mark.slow
 @every_kind
 def test_the_operators_are_registered_correctly(kind: str) -> None:
     for seed in (1, 2, 4):
-        fixed, given = arguments_of(kind, seed)
-        tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
-        torch.library.opcheck(operators.gated, (*tensors, *operators._flatten(fixed)))
-
-
-@every_kind
-def test_the_operators_equal_eager_mode(kind: str) -> None:
-    fixed, given = arguments_of(kind, 5, steps=3, batch=9, units=4)
-    found = []
-    for function in (run_kernels, lambda fixed, *tensors: operators.run(fixed, Tensors(*tensors))):
-        tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
-        values = [value for value in function(fixed, *tensors) if value is not None]
-        leaves = [tensor for tensor in tensors if tensor is not None]
-        first = derivatives(values, leaves, create_graph=True)
-        found.append([*values, *first, *derivatives(list(first), leaves)])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        given, _ = with_gradients(arguments_of(kind, seed) | {"lengths": None})  # beyond them, no value is defined
+        torch.library.opcheck(gated.OPERATOR.forward_operator, tuple(given.values()))
 
 
 @pytest.mark.slow

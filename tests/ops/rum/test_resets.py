@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from gyral.cells.rum import RUMCell
-from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum import cpu as rum_cpu
 
 try:
-    rum_cpu.LIBRARY.prepare()
+    rum_cpu.KERNEL.prepare()
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 

@@ -13,14 +13,13 @@ from torch.utils._pytree import tree_map
 
 from gyral.cells.rum import ACTIVATIONS, RUMCell
 from gyral.nn.recurrent import Recurrent
-from gyral.ops import rotation
-from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum import Arguments, Options
+from gyral.ops import rotation, rum
+from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum import cpu as rum_cpu
 from tests.helpers.running import ROOT, spawn
 
 try:
-    rum_cpu.LIBRARY.prepare()
+    rum_cpu.KERNEL.prepare()
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
@@ -147,13 +146,13 @@ def test_large_sizes(lambd: float, steps: int, batch: int, hidden: int) -> None:
         assert error(fused[name], tensor) <= 2 * max(error(plain[name], tensor), 1e-6), name
 
 
-def arguments(e: Tensor, target: Tensor) -> Arguments:
-    """Return one step from h = 0 and R = I, after which the memory is the rotation from e to the target (B, N)."""
+def turn(e: Tensor, target: Tensor) -> Tensor:
+    """Return the memory (B, N, N) after one step from h = 0 and R = I: the rotation from e to the target (B, N)."""
     batch, size = e.shape
-    parts = torch.stack((target, e), dim=1).unsqueeze(0).contiguous()
-    memory = torch.eye(size, dtype=e.dtype).expand(batch, -1, -1).contiguous()
-    options = Options("relu", False, None)
-    return Arguments(parts, e.new_zeros(size, size), e.new_zeros(batch, size), memory, None, None, None, options)
+    w_ih, memory = torch.eye(2 * size), torch.eye(size).expand(batch, -1, -1)
+    x = torch.cat((target, e), dim=1).unsqueeze(0)
+    _, _, memory, _ = rum.rum(x, w_ih, e.new_zeros(size, size), e.new_zeros(2 * size), torch.zeros_like(e), memory)
+    return memory
 
 
 def angled(size: int, angles: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +168,7 @@ def test_every_angle_gives_a_rotation(size: int) -> None:
     near = torch.logspace(-7, -0.5, 20, dtype=torch.float64)
     angles = torch.cat([torch.zeros(1, dtype=torch.float64), near, torch.pi - near[near >= 1e-5], 0.1 + 3 * near])
     e, target = (tensor.float() for tensor in angled(size, angles))
-    memory = rum_cpu.forward(arguments(e, target)).memory
+    memory = turn(e, target)
     x = torch.randn(len(angles), size)
     turned = torch.einsum("bij,bj->bi", memory, x)
     assert ((turned.norm(dim=1) / x.norm(dim=1) - 1).abs() < 1e-5).all()
@@ -388,33 +387,22 @@ def test_checkpoints_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch
         assert error(tensor, truth[name]) < 1e-11, name
 
 
-def test_a_memory_rebuilt_over_two_thousand_steps_has_drifted_little() -> None:
+def test_a_memory_rebuilt_over_two_thousand_steps_has_drifted_little(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, batch, size = 2000, 8, 100
-    cell = RUMCell(10, size, lambd=1.0)
-    inputs = torch.randn(steps, batch, 10)
-    with torch.no_grad():
-        parts = torch.nn.functional.linear(inputs, cell.weight_ih, cell.bias).view(steps, batch, 3, size)
-    state = cell.init_state(batch)
-    given = Arguments(parts, cell.weight_hh.detach(), *state, None, None, None, Options("relu", True, None))
-    results = rum_cpu.forward(given)
     assert steps <= rum_cpu.CHECKPOINT_EVERY, "the drift is that of all steps"
-    memory = rum_cpu._padded(results.memory)
-    scalars, candidates, checkpoints, *_ = results.saved
-    rum_cpu._run(
-        given,
-        backward=True,
-        outputs=results.outputs,
-        scalars=scalars,
-        candidates=candidates,
-        checkpoints=checkpoints,
-        memory=memory,
-        grad_outputs=torch.randn(steps, batch, size),
-        grad_hidden=torch.randn(batch, size),
-        grad_memory=torch.zeros_like(memory),
-        grad_bias=torch.zeros(1, 2, 3, size),
-    )
-    orthogonal = (results.memory.mT @ results.memory - torch.eye(size)).abs().max()
-    drift = (memory[..., :size] - torch.eye(size)).abs().max()
+    cell = RUMCell(10, size, lambd=1.0)
+    rebuilt = []
+
+    def run(**arguments: Any) -> None:
+        kernel(**arguments)
+        rebuilt.append(arguments["memory"])
+
+    kernel = rum_cpu.KERNEL.run
+    monkeypatch.setattr(rum_cpu.KERNEL, "run", run)
+    outputs, (final,) = Recurrent(lambda _: cell, 10, backend="fused")(torch.randn(steps, batch, 10))
+    outputs.backward(torch.randn_like(outputs))
+    orthogonal = (final.memory.mT @ final.memory - torch.eye(size)).abs().max()
+    drift = (rebuilt[1][..., :size] - torch.eye(size)).abs().max()
     assert orthogonal < 1e-5
     assert drift < 1e-5
 

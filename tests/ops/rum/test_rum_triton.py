@@ -16,9 +16,8 @@ from triton.runtime import interpreter
 import gyral.cells.masks
 from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.nn.recurrent import Recurrent
-from gyral.ops import rotation
-from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.rum import Arguments, Options, Results
+from gyral.ops import rotation, rum
+from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum.triton import launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -177,36 +176,47 @@ def by_reference(case: Case, given: Example, dtype: torch.dtype, monkeypatch: py
 
 
 def by_kernel(case: Case, given: Example, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """Run the kernels, `dtype` being that of the parts and weights."""
-    arguments = Arguments(
-        parts=given.parts.to(DEVICE, dtype, copy=True),
-        weight_hh=given.weight.to(DEVICE, dtype),
-        hidden=given.hidden.float().to(DEVICE),
+    """Run the kernels, `dtype` being that of the factors of products; the inputs are the parts, as in the loop."""
+    batch, size, width = case.batch, case.size, given.parts.shape[2] * case.size
+    a = rum.OPERATOR.Arguments(
+        x=given.parts.flatten(2).float().to(DEVICE),
+        w_ih=torch.eye(width, device=DEVICE),
+        w_hh=given.weight.float().to(DEVICE),
+        b=torch.zeros(width, device=DEVICE),
+        h0=given.hidden.float().to(DEVICE),
         memory=given.memory.float().to(DEVICE) if case.lambd == 1 else None,
         norms=given.norms.float().to(DEVICE) if case.layer_norm else None,
-        keep={"none": None, "mask": given.mask.float().to(DEVICE), "probability": 0.3}[case.keep],
+        keep={"none": None, "mask": given.mask.float().to(DEVICE), "probability": torch.tensor(0.3)}[case.keep],
         lengths=given.lengths.to(DEVICE) if case.ragged else None,
-        options=Options(case.activation, case.update_gate, case.eta, case.epsilon),
         starts=given.starts.to(DEVICE) if case.resets else None,
+        activation=case.activation,
+        eta=case.eta,
+        epsilon=case.epsilon,
+        product_dtype=None if dtype == torch.float32 else dtype,
     )
-    before = [tensor.clone() for tensor in arguments[1:4] if tensor is not None]
-    found = launch.forward(arguments)
-    values = [found.outputs.clone(), found.hidden.clone()]
-    cotangents = [cotangent.float().to(DEVICE) for cotangent in given.cotangents]
-    grad_memory = cotangents[2] if case.lambd == 1 else None
-    gradients = launch.backward(arguments, found, cotangents[0], cotangents[1], grad_memory)
-    # only the parts may be overwritten
-    assert all(torch.equal(*pair) for pair in zip(before, [t for t in arguments[1:4] if t is not None], strict=True))
-    assert torch.equal(found.outputs, values[0])
-    assert torch.equal(found.hidden, values[1])
-    results = {"outputs": values[0], "hidden": values[1], "cosines": found.cosines}
-    results |= {"d parts": gradients.parts, "d bias": gradients.bias, "d hidden": gradients.hidden}
+    tensors = [value for value in a if isinstance(value, Tensor)]
+    before = [tensor.clone() for tensor in tensors]
+    found, saved = launch.forward(a)
+    values = [tensor if tensor is None else tensor.clone() for tensor in found]
+    cotangents: list[Tensor | None] = [cotangent.float().to(DEVICE) for cotangent in given.cotangents]
+    if case.lambd == 0:
+        cotangents[2] = None
+    gradients = launch.backward(a, found, saved, [*cotangents, None], {"x": True})
+    # only what forward has saved may be overwritten
+    assert all(torch.equal(*pair) for pair in zip(before, tensors, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(values[:2], found[:2], strict=True))
+    results = {"outputs": values[0], "hidden": values[1], "cosines": values[3]}
+    results |= {"d parts": saved[0], "d bias": gradients["b"], "d hidden": gradients["h0"]}
+    assert gradients["w_hh"].shape == a.w_hh.shape
+    assert gradients["x"].shape == (case.steps, batch, width)
     if case.lambd == 1:
-        results |= {"memory": found.memory, "d memory": gradients.memory}
+        results |= {"memory": values[2], "d memory": gradients["memory"]}
     if case.layer_norm:
-        results["d norms"] = used_norms(case, gradients.norms)
-        assert case.update_gate or not gradients.norms[1].any()
-    return compared(case, given, results)
+        results["d norms"] = used_norms(case, gradients["norms"])
+        assert case.update_gate or not gradients["norms"][1].any()
+    return compared(
+        case, given, {name: tensor.view(-1, size) if name == "d bias" else tensor for name, tensor in results.items()}
+    )
 
 
 def used_norms(case: Case, norms: Tensor) -> Tensor:
@@ -387,12 +397,12 @@ def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     # they are in use: without them no gradient comes before the last of them
     forward = launch.forward
 
-    def forgetful(arguments: Arguments) -> Results:
-        results = forward(arguments)
-        assert results.saved[-1].shape == (2, 1, case.size, case.size)
-        assert not results.saved[-1].isnan().any()
-        results.saved[-1].fill_(float("nan"))
-        return results
+    def forgetful(arguments: Any) -> Any:
+        results, saved = forward(arguments)
+        assert saved[-1].shape == (2, 1, case.size, case.size)
+        assert not saved[-1].isnan().any()
+        saved[-1].fill_(float("nan"))
+        return results, saved
 
     monkeypatch.setattr(launch, "forward", forgetful)
     case = case._replace(batch=1, ragged=False, resets=False)
