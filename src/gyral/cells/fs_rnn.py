@@ -152,8 +152,8 @@ class FSRNNCell(RecurrentCell):
         first, *others = [_as_subcell(self._fast(index), own) for index, own in enumerate(constants.fast)]
         subcells = [first, _as_subcell(self.slow, constants.slow), *others]
         masks = [None, constants.up, constants.down, *[None] * (len(others) - 1)]
-        states = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell state or None
-        outputs, *final = fast_slow.fast_slow(inputs, subcells, *states, masks, lengths=lengths, starts=starts)
+        own: Any = [(*own, None)[:2] for own in (state.fast, state.slow)]  # hidden vector, and cell state or None
+        outputs, *final = fast_slow.fast_slow(inputs, subcells, own[0], own[1], masks, lengths=lengths, starts=starts)
         fast, slow = (type(own)(*new[: len(own)]) for own, new in zip((state.fast, state.slow), final, strict=True))
         return _apply_mask(outputs, constants.out), self.State(fast, slow)
 

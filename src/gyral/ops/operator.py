@@ -79,11 +79,19 @@ class Operator:
         Raises:
             KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
         """
-        if torch.is_autocast_enabled(arguments[self.first].device.type):
-            with outside_autocast(arguments[self.first].device):
-                found = self.forward_operator(*arguments)
-        else:  # entering a context takes as long as a small product
+        first = arguments[self.first]
+        if torch.is_autocast_enabled(first.device.type):
+            with outside_autocast(first.device):
+                return self(*arguments)
+        # without a compiler or another tracer, the dispatcher would only take time
+        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or type(first) is not Tensor:
             found = self.forward_operator(*arguments)
+        elif not torch.is_grad_enabled():
+            found = self._forward(*arguments)
+        elif self.has_lists:
+            found = self._differentiable(*arguments)
+        else:
+            found = _Function.apply(self, None, *arguments)
         results = []
         for tensor in found[: self.results]:
             results.append(None if tensor.dim() == 0 else tensor)
@@ -91,7 +99,9 @@ class Operator:
 
     def unsupported_reason(self, tensor: Tensor) -> str | None:
         """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
-        return _unsupported_reason(self.kernels.get(tensor.device.type), tensor.device, tensor.dtype)
+        given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
+        found = load_as_constant(*given) if torch.compiler.is_compiling() else load_or_reason(*given)
+        return found if isinstance(found, str) else None
 
     def prepare(self, given: Sequence[Value]) -> tuple[Any, Any]:
         """Return the module of kernels and the named tuple of the arguments.
@@ -111,15 +121,6 @@ class Operator:
                 value = [item.contiguous() if isinstance(item, Tensor) else item for item in value]
             arguments.append(value)
         return kernels, self.Arguments._make(arguments)
-
-    def choose(self) -> tuple[Callable[..., list[Tensor]], Callable[..., list[Tensor]]]:
-        """Return the functions that run forward and backward below autograd: operators, so that tracers see them.
-
-        Without a tracer the kernels are called directly, which takes a third of the time of a call.
-        """
-        if is_in_torch_dispatch_mode():
-            return self.forward_operator, self.backward_operator
-        return self._forward, self._backward
 
     def _forward(self, *given: Value) -> list[Tensor]:
         kernels, arguments = self.prepare(given)
@@ -158,9 +159,7 @@ class Operator:
             values[:count],
             dict(zip(fields, needed, strict=True)),
         )
-        flat = [found.get(name) for name in fields]
-        if sizes is not None:
-            flat = _flatten(flat, sizes)
+        flat = _flatten([found.get(name) for name in fields], sizes)
         return [tensor for tensor, needed in zip(flat, needs, strict=True) if needed]
 
     def _backward_of_copies(self, gradients: Any, results: Any, saved: list[Tensor], *others: Any) -> list[Tensor]:
@@ -177,11 +176,6 @@ class Operator:
         ]
 
     def _differentiable(self, *given: Value) -> list[Tensor]:
-        if not torch.is_grad_enabled():
-            with below_autograd():
-                return self.forward_operator(*given)
-        if not self.has_lists:
-            return list(_Function.apply(self, None, *given))
         sizes = self.sizes(given)
         return list(_Function.apply(self, sizes, *_flatten(given, sizes)))
 
@@ -195,10 +189,15 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, operator: Operator, sizes: Sizes, *flat: Value) -> tuple[Tensor, ...]:
-        with below_autograd():
-            found = operator.choose()[0](*(_unflatten(flat, sizes) if sizes else flat))
+        arguments = _unflatten(flat, sizes) if sizes else flat
+        if is_in_torch_dispatch_mode():
+            with below_autograd():
+                found = operator.forward_operator(*arguments)
+        else:
+            found = operator._forward(*arguments)
         results, ctx.saved = found[: operator.results], found[operator.results :]
-        others, tensors = list(flat), results.copy()
+        others: list[Value] = list(flat)
+        tensors: list[Tensor | None] = list(results)
         for index, value in enumerate(flat):
             if isinstance(value, Tensor):
                 tensors.append(value)
@@ -226,17 +225,13 @@ class _Function(torch.autograd.Function):
                 return None, None, *_differentiate(operator, sizes, flat, gradients[:count])
             arguments = _unflatten(flat, sizes) if sizes else flat
             saved, ctx.saved = ctx.saved, None
-            forward, backward = operator.choose()
             if saved is None:  # an earlier backward pass has overwritten them
-                found = forward(*arguments)
+                found = operator.forward_operator(*arguments)
                 results, saved = found[:count], found[count:]
             needs = list(ctx.needs_input_grad[2:])
-            wanted = backward(list(gradients[:count]), results, saved, needs, *arguments)
-        found, index = [None, None], 0
-        for needed in needs:
-            found.append(wanted[index] if needed else None)
-            index += needed
-        return tuple(found)
+            backward = operator.backward_operator if is_in_torch_dispatch_mode() else operator._backward
+            wanted = iter(backward(list(gradients[:count]), results, saved, needs, *arguments))
+        return None, None, *[next(wanted) if needed else None for needed in needs]
 
 
 def _differentiate(
@@ -279,9 +274,9 @@ def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype)
 
 
 @assume_constant_result  # a compiler could not trace imports
-def _unsupported_reason(module: str | None, device: torch.device, dtype: torch.dtype) -> str | None:
-    found = load_or_reason(module, device, dtype)
-    return found if isinstance(found, str) else None
+def load_as_constant(module: str | None, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return `load_or_reason` of the arguments."""
+    return load_or_reason(module, device, dtype)
 
 
 def count_true(mask: Tensor) -> Any:
@@ -306,9 +301,11 @@ def cast_for_autocast(dtype: torch.dtype, *tensors: Tensor | None) -> tuple[Any,
     Raises:
         TypeError: A tensor has another dtype.
     """
-    if torch.is_autocast_enabled(tensors[0].device.type):  # type: ignore[union-attr]
-        return tuple([None if tensor is None else tensor.to(dtype) for tensor in tensors])
-    check_dtypes(dtype, *tensors)
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype != dtype:
+            if torch.is_autocast_enabled(tensor.device.type):
+                return tuple([None if tensor is None else tensor.to(dtype) for tensor in tensors])
+            check_dtypes(dtype, tensor)
     return tensors
 
 

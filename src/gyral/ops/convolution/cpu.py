@@ -57,7 +57,7 @@ def backward(
     return {"values": grad_values, "weights": grad_weights, "history": grad_history}
 
 
-def _run(a: Any, *, backward: bool, **further: Tensor | None) -> None:
+def _run(a: Any, *, backward: bool, **further: Any) -> None:
     """Call the library; `further` are further arguments of the kernel."""
     steps, batch, channels = a.values.shape
     heads, kernel = a.weights.shape[-2:]

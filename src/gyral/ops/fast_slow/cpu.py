@@ -2,6 +2,7 @@
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -68,7 +69,8 @@ def backward(
         None if leaf is None else torch.zeros_like(leaf) if gradient is None else gradient.clone()
         for leaf, gradient in zip(a.states, grad_states, strict=True)
     ]
-    further, sums = [], []
+    further: list[dict[str, Any]] = []
+    sums: list[Any] = []
     for index in _indices(a):
         further.append(_last(a, index, {"grad_hidden": states[::2], "grad_cell_state": states[1::2]}))
         extra, parts = a.weights[4 * index + 3], saved[index]
@@ -82,7 +84,8 @@ def backward(
         sums.append(grad_extra)
     grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
     _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs)
-    first = project_backward(saved[0], a.x, *a.weights[:2], needs)
+    w_ih, b = a.weights[:2]
+    first = project_backward(saved[0], a.x, w_ih, b, needs)
     weights: list[Tensor | None] = []
     for index in _indices(a):
         extra, grad_extra = a.weights[4 * index + 3], sums[index]
@@ -164,17 +167,18 @@ def _run(
         w_ih, b, w_hh, extra = a.weights[4 * index : 4 * index + 4]
         mask, keep, keep_cell_state, drop = a.masks[4 * index : 4 * index + 4]
         hidden, cell_state = _state(a, index)
-        starts, epsilon = a.starts if lag else None, a.epsilons[index]
+        given = SimpleNamespace(
+            **{"kind": kind, "w_hh": w_hh, "extra": extra, "norms": extra, "h0": hidden, "c0": cell_state},
+            **{"keep": keep, "keep_cell_state": keep_cell_state, "drop": drop, "lengths": a.lengths},
+            **{"starts": a.starts if lag else None, "fresh": None, "partner": None, "units": a.units[index]},
+            **{"chunk": a.chunks[index], "activation": a.activations.split()[index], "eta": a.etas[index]},
+            epsilon=a.epsilons[index],
+        )
         if kind == "rum":
-            kernel, own = rum_cpu.KERNEL, rum_cpu.fields(
-                *(parts[index], w_hh, hidden, extra, keep, a.lengths, starts),
-                *(a.activations.split()[index], a.etas[index], epsilon, lag),
-            ) | {"scalars": scalars[index]}  # fmt: skip
+            kernel, own = rum_cpu.KERNEL, rum_cpu.fields(given, parts[index], lag) | {"scalars": scalars[index]}
         else:
-            kernel, own = gated_cpu.KERNEL, gated_cpu.fields(
-                *(kind, parts[index], w_hh, extra, hidden, cell_state, keep, keep_cell_state, drop, a.lengths, starts),
-                *(None, None, a.units[index], a.chunks[index], epsilon, lag),
-            ) | {"cell_states": cell_states[index], "past_cell_states": cell_states[predecessor]}  # fmt: skip
+            kernel, own = gated_cpu.KERNEL, gated_cpu.fields(given, parts[index], lag)
+            own |= {"cell_states": cell_states[index], "past_cell_states": cell_states[predecessor]}
         own |= {"outputs": all_outputs[index], "past": all_outputs[predecessor]} | further[index]
         structure, _ = kernel.fill(**own)
         owned.append((structure, own))

@@ -3,6 +3,8 @@
 The kernels compute the same as `fast_slow`, which provides their second derivatives.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -65,7 +67,7 @@ def fast_slow(
             own = int(index == SLOW)
             hidden, cosine = new[own][0], parts.new_ones(x.shape[1], 1)
             if kind == "rum":
-                options = {
+                options: Any = {
                     "activation": activations.split()[index],
                     "eta": etas[index] or None,
                     "epsilon": epsilons[index],

@@ -85,12 +85,11 @@ def backward(
     }
 
 
-def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Tensor | None) -> None:
+def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Any) -> None:
     parts, cell_states, kept = saved
     KERNEL.run(
         backward=backward,
-        **fields(a.kind, parts, a.w_hh, a.extra, a.h0, a.c0, a.keep, a.keep_cell_state, a.drop, a.lengths, a.starts,
-                 a.fresh, a.partner, a.units, a.chunk, a.epsilon),
+        **fields(a, parts),
         outputs=outputs,
         past=outputs,
         cell_states=cell_states,
@@ -100,60 +99,48 @@ def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further
     )  # fmt: skip
 
 
-def fields(
-    kind: str,
-    parts: Tensor,
-    w_hh: Tensor,
-    extra: Tensor | None,
-    h0: Tensor,
-    c0: Tensor | None,
-    keep: Tensor | None,
-    keep_cell_state: Tensor | None,
-    drop: Tensor | None,
-    lengths: Tensor | None,
-    starts: Tensor | None,
-    fresh: Tensor | None,
-    partner: Tensor | None,
-    units: int,
-    chunk: int,
-    epsilon: float,
-    lag: int = 1,
-) -> dict[str, Any]:
-    """Return the arguments of the kernel that do not depend on the direction."""
-    mask, keep_mean = split_keep(keep)
-    cell_state_mask, keep_cell_state_mean = split_keep(keep_cell_state)
-    fresh_cell_state = None
-    if starts is not None:
-        fresh = h0.new_zeros(h0.shape[1]) if fresh is None else fresh
-        fresh_cell_state = None if c0 is None else c0.new_zeros(c0.shape[1])
+def fields(a: Any, parts: Tensor, lag: int = 1) -> dict[str, Any]:
+    """Return the arguments of the kernel that do not depend on the direction.
+
+    Args:
+        a: The arguments of `gyral.ops.gated.naive.gated`, or an object with these attributes but x, w_ih and b.
+        parts: (T, B, G).
+        lag: The number of steps between the state that a step reads and the one that it makes.
+    """
+    mask, keep_mean = (None, 0.0) if a.keep is None else split_keep(a.keep)
+    cell_state_mask, keep_cell_state_mean = (None, 0.0) if a.keep_cell_state is None else split_keep(a.keep_cell_state)
+    fresh, fresh_cell_state, hidden_size = a.fresh, None, a.h0.shape[1]
+    if a.starts is not None:
+        fresh = a.h0.new_zeros(hidden_size) if fresh is None else fresh
+        fresh_cell_state = None if a.c0 is None else a.c0.new_zeros(a.c0.shape[1])
     return {
         "steps": parts.shape[0],
         "batch": parts.shape[1],
-        "hidden_size": h0.shape[1],
-        "cell_state_size": 0 if c0 is None else c0.shape[1],
+        "hidden_size": hidden_size,
+        "cell_state_size": 0 if a.c0 is None else a.c0.shape[1],
         "parts_size": parts.shape[2],
-        "weight_rows": len(w_hh) if partner is None else parts.shape[2],
-        "kept_size": units if kind in KEEPS_PRODUCT else 0,
-        "extra_size": 0 if extra is None else extra.numel(),
-        "units": units,
-        "chunk": chunk,
-        "kind": KINDS.index(kind),
+        "weight_rows": len(a.w_hh) if a.partner is None else parts.shape[2],
+        "kept_size": a.units if a.kind in KEEPS_PRODUCT else 0,
+        "extra_size": 0 if a.extra is None else a.extra.numel(),
+        "units": a.units,
+        "chunk": a.chunk,
+        "kind": KINDS.index(a.kind),
         "lag": lag,
-        "layers": 0 if partner is None else len(partner),
+        "layers": 0 if a.partner is None else len(a.partner),
         "keep_mean": keep_mean,
         "keep_cell_state_mean": keep_cell_state_mean,
-        "epsilon": epsilon,
+        "epsilon": a.epsilon,
         "parts": parts,
-        "weight": w_hh,
-        "extra": extra,
-        "hidden": h0,
-        "cell_state": c0,
+        "weight": a.w_hh,
+        "extra": a.extra,
+        "hidden": a.h0,
+        "cell_state": a.c0,
         "keep": mask,
         "keep_cell_state": cell_state_mask,
-        "drop": drop,
-        "lengths": lengths,
-        "starts": starts,
+        "drop": a.drop,
+        "lengths": a.lengths,
+        "starts": a.starts,
         "fresh": fresh,
         "fresh_cell_state": fresh_cell_state,
-        "partner": partner,
+        "partner": a.partner,
     }

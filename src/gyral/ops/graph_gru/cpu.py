@@ -61,7 +61,7 @@ def backward(
     }
 
 
-def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Tensor | None) -> None:
+def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Any) -> None:
     """Call the library; `further` are further arguments of the kernel."""
     steps, batch, units = outputs.shape
     parts, gathered, kept = saved

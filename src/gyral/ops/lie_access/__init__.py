@@ -100,7 +100,7 @@ def lie_access(
     """
     hidden_size = weights.w_hh.shape[1]
     x, *leaves = cast_for_autocast(weights.w_hh.dtype, x, *state[:-1])
-    state = MemoryState(*leaves, state.count)
+    state = MemoryState._make((*leaves, state.count))
     w_ih, w_read = weights.w_ih.split([x.shape[2], state.read_vector.shape[1]], dim=1)
     outputs, flat_state, *memory = OPERATOR(
         x,

@@ -108,7 +108,7 @@ def backward(
     }
 
 
-def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Tensor | None) -> None:
+def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Any) -> None:
     """Call the library; `further` are further arguments of the kernel."""
     parts, heads, flat_states, log, windows = saved
     steps, batch, gates = parts.shape

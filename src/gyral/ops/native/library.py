@@ -214,7 +214,7 @@ class Kernel:
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """The names of the arguments that callers give."""
-        return frozenset(name for name, _ in self.Arguments._fields_) - {"threads", "workspace"}
+        return frozenset(field[0] for field in self.Arguments._fields_) - {"threads", "workspace"}
 
     @functools.cached_property
     def block(self) -> int:
@@ -225,7 +225,7 @@ class Kernel:
         """Return the number of blocks into which `rows` rows of a batch are divided."""
         return -(-rows // self.block)
 
-    def run(self, backward: bool, dtype: torch.dtype | None = None, **given: Tensor | float | None) -> None:
+    def run(self, backward: bool, dtype: torch.dtype | None = None, **given: Any) -> None:
         """Run all steps of a batch on torch's number of threads; an empty batch has nothing to run.
 
         Args:
@@ -258,7 +258,7 @@ class Kernel:
                 dtype = torch.float64 if value.dtype == torch.float64 else dtype
                 given[name] = value.data_ptr()
         arguments = self.Arguments(**given)
-        arguments.threads = min(torch.get_num_threads(), self.blocks(given["batch"]))
+        arguments.threads = min(torch.get_num_threads(), -(-given["batch"] // self.block))
         return arguments, dtype
 
 

@@ -1,6 +1,7 @@
 """The kernels of `gyral.ops.rum` for the CPU: rum.cpp, called through ctypes, on torch's own threads."""
 
 import ctypes
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ KERNEL = library.Kernel(Path(__file__).with_name("rum.cpp"))
 prepare = KERNEL.prepare
 
 
-def allocate(a: Any) -> tuple[list[Tensor | None], list[Tensor | None]]:
+def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """Return the results, and saved: parts (T, B, G N), scalars, and for λ = 1 what restores the memory."""
     (steps, batch, _), size, new = a.x.shape, a.h0.shape[1], a.x.new_empty
-    parts, scalars = new(steps, batch, len(a.w_ih)), new(steps, batch, KERNEL.function("scalars")())
+    parts, scalars = new(steps, batch, len(a.w_ih)), new(steps, batch, _scalars())
     memory = candidates = checkpoints = slots = replaced = None
     if a.memory is not None:
         width = _padded_size(a.memory)
@@ -39,7 +40,7 @@ def allocate(a: Any) -> tuple[list[Tensor | None], list[Tensor | None]]:
     return results, [parts, scalars, candidates, checkpoints, slots, replaced]
 
 
-def forward(a: Any) -> tuple[list[Tensor | None], list[Tensor | None]]:
+def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
     results, saved = allocate(a)
     outputs, final_hidden, final_memory, cosines = results
@@ -50,7 +51,7 @@ def forward(a: Any) -> tuple[list[Tensor | None], list[Tensor | None]]:
     memory = None if a.memory is None else _padded(a.memory)
     KERNEL.run(
         backward=False,
-        **fields(*_shared(a, parts)),
+        **fields(a, parts),
         outputs=outputs,
         past=outputs,
         final_hidden=final_hidden,
@@ -82,7 +83,7 @@ def backward(
         memory = _padded(memory)
     KERNEL.run(
         backward=True,
-        **fields(*_shared(a, parts)),
+        **fields(a, parts),
         outputs=outputs,
         past=outputs,
         scalars=scalars,
@@ -114,44 +115,40 @@ def new_sums(parts: Tensor, h0: Tensor, norms: Tensor | None) -> tuple[Tensor, T
     return sums, None if norms is None else sums.new_zeros(len(sums), 2, 3, 2, size)
 
 
-def fields(
-    parts: Tensor,
-    w_hh: Tensor,
-    h0: Tensor,
-    norms: Tensor | None,
-    keep: Tensor | None,
-    lengths: Tensor | None,
-    starts: Tensor | None,
-    activation: str,
-    eta: float | None,
-    epsilon: float,
-    lag: int = 1,
-) -> dict[str, Any]:
-    """Return the arguments of the kernel that are not specific to a direction."""
-    mask, keep_mean = split_keep(keep)
+def fields(a: Any, parts: Tensor, lag: int = 1) -> dict[str, Any]:
+    """Return the arguments of the kernel that do not depend on the direction.
+
+    Args:
+        a: Has the attributes w_hh, h0, norms, keep, lengths, starts, activation, eta and epsilon.
+        parts: (T, B, G N).
+        lag: The number of steps between the state that a step reads and the one that it makes.
+    """
+    mask, keep_mean = (None, 0.0) if a.keep is None else split_keep(a.keep)
     return {
         "steps": parts.shape[0],
         "batch": parts.shape[1],
-        "size": h0.shape[1],
-        "gated": len(w_hh) > h0.shape[1],
-        "activation": ACTIVATIONS.index(activation),
+        "size": a.h0.shape[1],
+        "gated": len(a.w_hh) > a.h0.shape[1],
+        "activation": ACTIVATIONS.index(a.activation),
         "lag": lag,
         "checkpoint_every": CHECKPOINT_EVERY,
-        "eta": eta or 0.0,
+        "eta": a.eta or 0.0,
         "keep_mean": keep_mean,
-        "epsilon": epsilon,
+        "epsilon": a.epsilon,
         "parts": parts,
-        "weight": w_hh,
-        "hidden": h0,
-        "norms": norms,
+        "weight": a.w_hh,
+        "hidden": a.h0,
+        "norms": a.norms,
         "keep": mask,
-        "lengths": lengths,
-        "starts": starts,
+        "lengths": a.lengths,
+        "starts": a.starts,
     }
 
 
-def _shared(a: Any, parts: Tensor) -> tuple[Any, ...]:
-    return parts, a.w_hh, a.h0, a.norms, a.keep, a.lengths, a.starts, a.activation, a.eta, a.epsilon
+@functools.cache
+def _scalars() -> int:
+    """Return how many scalars a row saves at each step."""
+    return int(KERNEL.function("scalars")())
 
 
 def _padded_size(memory: Tensor) -> int:

@@ -196,8 +196,8 @@ def _present(tensors: Sequence[Tensor | None], substitute: Tensor) -> list[Tenso
 
 
 def backward(
-    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
-) -> dict[str, Tensor | None]:
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Any], needs: dict[str, bool]
+) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`. It overwrites what `forward` has saved."""
     steps, batch, _ = a.x.shape
     outputs, _, final_memory, _ = results
