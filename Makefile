@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-faults test-cluster test-cluster-install lint format docs results bench gpu data clean
+.PHONY: help install train test test-all test-faults test-cluster test-cluster-install wheel lint format docs results bench gpu data clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -48,6 +48,10 @@ test-cluster-install: $(INSTALLED)  ## install the engines of test-cluster, pack
 	@DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(ENGINES)
 	@echo "Installing into $(VENV): ray, psycopg, PyMySQL"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,databases]'
+
+wheel: $(INSTALLED)  ## build a wheel with kernels for x86-64 in dist/, for machines without a C++ compiler
+	@$(RUN) -m gyral.ops.native.build
+	@$(RUN) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .

@@ -25,6 +25,7 @@ from gyral.cells.urnn import URNNCell as URNNCell
 from gyral.cells.weinet import WeiNetCell as WeiNetCell
 from gyral.config.composition import compose as compose
 from gyral.core.edges import Edges as Edges
+from gyral.nn.backends import backends as backends
 from gyral.nn.layers import DNC as DNC
 from gyral.nn.layers import EURNN as EURNN
 from gyral.nn.layers import FSRNN as FSRNN

@@ -78,7 +78,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
             continue
         before = (found["before"] or "").strip()
         needs = re.fullmatch(r"<!-- needs: (.*) -->", before)
-        file = re.fullmatch(r"`([\w./]+\.(?:py|yaml|mrg))`:", before)
+        file = re.fullmatch(r"`([\w./]+\.(?:py|yaml|mrg|cpp))`:", before)
         yield Block(found["language"], found["text"], needs[1] if needs else None, file[1] if file else None)
 
 

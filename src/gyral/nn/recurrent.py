@@ -131,7 +131,7 @@ class RecurrentBase(nn.Module, ABC):
         """Return the backend for a cell on its current device, and log it if it has changed."""
         chosen, note = self.requested_backend, ""
         if chosen in ("auto", "fused"):
-            reason = _fused_unsupported_reason(cell, starts)
+            reason = fused_unsupported_reason(cell, starts)
             if chosen == "fused" and reason is not None:
                 _refuse("fused", reason)
             if chosen == "auto" and reason is None:
@@ -335,7 +335,7 @@ class Recurrent(RecurrentBase):
         return states
 
 
-def _fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:
+def fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:
     """Return the reason why the fused path of a cell does not support this call, or None if it does."""
     if transform_is_active():
         return "transforms of torch.func have no fused path"

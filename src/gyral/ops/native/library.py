@@ -1,4 +1,7 @@
-"""Compilation of C++ kernels on first use for the processor of this machine, and calls to them."""
+"""Compilation of C++ kernels on first use for the processor of this machine, and calls to them.
+
+Without a compiler, the libraries that a wheel carries serve; `gyral.ops.native.build` makes them.
+"""
 
 import ctypes
 import functools
@@ -32,6 +35,12 @@ WIDE_VECTORS = ("-mprefer-vector-width=512",)  # by default GCC and Clang on x86
 # For some processors, Zen 2 and 3 among them, GCC fuses multiplication and addition in some instances of a loop and not
 # in others. Results would then depend on how many rows a thread has, so on the number of threads.
 ALWAYS_FUSED = ("--param=avoid-fma-max-bits=0",)
+# Levels of x86-64, the best first, with the features of /proc/cpuinfo by which a processor has them.
+LEVELS = {
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+    "x86-64-v3": ("avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"),
+}
+PREBUILT = Path(__file__).with_name("prebuilt")
 KINDS = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}  # of arguments
 MAX_SIZE = 2**28  # bytes of a library
 LOCK = "compiling.lock"  # in the cache directory; the process that holds it compiles
@@ -84,12 +93,13 @@ def function(source: Path, name: str) -> Any:
 def _load(source: Path) -> ctypes.CDLL:
     command = compiler()
     if command is None:
-        raise KernelUnavailableError("there is no C++ compiler (c++, g++ or clang++; set $CXX to use another one)")
+        found = find_prebuilt(source)
+        if found is None:
+            raise KernelUnavailableError("there is no C++ compiler (c++, g++ or clang++; set $CXX to use another one)")
+        return _open(found)
     version = _run([command, "--version"])
-    flags = FLAGS + (WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ())
-    flags += ALWAYS_FUSED if "Free Software Foundation" in version else ()  # GCC
-    headers = sorted(SOURCES.rglob("*.hpp"))
-    key = [*(path.read_text() for path in (source, *headers)), *flags, version, _processor()]
+    flags = _flags(version, "native")
+    key = [_texts(source), *flags, version, _processor()]
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
     directory = cache_directory()
     try:
@@ -108,6 +118,57 @@ def _load(source: Path) -> ctypes.CDLL:
             return _open(Path(private, name))
     except OSError as error:
         raise KernelUnavailableError(f"{error.filename2 or error.filename or directory}: {error.strerror}") from error
+
+
+def _flags(version: str, processor: str) -> tuple[str, ...]:
+    """Return the flags of the compiler for a processor, "native" or a level of x86-64."""
+    flags = tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in FLAGS)
+    flags += WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else ()
+    return flags + (ALWAYS_FUSED if "Free Software Foundation" in version else ())  # GCC
+
+
+def _texts(source: Path) -> str:
+    return "\0".join(path.read_text() for path in (source, *sorted(SOURCES.rglob("*.hpp"))))
+
+
+def prebuilt_path(source: Path, level: str, directory: Path = PREBUILT) -> Path:
+    """Return the path of the library of a source for a level of x86-64; it depends on the source and all headers."""
+    digest = hashlib.sha256(_texts(source).encode()).hexdigest()[:16]
+    return directory / f"{source.stem}-{level}-{digest}.so"
+
+
+def find_prebuilt(source: Path) -> Path | None:
+    """Return the library of a source in this installation for the best level that this processor has, or None."""
+    features = set(_processor().split())
+    for level, needed in LEVELS.items():
+        path = prebuilt_path(source, level)
+        if features.issuperset(needed) and path.is_file():
+            return path
+    return None
+
+
+def compile_portable(source: Path, level: str, path: Path) -> None:
+    """Compile a source for a level of x86-64, without a dependency on the compiler's own version of libstdc++.
+
+    Raises:
+        KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason.
+    """
+    command = compiler()
+    if command is None:
+        raise KernelUnavailableError("there is no C++ compiler")
+    flags = _flags(_run([command, "--version"]), level)
+    _run([command, *flags, "-static-libstdc++", "-static-libgcc", f"-I{SOURCES}", str(source), "-o", str(path)])
+
+
+def origin() -> str:
+    """Return where the kernels of this machine come from: its compiler, or the best level of the prebuilt ones."""
+    command = compiler()
+    if command is not None:
+        return f"compiled by {command}"
+    features = set(_processor().split())
+    levels = [level for level, needed in LEVELS.items() if features.issuperset(needed)]
+    prebuilt = [level for level in levels if any(PREBUILT.glob(f"*-{level}-*.so"))]
+    return f"those of the wheel for {prebuilt[0]}" if prebuilt else "unavailable: there is no C++ compiler"
 
 
 def _open(path: Path) -> ctypes.CDLL:
