@@ -1,0 +1,85 @@
+"""Kernels that are broken on purpose: a wrong argument, a wrong result, a crash when they are loaded.
+
+`test_every_kernel_loads_in_a_process_of_its_own` names the family whose kernel crashes; the others of the test suite
+would only end with it.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from gyral.ops import graph_gru
+from gyral.ops.graph_gru import cpu, naive
+from gyral.ops.native import build, library
+from tests.helpers.running import spawn
+
+LOAD = """
+import sys
+from pathlib import Path
+from gyral.ops.native import library
+library.Kernel(Path(sys.argv[1])).prepare()
+"""
+
+pytestmark = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
+
+
+def check_loads(source: Path) -> None:
+    loaded = spawn("-c", LOAD, str(source))
+    assert loaded.status == 0, f"{source.stem} ends with {loaded.status}: {loaded.err.strip()[-200:]}"
+
+
+def check_equals_twin() -> None:
+    """Compare values and gradients of `graph_gru` with its twin."""
+    torch.manual_seed(1)
+    shapes = {"x": (4, 3, 2), "w_ih": (15, 2), "w_hh": (15, 5), "b": (15,), "memory": (3, 1, 5)}
+    given = {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
+    found = []
+    for values in (
+        graph_gru.graph_gru(**given, edge_types=0, edge_size=5),
+        naive.graph_gru(*given.values(), None, None, None, first_size=5, edge_size=5, linked=False, capacity=1),
+    ):
+        loss = sum(value.sin().sum() for value in values)
+        found.append([*values, *torch.autograd.grad(loss, list(given.values()))])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+def broken(folder: Path, old: str, new: str) -> library.Kernel:
+    """Return the kernel of `graph_gru` with a change of its source."""
+    text = cpu.KERNEL.source.read_text()
+    assert old in text
+    source = folder / "graph_gru.cpp"
+    source.write_text(text.replace(old, new))
+    for header in cpu.KERNEL.source.parent.glob("*.hpp"):
+        shutil.copy(header, folder)
+    return library.Kernel(source)
+
+
+@pytest.mark.parametrize("source", build.sources(), ids=lambda source: source.stem)
+def test_every_kernel_loads_in_a_process_of_its_own(source: Path) -> None:
+    check_loads(source)
+
+
+def test_a_crash_while_a_kernel_is_loaded_is_found(tmp_path: Path) -> None:
+    begin = "namespace graph_gru {"
+    kernel = broken(
+        tmp_path, begin, f"__attribute__((constructor)) static void crash() {{ __builtin_trap(); }}\n{begin}"
+    )
+    with pytest.raises(AssertionError, match=r"^graph_gru ends with -\d+: "):
+        check_loads(kernel.source)
+
+
+def test_a_wrong_argument_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "KERNEL", broken(tmp_path, "void* parts;", "void* part;"))
+    with pytest.raises(TypeError, match=r"^graph_gru\.cpp has no argument parts; it has .*, part, "):
+        check_equals_twin()
+
+
+def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_equals_twin()
+    monkeypatch.setattr(
+        cpu, "KERNEL", broken(tmp_path, "products + (row - first) * products_row, out", "products, out")
+    )
+    with pytest.raises(AssertionError, match="not close"):
+        check_equals_twin()
