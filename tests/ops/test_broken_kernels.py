@@ -62,10 +62,8 @@ def test_every_kernel_loads_in_a_process_of_its_own(source: Path) -> None:
 
 
 def test_a_crash_while_a_kernel_is_loaded_is_found(tmp_path: Path) -> None:
-    begin = "namespace graph_gru {"
-    kernel = broken(
-        tmp_path, begin, f"__attribute__((constructor)) static void crash() {{ __builtin_trap(); }}\n{begin}"
-    )
+    begin, crash = "namespace graph_gru {", "__attribute__((constructor)) static void crash() { __builtin_trap(); }"
+    kernel = broken(tmp_path, begin, f"{crash}\n{begin}")
     with pytest.raises(AssertionError, match=r"^graph_gru ends with -\d+: "):
         check_loads(kernel.source)
 

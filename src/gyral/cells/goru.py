@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
 from gyral.cells.initialization import AUTHORS
 from gyral.cells.layer_norm import LayerNorms
+from gyral.cells.subcell import SubCellMixin
 from gyral.cells.unitary import EUNN, apply_eunn
 from gyral.core.checks import check_boolean, check_choice, check_real
 from gyral.ops import gated, unitary
+from gyral.ops.fast_slow import SubCell
 from gyral.ops.scan import Shared
 
 
@@ -23,7 +25,7 @@ class Constants(NamedTuple):
     operator: Shared
 
 
-class GORUCell(RecurrentCell):
+class GORUCell(RecurrentCell, SubCellMixin):
     """GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
 
         r = σ(W_r h + U_r x + b_r)                          reset gate
@@ -127,18 +129,27 @@ class GORUCell(RecurrentCell):
             return "recurrent_dropout and layer_norm have no fused path"
         return gated.unsupported_reason(self.bias)
 
+    def subcell_unsupported_reason(self) -> str | None:
+        return self.fused_unsupported_reason()
+
+    def as_subcell(self, constants: Constants) -> SubCell:
+        keep = kernel_zoneout(constants.masks.zoneout, self.zoneout)
+        return SubCell("goru", *self._kernel_weights(), keep=keep, units=self.hidden_size)
+
+    def _kernel_weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return w_ih, b, w_hh and extra of `gyral.ops.gated.gated`."""
+        factors = self.eunn()
+        matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
+        bias = self.bias[2 * self.hidden_size :]
+        return self.weight_ih, self._gate_bias(), torch.cat((self.weight_hh, matrix)), bias
+
     def fused(
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:
-        factors = self.eunn()
-        matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
         outputs, hidden, _ = gated.gated(
             "goru",
             inputs,
-            self.weight_ih,
-            self._gate_bias(),
-            torch.cat((self.weight_hh, matrix)),
-            self.bias[2 * self.hidden_size :],
+            *self._kernel_weights(),
             state.hidden,
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,

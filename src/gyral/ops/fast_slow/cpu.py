@@ -3,7 +3,7 @@
 import ctypes
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,19 +27,23 @@ def prepare(device: torch.device) -> None:
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
-    """Return the results, and saved: parts, outputs, cell states and scalars of each subcell."""
+    """Return the results, and saved of each subcell: parts, outputs, cell states, scalars, kept part of the product.
+
+    The outputs of the last subcell are a result.
+    """
     steps, batch, _ = a.x.shape
     new = a.x.new_empty
-    parts, outputs, cell_states, scalars = [], [], [], []
+    parts, outputs, cell_states, scalars, kept = [], [], [], [], []
     for index, kind in enumerate(a.kinds.split()):
         hidden, cell_state = _state(a, index)
         parts.append(new(steps, batch, len(a.weights[4 * index])))
         outputs.append(new(steps, *hidden.shape))
         cell_states.append(None if cell_state is None else new(steps, *cell_state.shape))
-        scalars.append(new(steps, batch, rum_cpu.KERNEL.function("scalars")()) if kind == "rum" else None)
+        scalars.append(new(steps, batch, rum_cpu.scalars_size()) if kind == "rum" else None)
+        kept.append(new(steps, batch, a.units[index]) if kind in gated_cpu.KEEPS_PRODUCT else None)
     results = [outputs[-1], *(None if leaf is None else torch.empty_like(leaf) for leaf in a.states)]
     cosines = new(len(a.units), steps, batch) if "rum" in a.kinds.split() else None
-    return [*results, cosines], [*parts, *outputs[:-1], *cell_states, *scalars]
+    return [*results, cosines], [*parts, *cell_states, *scalars, *kept, *outputs[:-1]]
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
@@ -52,7 +56,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     _run(a, results[0], saved, further, backward=False)
     if cosines is not None:
         cosines.fill_(1.0)
-        for index, scalars in enumerate(saved[-len(a.units) :]):
+        for index, scalars in enumerate(_of_subcells(a, saved, results[0]).scalars):
             if scalars is not None:
                 cosines[index] = scalars[..., 2]
     return results, saved
@@ -134,18 +138,41 @@ def _input_gradients(a: Any, index: int, saved: list[Any]) -> list[Tensor | None
     if index > SLOW + 1:  # without inputs
         gradient = torch.zeros_like(w_ih)
     else:
-        read, mask = saved[len(a.units) + index - 1], a.masks[4 * index]
+        read, mask = saved[4 * len(a.units) + index - 1], a.masks[4 * index]
         gradient = rows.T @ (read if mask is None else read * mask).flatten(0, 1)
     return [gradient, None if b is None else rows.sum(0)]
 
 
 def _recurrent_gradient(a: Any, index: int, outputs: Tensor, saved: list[Any]) -> Tensor:
-    predecessor, lag = _predecessor(a, index)
-    read = [*saved[len(a.units) : 2 * len(a.units) - 1], outputs][predecessor]
-    products, drop = saved[index][..., : len(a.weights[4 * index + 2])], a.masks[4 * index + 3]
-    if lag:
-        return recurrent_gradient(products, _state(a, index)[0], read, a.starts, drop)
-    return products.flatten(0, 1).T @ (read if drop is None else read * drop).flatten(0, 1)
+    """Return the gradient of w_hh of a subcell, given that of its parts and of the kept part of its product."""
+    subcells, (predecessor, lag) = _of_subcells(a, saved, outputs), _predecessor(a, index)
+    read, drop, kept = subcells.outputs[predecessor], a.masks[4 * index + 3], subcells.kept[index]
+    added = len(a.weights[4 * index + 2]) - (0 if kept is None else a.units[index])
+    gradients = []
+    for products in (subcells.parts[index][..., :added], kept):
+        if products is None:
+            continue
+        if lag:
+            gradients.append(recurrent_gradient(products, _state(a, index)[0], read, a.starts, drop))
+        else:
+            seen = read if drop is None else read * drop
+            gradients.append(products.flatten(0, 1).T @ seen.flatten(0, 1))
+    return gradients[0] if kept is None else torch.cat(gradients)
+
+
+class SubCells(NamedTuple):
+    """Lists with the tensors of each subcell."""
+
+    parts: list[Tensor]
+    cell_states: list[Tensor | None]
+    scalars: list[Tensor | None]
+    kept: list[Tensor | None]
+    outputs: list[Tensor]
+
+
+def _of_subcells(a: Any, saved: list[Any], outputs: Tensor) -> SubCells:
+    count = len(a.units)
+    return SubCells(*(saved[first * count : (first + 1) * count] for first in range(4)), [*saved[4 * count :], outputs])
 
 
 def _run(
@@ -158,9 +185,7 @@ def _run(
     grad_outputs: Tensor | None = None,
 ) -> None:
     """Call the library; `further` has further arguments of the kernel of each subcell."""
-    count = len(a.units)
-    parts, all_outputs = saved[:count], [*saved[count : 2 * count - 1], outputs]
-    cell_states, scalars = saved[2 * count - 1 : 3 * count - 1], saved[3 * count - 1 :]
+    subcells = _of_subcells(a, saved, outputs)
     owned, table = [], []  # structures and tensors must outlive the call, which reads their addresses
     for index, kind in enumerate(a.kinds.split()):
         predecessor, lag = _predecessor(a, index)
@@ -175,24 +200,25 @@ def _run(
             epsilon=a.epsilons[index],
         )
         if kind == "rum":
-            kernel, own = rum_cpu.KERNEL, rum_cpu.fields(given, parts[index], lag) | {"scalars": scalars[index]}
+            kernel, own = rum_cpu.KERNEL, rum_cpu.fields(given, subcells.parts[index], lag)
+            own["scalars"] = subcells.scalars[index]
         else:
-            kernel, own = gated_cpu.KERNEL, gated_cpu.fields(given, parts[index], lag)
-            own |= {"cell_states": cell_states[index], "past_cell_states": cell_states[predecessor]}
-        own |= {"outputs": all_outputs[index], "past": all_outputs[predecessor]} | further[index]
+            kernel, own = gated_cpu.KERNEL, gated_cpu.fields(given, subcells.parts[index], lag)
+            own["cell_states"], own["past_cell_states"] = (subcells.cell_states[i] for i in (index, predecessor))
+            own["kept"] = subcells.kept[index]
+        own |= {"outputs": subcells.outputs[index], "past": subcells.outputs[predecessor]} | further[index]
         structure, _ = kernel.fill(**own)
         owned.append((structure, own))
         source = index - 1 if index <= SLOW + 1 else -1
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (w_ih, b, mask)]
         flags = [kind == "rum", source, index == SLOW, index == 0]
         table.append([*flags, ctypes.addressof(structure), *addresses])
-    subcells = torch.tensor(table, dtype=torch.int64)
     KERNEL.run(
         backward=backward,
         dtype=outputs.dtype,
         steps=len(a.x),
         batch=a.x.shape[1],
-        count=count,
-        subcells=subcells,
+        count=len(table),
+        subcells=torch.tensor(table, dtype=torch.int64),
         grad_outputs=grad_outputs,
     )

@@ -27,7 +27,7 @@ prepare = KERNEL.prepare
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """Return the results, and saved: parts (T, B, G N), scalars, and for λ = 1 what restores the memory."""
     (steps, batch, _), size, new = a.x.shape, a.h0.shape[1], a.x.new_empty
-    parts, scalars = new(steps, batch, len(a.w_ih)), new(steps, batch, _scalars())
+    parts, scalars = new(steps, batch, len(a.w_ih)), new(steps, batch, scalars_size())
     memory = candidates = checkpoints = slots = replaced = None
     if a.memory is not None:
         width = _padded_size(a.memory)
@@ -146,7 +146,7 @@ def fields(a: Any, parts: Tensor, lag: int = 1) -> dict[str, Any]:
 
 
 @functools.cache
-def _scalars() -> int:
+def scalars_size() -> int:
     """Return how many scalars a row saves at each step."""
     return int(KERNEL.function("scalars")())
 
