@@ -37,7 +37,7 @@ from benchmarks.provenance import provenance
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.ops import convolution
-from gyral.ops.convolution import Arguments, Window, reference
+from gyral.ops.convolution import naive
 
 DEPTHWISE = "torch conv1d"
 TOLERANCE = 1e-5  # relative error of outputs and gradients against float64
@@ -96,10 +96,10 @@ def operators(batch: int, steps: int, channels: int, kernel: int, heads: int) ->
         return F.conv1d(values, weight, padding=kernel - 1, groups=channels)[..., :steps]
 
     def light(values: Tensor, weight: Tensor) -> Tensor:
-        return convolution.run(values, weight.softmax(dim=-1))
+        return convolution.convolution(values, weight.softmax(dim=-1))
 
     def dynamic(values: Tensor, weight: Tensor) -> Tensor:
-        return convolution.run(values, F.linear(values, weight).unflatten(-1, (heads, kernel)))
+        return convolution.convolution(values, F.linear(values, weight).unflatten(-1, (heads, kernel)))
 
     torch.manual_seed(0)
     values, cotangent = draw(steps, batch, channels), torch.randn(steps, batch, channels)
@@ -117,7 +117,7 @@ def error_of(name: str, operator: Operator, kernel: int, heads: int) -> float:
     """Return the largest relative error of outputs and gradients against the sum over the window in float64."""
     values, weight = (tensor.detach().double().requires_grad_() for tensor in operator.tensors)
     scores = weight.softmax(dim=-1) if name == "light" else F.linear(values, weight).unflatten(-1, (heads, kernel))
-    outputs = reference.run(Arguments(values, scores, None, Window(kernel - 1)))
+    outputs = naive.convolution(values, scores, None, None, None, None, kernel - 1)
     gradients = torch.autograd.grad(outputs, [values, weight], operator.cotangent.double())
     found = operator.train()[2]
     return max(

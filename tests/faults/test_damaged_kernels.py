@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
+from gyral.ops.operator import KernelUnavailableError
 from tests.faults import forks
 from tests.helpers.attacks import Attack
 from tests.helpers.kernels import forget_kernels

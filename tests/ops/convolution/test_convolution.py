@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops import convolution
-from gyral.ops.convolution import Arguments, Window, reference
+from gyral.ops.convolution import naive
 from gyral.ops.sequences import reachable_since
 
 CASES = range(24)
@@ -48,9 +48,9 @@ class Case:
             self.tensors["history"] = draw(batch, kernel - 1, channels)
         mask = (draw(*shape) > 0).double() if drawn["dynamic"] and drawn["masked"] else None
         lengths = torch.randint(1, steps + 1, (batch,), generator=generator) if drawn["ragged"] else None
-        self.starts = draw(steps, batch) > 1 if drawn["resets"] else None
-        self.keywords = {"back": back, "mask": mask, "lengths": lengths, "starts": self.starts}
-        self.window = Window(back, mask, lengths, reachable_since(self.starts, kernel))
+        starts = draw(steps, batch) > 1 if drawn["resets"] else None
+        self.keywords: dict[str, Any] = {"back": back, "mask": mask, "lengths": lengths, "starts": starts}
+        self.since = reachable_since(starts, kernel)
         self.cotangent = draw(steps, batch, channels)
 
     def results(self, is_fused: bool, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -58,11 +58,12 @@ class Case:
         leaves = [tensor.to(dtype).requires_grad_() for tensor in self.tensors.values()]
         values, weights, *rest = leaves
         history = rest[0] if rest else None
-        mask = None if self.window.mask is None else self.window.mask.to(dtype)
+        back, mask, lengths, _ = self.keywords.values()
+        mask = None if mask is None else mask.to(dtype)
         if is_fused:
-            outputs = convolution.run(values, weights, history, **{**self.keywords, "mask": mask})
+            outputs = convolution.convolution(values, weights, history, **{**self.keywords, "mask": mask})
         else:
-            outputs = reference.run(Arguments(values, weights, history, self.window._replace(mask=mask)))
+            outputs = naive.convolution(values, weights, history, mask, lengths, self.since, back)
         gradients = torch.autograd.grad(outputs, leaves, self.cotangent.to(dtype))
         return [tensor.detach().double() for tensor in (outputs, *gradients)]
 
@@ -70,25 +71,25 @@ class Case:
 def run_numpy(case: Case) -> np.ndarray:
     """Return the outputs: one product at a time."""
     values, weights = case.tensors["values"].numpy(), case.tensors["weights"]
-    history, window = case.tensors.get("history"), case.window
+    history, (back, mask, lengths, starts) = case.tensors.get("history"), case.keywords.values()
     steps, batch, channels = values.shape
     heads, kernel = weights.shape[-2:]
     own = weights.softmax(-1).numpy() if weights.dim() == 4 else weights.numpy()
     outputs = np.zeros_like(values)
     for row in range(batch):
-        begin, end = -(kernel - 1), steps if window.lengths is None else int(window.lengths[row])
+        begin, end = -(kernel - 1), steps if lengths is None else int(lengths[row])
         for time in range(end):
-            if case.starts is not None and case.starts[time, row]:
+            if starts is not None and starts[time, row]:
                 begin = time
             for channel in range(channels):
                 head = channel * heads // channels
                 for place in range(kernel):
-                    source = time - window.back + place
+                    source = time - back + place
                     if not begin <= source < end or (source < 0 and history is None):
                         continue
                     weight = own[head, place] if own.ndim == 2 else own[time, row, head, place]
-                    if window.mask is not None:
-                        weight = weight * window.mask[time, row, head, place].item()
+                    if mask is not None:
+                        weight = weight * mask[time, row, head, place].item()
                     value = values[source, row, channel] if source >= 0 else history[row, source, channel].item()
                     outputs[time, row, channel] += weight * value
     return outputs
@@ -118,7 +119,7 @@ def test_kernels_equal_the_reference_in_torch(seed: int) -> None:
 
 
 def run_case(case: Case, *given: Tensor) -> Tensor:
-    return convolution.run(*given, **case.keywords)
+    return convolution.convolution(*given, **case.keywords)
 
 
 def test_gradients_of_the_kernels_agree_with_finite_differences_twice() -> None:
@@ -151,15 +152,15 @@ def test_values_outside_the_window_are_never_read(dynamic: bool, kernel: int) ->
     )
     case.keywords["lengths"] = case.keywords["mask"] = None
     values, weights, history = case.tensors.values()
-    expected = convolution.run(values, weights, history, **case.keywords)
+    expected = convolution.convolution(values, weights, history, **case.keywords)
     poisoned = values.clone()
     poisoned[7:] = torch.nan
-    outputs = convolution.run(poisoned, weights, history, **case.keywords)
+    outputs = convolution.convolution(poisoned, weights, history, **case.keywords)
     torch.testing.assert_close(outputs[:7], expected[:7], rtol=0, atol=0)
     lengths = torch.tensor([7, 3, 7])
     poisoned[3:, 1] = torch.nan
     poisoned.requires_grad_()
-    outputs = convolution.run(poisoned, weights, history, lengths=lengths)
+    outputs = convolution.convolution(poisoned, weights, history, lengths=lengths)
     assert outputs.isfinite().all()
     assert torch.autograd.grad(outputs.sum(), poisoned)[0].isfinite().all()
     assert outputs[7:].eq(0).all()
@@ -171,11 +172,11 @@ def test_values_outside_the_window_are_never_read(dynamic: bool, kernel: int) ->
 def test_the_window_holds_the_last_values(steps: int, ragged: bool, resets: bool) -> None:
     case = Case(4, steps=steps, batch=5, channels=2, heads=1, kernel=5, ragged=ragged, resets=resets, centered=False)
     values, history = case.tensors["values"], case.tensors["history"]
-    found = convolution.window(values, history, case.window.lengths, case.starts)
+    found = convolution.window(values, history, case.keywords["lengths"], case.keywords["starts"])
     for row in range(5):
         kept = list(history[row])
-        for time in range(steps if case.window.lengths is None else int(case.window.lengths[row])):
-            if case.starts is not None and case.starts[time, row]:
+        for time in range(steps if case.keywords["lengths"] is None else int(case.keywords["lengths"][row])):
+            if case.keywords["starts"] is not None and case.keywords["starts"][time, row]:
                 kept = [torch.zeros(2).double() for _ in kept]
             kept = [*kept[1:], values[time, row]]
         torch.testing.assert_close(found[row], torch.stack(kept))
@@ -189,7 +190,7 @@ def test_memory_for_the_backward_pass_is_linear_in_the_number_of_steps() -> None
         with torch.autograd.graph.saved_tensors_hooks(
             lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor
         ):
-            convolution.run(values, scores)
+            convolution.convolution(values, scores)
         return sum(sizes)
 
     assert saved(400) == 2 * saved(200)

@@ -1,22 +1,22 @@
 """The kernels of `gyral.ops.graph_gru` on the CPU against the equations in numpy and the loop in plain torch."""
 
-import ctypes
 import functools
 import platform
 import random
-import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from gyral.ops import buffers, graph_gru
-from gyral.ops.graph_gru import arguments, cpu, reference, sequence
-from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops import graph_gru
+from gyral.ops.graph_gru import cpu, naive
+from gyral.ops.operator import KernelUnavailableError
 from tests.helpers.kernels import compile_for
+from tests.helpers.memory import poison
 
 try:
     cpu.prepare(torch.device("cpu"))
@@ -100,11 +100,9 @@ class Case:
     def run(self, is_fused: bool, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return outputs and the new memory."""
         given = [leaves.get(name) for name in NAMES]
-        return (
-            run_reference(*given, self.earlier, **self.keywords)
-            if not is_fused
-            else graph_gru.run(*given, self.earlier, **self.keywords)
-        )
+        operator = graph_gru.OPERATOR if is_fused else naive.graph_gru
+        with mock.patch.object(graph_gru, "OPERATOR", operator):
+            return graph_gru.graph_gru(*given, self.earlier, **self.keywords)
 
     def results(self, is_fused: bool = True, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
         """Return outputs, the new memory and every gradient, in float64."""
@@ -115,11 +113,6 @@ class Case:
         found = {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)}
         found |= {"outputs": values[0], "memory": values[1]}
         return {name: tensor.detach().double() for name, tensor in found.items()}
-
-
-def run_reference(*given: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
-    """Return outputs and the new memory, from the loop in plain torch."""
-    return reference.run(*sequence.split_arguments(*given, **keywords))
 
 
 def run_numpy(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -232,7 +225,7 @@ def test_without_edges_it_is_a_gru() -> None:
     weights = [tensor.detach() for tensor in (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0)]
     weights[1] = torch.cat((weights[1], torch.full_like(weights[1], 3.0)), dim=1)  # meets only zeros
     for edges in (None, torch.zeros(9, 4, 1, 2, dtype=torch.int32)):
-        outputs, _ = graph_gru.run(inputs, *weights, hidden.unsqueeze(1), edges, edge_types=1, edge_size=None)
+        outputs, _ = graph_gru.graph_gru(inputs, *weights, hidden.unsqueeze(1), edges, edge_types=1, edge_size=None)
         torch.testing.assert_close(outputs, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -269,7 +262,7 @@ def test_a_sequence_in_two_pieces_equals_the_whole() -> None:
             assert case.starts is not None
             keywords = case.keywords | {"starts": case.starts[piece]}
             given = [leaves["inputs"][piece], *(leaves.get(name) for name in NAMES[1:4]), memory]
-            outputs, memory = graph_gru.run(*given, case.earlier[piece], **keywords)
+            outputs, memory = graph_gru.graph_gru(*given, case.earlier[piece], **keywords)
             pieces.append(outputs)
         torch.testing.assert_close(torch.cat(pieces), whole, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(memory, final, rtol=1e-12, atol=1e-12)
@@ -319,23 +312,10 @@ def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, siz
     for carry in ("previous", "linked"):
         case = Case(5, **given, carry=carry, **sizes)
         clean = case.results()
-        poisoned = []
-
-        def poison(function: Any, poisoned: list[Any] = poisoned) -> Any:
-            def filled(*arguments: Any, **options: Any) -> Tensor:
-                poisoned.append(function)
-                made: Tensor = function(*arguments, **options)
-                return made.fill_(torch.nan)
-
-            return filled
-
         with monkeypatch.context() as patch:
-            originals = {Tensor.new_empty, torch.empty_like, buffers.acquire}
-            patch.setattr(Tensor, "new_empty", poison(Tensor.new_empty))
-            patch.setattr(torch, "empty_like", poison(torch.empty_like))
-            patch.setattr(buffers, "acquire", poison(buffers.acquire))
+            called = poison(patch)
             again = case.results()
-        assert set(poisoned) == originals
+        assert set(called) == {"empty", "new_empty"}
         for name, tensor in clean.items():
             assert torch.equal(again[name], tensor), name
 
@@ -357,8 +337,14 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPat
 
 def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    acquire = buffers.acquire
-    monkeypatch.setattr(arguments.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
+    allocate = cpu.allocate
+
+    def counted(a: Any) -> tuple[list[Any], list[Any]]:
+        results, saved = allocate(a)
+        sizes.append(sum(tensor.numel() for tensor in (*results, *saved)))
+        return results, saved
+
+    monkeypatch.setattr(cpu, "allocate", counted)
     for steps in (100, 200, 400):
         case = Case(0, steps=steps, batch=2, edges=True, first=3, edge_size=2, capacity=5)
         case.run(True, case.leaves())
@@ -418,7 +404,7 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
     values, flat = case.run(True, leaves), list(leaves.values())
     first = torch.autograd.grad(values, flat, case.cotangents, retain_graph=True)
     for _ in range(2):
-        other.results()  # writes over whatever buffer the first backward gave back
+        other.results()  # writes over whatever memory the first backward gave back
         again = torch.autograd.grad(values, flat, case.cotangents, retain_graph=True)
         assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
 
@@ -506,18 +492,3 @@ def test_all_units_cannot_be_carried_for_several_types() -> None:
 def test_a_cell_without_kernels_gives_the_reason() -> None:
     assert graph_gru.unsupported_reason(torch.zeros(1)) is None
     assert graph_gru.unsupported_reason(torch.zeros(1).half()) == "there are no kernels for torch.float16 on cpu"
-
-
-# ---------------------------------------------------------------- the library
-
-
-def test_the_mirror_has_the_fields_of_the_structure() -> None:
-    assert cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(cpu.LIBRARY.arguments)
-    text = Path(cpu.__file__).with_name("graph_gru.cpp").read_text()
-    body = re.sub(r"//.*", "", re.search(r"struct Arguments \{(.*?)\};", text, re.DOTALL)[1])
-    types = {"Index": ctypes.c_int64, "void*": ctypes.c_void_p}
-    fields = []
-    for statement in body.split(";")[:-1]:
-        kind, names = statement.split(maxsplit=1)
-        fields += [(name.strip(), types[kind]) for name in names.split(",")]
-    assert fields == cpu.LIBRARY.arguments._fields_

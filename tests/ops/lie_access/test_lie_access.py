@@ -1,11 +1,9 @@
-"""The kernels of `gyral.ops.lie_access.sequence` on the CPU against the loop over `LANTMCell.step`."""
+"""The kernels of `gyral.ops.lie_access` on the CPU against the loop over `LANTMCell.step`."""
 
 import copy
-import ctypes
 import functools
 import platform
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,11 @@ from gyral.cells.lantm import LANTMCell
 from gyral.cells.lstm import LSTMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
-from gyral.ops import buffers, lie_access
-from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.lie_access import arguments, cpu, reference
-from gyral.ops.lie_access.arguments import FixedArguments, Options, Tensors
+from gyral.ops import lie_access
+from gyral.ops.lie_access import cpu, naive
+from gyral.ops.operator import KernelUnavailableError
 from tests.helpers.kernels import compile_for
+from tests.helpers.memory import poison
 
 try:
     cpu.prepare(torch.device("cpu"))
@@ -260,22 +258,9 @@ def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, lar
     sizes = {"hidden": 150, "width": 20} if large else {}  # weights beyond 512 KiB: all rows of a thread go together
     case = Case(5, steps=7, batch=19, ragged=True, resets=0.2, masked=True, begun=True, **sizes)
     clean = case.results("fused")
-    poisoned = []
-
-    def poison(function: Any) -> Any:
-        def filled(*arguments: Any, **options: Any) -> Tensor:
-            poisoned.append(function)
-            made = function(*arguments, **options)
-            return made.fill_(torch.nan if made.is_floating_point() else -1)
-
-        return filled
-
-    originals = {Tensor.new_empty, torch.empty_like, buffers.acquire}
-    monkeypatch.setattr(Tensor, "new_empty", poison(Tensor.new_empty))
-    monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
-    monkeypatch.setattr(buffers, "acquire", poison(buffers.acquire))
+    called = poison(monkeypatch)
     again = case.results("fused")
-    assert set(poisoned) == originals
+    assert set(called) == {"empty", "empty_like", "new_empty"}
     for name, tensor in clean.items():
         assert torch.equal(again[name], tensor), name
 
@@ -309,8 +294,14 @@ def test_the_bits_are_the_same_with_the_tuning_of_other_processors(
 def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = small(capacity=600, forget=0)
     sizes: list[int] = []
-    acquire = buffers.acquire
-    monkeypatch.setattr(arguments.buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
+    allocate = cpu.allocate
+
+    def counted(a: Any) -> tuple[list[Any], list[Any]]:
+        results, saved = allocate(a)
+        sizes.append(sum(tensor.numel() for tensor in (*results, *saved)))
+        return results, saved
+
+    monkeypatch.setattr(cpu, "allocate", counted)
     model = Recurrent(lambda _: cell, 1, backend="fused")
     for steps in (100, 200, 400):
         model(torch.randn(steps, 2, 3, dtype=torch.float64))
@@ -321,30 +312,26 @@ def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- autograd
 
 
-def arguments_of(seed: int, **options: Any) -> tuple[FixedArguments, Tensors]:
-    """Return the arguments of the kernels of a case."""
+def arguments_of(seed: int, **options: Any) -> tuple[list[Any], list[Any]]:
+    """Return the arguments of the operator for a case: those with a gradient, and the others."""
     case = Case(seed, **{"steps": 5, "batch": 2, "inputs": 2, "hidden": 3, "width": 2, "capacity": 3, **options})
     cell, state = case.cell, case.state
-    weight_ih, bias, weight_hh = cell.controller.summed_kernel_weights()
-    inner = lie_access.MemoryState(*state.controller, *state[1:])
-    tensors = Tensors(
+    w_ih, b, w_hh = cell.controller.summed_kernel_weights()
+    flat_state = lie_access.MemoryState(*state.controller, *state[1:]).flatten()
+    tensors = [
         case.inputs,
-        weight_ih[:, : cell.input_size],
-        bias,
-        torch.cat((weight_hh, weight_ih[:, cell.input_size :]), dim=1),
+        w_ih[:, : cell.input_size],
+        b,
+        torch.cat((w_hh, w_ih[:, cell.input_size :]), dim=1),
         cell.head_weight,
         cell.head_bias,
-        inner.flatten(),
+        flat_state,
         *state[6:9],
-        None if case.starts is None else inner.flatten()[0].cos(),
-    )
-    leaves = (None if tensor is None else tensor.detach().clone() for tensor in tensors)
-    options = Options(cell.group, cell.weighting == "softmax", cell.forget)
-    return FixedArguments(options, state.count, case.write, case.lengths, case.starts), Tensors(*leaves)
-
-
-def run_kernels(fixed: FixedArguments, tensors: Tensors) -> list[Tensor]:
-    return list(lie_access.sequence._Run.apply(fixed, True, *tensors)[:5])
+        None if case.starts is None else flat_state[0].cos(),
+    ]
+    fixed = [state.count, case.write, case.lengths, case.starts]
+    fixed += [cell.group_name, cell.group.normalizes, cell.weighting == "softmax", cell.forget]
+    return [None if tensor is None else tensor.detach().clone() for tensor in tensors], fixed
 
 
 def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> tuple[Tensor, ...]:
@@ -354,14 +341,15 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
 
 def check_against_the_twin(seed: int, **options: Any) -> None:
     """Compare values, gradients and second derivatives of the kernels with those of the twin."""
-    fixed, given = arguments_of(seed, **options)
+    given, fixed = arguments_of(seed, **options)
     found = []
-    for function in (run_kernels, reference.run):
-        tensors = Tensors(*(None if tensor is None else tensor.clone().requires_grad_() for tensor in given))
-        values, leaves = function(fixed, tensors), [tensor for tensor in tensors if tensor is not None]
+    for function in (lie_access.OPERATOR, naive.lie_access):
+        tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
+        *values, count = function(*tensors, *fixed)
+        leaves = [tensor for tensor in tensors if tensor is not None]
         alone = derivatives(values, leaves, retain_graph=True)
         first = derivatives(values, leaves, create_graph=True)
-        found.append([*values, *alone, *first, *derivatives(list(first), leaves)])
+        found.append([*values, count, *alone, *first, *derivatives(list(first), leaves)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
@@ -382,14 +370,15 @@ def test_the_kernels_equal_the_reference_for_many_options() -> None:
 @every_group
 @every_weighting
 def test_gradients_equal_finite_differences(group: str, weighting: str) -> None:
-    fixed, given = arguments_of(1, group=group, weighting=weighting, ragged=True, resets=0.3, masked=True)
-    tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
+    given, fixed = arguments_of(1, group=group, weighting=weighting, ragged=True, resets=0.3, masked=True)
 
     def function(*leaves: Tensor) -> tuple[Tensor, ...]:
         rest = iter(leaves)
-        return tuple(run_kernels(fixed, Tensors(*(None if each is None else next(rest) for each in tensors))))
+        tensors = [None if tensor is None else next(rest) for tensor in given]
+        return tuple(lie_access.OPERATOR(*tensors, *fixed)[:-1])
 
-    assert torch.autograd.gradcheck(function, [tensor for tensor in tensors if tensor is not None])
+    leaves = [tensor.requires_grad_() for tensor in given if tensor is not None]
+    assert torch.autograd.gradcheck(function, leaves)
 
 
 def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
@@ -400,7 +389,7 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
     cotangents = [torch.randn_like(value) for value in values]
     first = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
     for _ in range(2):
-        model(other)[0].sum().backward()  # writes over whatever buffer the first backward gave back
+        model(other)[0].sum().backward()  # writes over whatever memory the first backward gave back
         again = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
         assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
 
@@ -503,24 +492,9 @@ def test_a_cell_without_a_fused_path_gives_the_reason() -> None:
         "controller: zoneout has no fused path within LANTMCell": {
             "controller": functools.partial(LSTMCell, zoneout=0.1)
         },
-        "there are no kernels for Hyperbolic": {"group": "hyperbolic"},
+        "there are no kernels for group=hyperbolic": {"group": "hyperbolic"},
     }
     for reason, options in reasons.items():
         assert small(**options).fused_unsupported_reason() == reason
     assert small(torch.bfloat16).fused_unsupported_reason() == "there are no kernels for torch.bfloat16 on cpu"
     assert small().fused_unsupported_reason(starts=True) is None
-
-
-# ---------------------------------------------------------------- the library
-
-
-def test_the_mirror_has_the_fields_of_the_structure() -> None:
-    assert cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(cpu.LIBRARY.arguments)
-    text = Path(cpu.__file__).with_name("lie_access.cpp").read_text()
-    body = re.sub(r"//.*", "", re.search(r"struct Arguments \{(.*?)\};", text, re.DOTALL)[1])
-    types = {"Index": ctypes.c_int64, "void*": ctypes.c_void_p}
-    fields = []
-    for statement in body.split(";")[:-1]:
-        kind, names = statement.split(maxsplit=1)
-        fields += [(name.strip(), types[kind]) for name in names.split(",")]
-    assert fields == cpu.LIBRARY.arguments._fields_

@@ -1,5 +1,7 @@
 """Compiling on first use: kept, shared, whole or not at all; and what is said where it cannot be done."""
 
+import ctypes
+import importlib
 import logging
 import os
 from pathlib import Path
@@ -10,10 +12,12 @@ import torch
 from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
-from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.native import library
+from gyral.ops.operator import KernelUnavailableError
 from tests.helpers.kernels import forget_kernels
 from tests.helpers.running import spawn
+
+FAMILIES = ("rum", "gated", "graph_gru", "lie_access", "convolution", "fast_slow")
 
 
 @pytest.fixture
@@ -204,7 +208,7 @@ def test_processes_that_compile_at_once_all_get_a_whole_library(tmp_path: Path, 
     script = tmp_path / "both.py"
     script.write_text(
         "import subprocess, sys\n"
-        "code = 'from gyral.ops.rum import cpu as rum_cpu; print(rum_cpu.LIBRARY.blocks(8))'\n"
+        "code = 'from gyral.ops.rum import cpu as rum_cpu; print(rum_cpu.KERNEL.blocks(8))'\n"
         "jobs = [subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE) for _ in range(3)]\n"
         "print(*(int(job.communicate()[0]) for job in jobs))\n"
     )
@@ -212,3 +216,51 @@ def test_processes_that_compile_at_once_all_get_a_whole_library(tmp_path: Path, 
     assert outcome.status == 0, outcome.err
     assert len(set(outcome.out.split())) == 1
     assert len(libraries(cache)) == 1
+
+
+# ---------------------------------------------------------------- the arguments of a kernel
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_fields_that_are_read_are_those_of_the_compiled_structure(family: str) -> None:
+    needs_compiler()
+    kernel = importlib.import_module(f"gyral.ops.{family}.cpu").KERNEL
+    fields = library.read_fields(kernel.source)
+    assert kernel.Arguments._fields_ == fields
+    assert {"batch", "threads", "workspace"} <= {name for name, _ in fields}
+    assert kernel.function("arguments_size")() == ctypes.sizeof(kernel.Arguments)
+
+
+def kernel_of(folder: Path, fields: str, header: str = "") -> library.Kernel:
+    """Return a kernel whose structure, in a header or else in the source, has these fields."""
+    text = f"struct Arguments {{\n{fields}}};\n"
+    path = source(folder, "" if header else text)
+    if header:
+        (folder / header).write_text(text)
+    return library.Kernel(path)
+
+
+@pytest.mark.parametrize("header", ["", "answer.hpp"], ids=["source", "header"])
+def test_fields_are_read_in_their_order_without_comments(tmp_path: Path, header: str) -> None:
+    fields = "    Index batch, steps;  // (B; T)\n    double eta;\n    // float old;\n    void* x;\n"
+    expected = [("batch", ctypes.c_int64), ("steps", ctypes.c_int64), ("eta", ctypes.c_double), ("x", ctypes.c_void_p)]
+    assert library.read_fields(kernel_of(tmp_path, fields, header).source) == expected
+
+
+def test_a_field_of_another_type_is_named(tmp_path: Path) -> None:
+    kernel = kernel_of(tmp_path, "    Index batch;\n    float eta, epsilon;\n", "answer.hpp")
+    message = r"^answer\.cpp: float eta, epsilon: the type must be one of Index, double, void\*$"
+    with pytest.raises(TypeError, match=message):
+        library.read_fields(kernel.source)
+
+
+def test_a_source_without_arguments_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^answer\.cpp: there is no struct Arguments$"):
+        library.read_fields(source(tmp_path))
+
+
+def test_an_unknown_argument_is_named_with_the_allowed_ones(tmp_path: Path) -> None:
+    kernel = kernel_of(tmp_path, "    Index batch, threads, steps;\n    void* workspace, x;\n")
+    for unknown in ("outputs", "threads", "workspace"):  # the last two are filled in
+        with pytest.raises(TypeError, match=rf"^answer\.cpp has no argument {unknown}; it has batch, steps, x$"):
+            kernel.run(backward=False, batch=2, **{unknown: 1})

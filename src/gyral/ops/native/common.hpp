@@ -95,6 +95,22 @@ static_assert(BLOCK % ROWS == 0);
 
 template <class Real> constexpr int LANES = VECTOR_BYTES / sizeof(Real);
 
+template <class Real> struct VectorOf {
+    typedef Real type __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
+};
+template <class Real> using Vector = typename VectorOf<Real>::type;
+
+template <class Real> inline Vector<Real> load(const Real* from) { return *reinterpret_cast<const Vector<Real>*>(from); }
+template <class Real, class Value> inline void store(Real* to, Value value) {
+    *reinterpret_cast<Vector<Real>*>(to) = value;
+}
+template <class Value> inline auto total(const Value& values) {
+    auto sum = values[0] * 0;
+#pragma omp simd reduction(+ : sum)
+    for (int lane = 0; lane < int(sizeof(values) / sizeof(values[0])); ++lane) sum += values[lane];
+    return sum;
+}
+
 template <class Real> constexpr Index padded(Index columns) {
     return (columns + LANES<Real> - 1) / LANES<Real> * LANES<Real>;
 }

@@ -119,6 +119,7 @@ struct Scan {
           recurrent((1 + a.gated) * a.size), products_row(padded<Real>(recurrent)), carry_row(padded<Real>(size)),
           temporaries(rows_a_thread() * (products_row + carry_row) + TEMPORARIES * carry_row) {}
 
+    static constexpr int TOGETHER = 4;  // rows of R that a pass updates: they share the loads of u, w and h
     static constexpr Index TEMPORARIES = 11;  // vectors per row; the last one is h = 0 after a reset
 
     template <class Pointer = Real> Pointer* at(void* base, Index offset = 0) const {
@@ -187,20 +188,35 @@ struct Scan {
                         Real along_w) const {
         const Real a = rotation.c11 * along_u + rotation.c12 * along_w;
         const Real b = rotation.c21 * along_u + rotation.c22 * along_w;
-        for (Index i = 0; i < size; ++i) {
-            Real* __restrict row = memory + i * carry_row;
-            Real rh = 0, ru = 0, rw = 0;
-#pragma omp simd reduction(+ : rh, ru, rw)
-            for (Index j = 0; j < carry_row; ++j) {
-                rh += row[j] * h[j];
-                ru += row[j] * u[j];
-                rw += row[j] * w[j];
+        Index i = 0;
+        for (; i + TOGETHER <= size; i += TOGETHER)
+            rows_forward<TOGETHER>(memory + i * carry_row, rotation, h, u, w, y + i, a, b);
+        for (; i < size; ++i) rows_forward<1>(memory + i * carry_row, rotation, h, u, w, y + i, a, b);
+    }
+
+    template <int rows>
+    void rows_forward(Real* __restrict memory, const Rotation<Real>& rotation, const Real* __restrict h,
+                      const Real* __restrict u, const Real* __restrict w, Real* __restrict y, Real a, Real b) const {
+        Vector<Real> rh[rows] = {}, ru[rows] = {}, rw[rows] = {};
+        for (Index j = 0; j < carry_row; j += LANES<Real>)
+            for (int k = 0; k < rows; ++k) {
+                const Vector<Real> now = load(memory + k * carry_row + j);
+                rh[k] += now * load(h + j);
+                ru[k] += now * load(u + j);
+                rw[k] += now * load(w + j);
             }
-            y[i] = rh + a * ru + b * rw;
-            const Real to_u = ru * rotation.c11 + rw * rotation.c21, to_w = ru * rotation.c12 + rw * rotation.c22;
-#pragma omp simd
-            for (Index j = 0; j < carry_row; ++j) row[j] += to_u * u[j] + to_w * w[j];
+        Real to_u[rows], to_w[rows];
+        for (int k = 0; k < rows; ++k) {
+            const Real along_u = total(ru[k]), along_w = total(rw[k]);
+            y[k] = total(rh[k]) + a * along_u + b * along_w;
+            to_u[k] = along_u * rotation.c11 + along_w * rotation.c21;
+            to_w[k] = along_u * rotation.c12 + along_w * rotation.c22;
         }
+        for (Index j = 0; j < carry_row; j += LANES<Real>)
+            for (int k = 0; k < rows; ++k) {
+                Real* now = memory + k * carry_row + j;
+                store(now, load(now) + (to_u[k] * load(u + j) + to_w[k] * load(w + j)));
+            }
     }
 
     void forward_row(Index t, Index row, const Real* __restrict product, Real* buffer) const {
@@ -337,45 +353,67 @@ struct Scan {
                          const Real* __restrict dy, const Real* __restrict h, const Real* __restrict u,
                          const Real* __restrict w, Real* __restrict dh, Real* __restrict du, Real* __restrict dw,
                          Real* dc) const {
-        const Real hu = dot(h, u, size), hw = dot(h, w, size), uu = dot(u, u, size), uw = dot(u, w, size),
-                   ww = dot(w, w, size);
-        const Real c11 = rotation.c11, c12 = rotation.c12, c21 = rotation.c21, c22 = rotation.c22;
+        const Products along{dot(h, u, size), dot(h, w, size), dot(u, u, size), dot(u, w, size), dot(w, w, size)};
         for (Real* sum : {dh, du, dw}) std::fill_n(sum, carry_row, Real(0));
         dc[0] = dc[1] = dc[2] = dc[3] = 0;
-        for (Index i = 0; i < size; ++i) {
-            Real* __restrict row = memory + i * carry_row;
-            Real* __restrict slope = gradient + i * carry_row;
-            Real ru = 0, rw = 0, gu = 0, gw = 0;
-#pragma omp simd reduction(+ : ru, rw, gu, gw)
-            for (Index j = 0; j < carry_row; ++j) {
-                ru += row[j] * u[j];
-                rw += row[j] * w[j];
-                gu += slope[j] * u[j];
-                gw += slope[j] * w[j];
+        Index i = 0;
+        for (; i + TOGETHER <= size; i += TOGETHER)
+            rows_backward<TOGETHER>(memory + i * carry_row, gradient + i * carry_row, rotation, along, dy + i, h, u, w,
+                                    dh, du, dw, dc);
+        for (; i < size; ++i)
+            rows_backward<1>(memory + i * carry_row, gradient + i * carry_row, rotation, along, dy + i, h, u, w, dh, du,
+                             dw, dc);
+    }
+
+    struct Products {
+        Real hu, hw, uu, uw, ww;
+    };
+
+    template <int rows>
+    void rows_backward(Real* __restrict memory, Real* __restrict gradient, const Rotation<Real>& rotation,
+                       const Products& along, const Real* __restrict dy, const Real* __restrict h,
+                       const Real* __restrict u, const Real* __restrict w, Real* __restrict dh, Real* __restrict du,
+                       Real* __restrict dw, Real* dc) const {
+        const Real c11 = rotation.c11, c12 = rotation.c12, c21 = rotation.c21, c22 = rotation.c22;
+        Vector<Real> by_u[rows] = {}, by_w[rows] = {}, grad_u[rows] = {}, grad_w[rows] = {};
+        for (Index j = 0; j < carry_row; j += LANES<Real>)
+            for (int k = 0; k < rows; ++k) {
+                const Vector<Real> now = load(memory + k * carry_row + j), slope = load(gradient + k * carry_row + j);
+                by_u[k] += now * load(u + j);
+                by_w[k] += now * load(w + j);
+                grad_u[k] += slope * load(u + j);
+                grad_w[k] += slope * load(w + j);
             }
-            gu += dy[i] * hu;
-            gw += dy[i] * hw;
+        Real back_u[rows], back_w[rows], slope_u[rows], slope_w[rows], other_u[rows], other_w[rows];
+        for (int k = 0; k < rows; ++k) {
+            Real ru = total(by_u[k]), rw = total(by_w[k]);
+            const Real gu = total(grad_u[k]) + dy[k] * along.hu, gw = total(grad_w[k]) + dy[k] * along.hw;
             // R_{t-1} = R_t + (R_t E) C^T E^T, and its products with u and w
-            const Real back_u = c11 * ru + c12 * rw, back_w = c21 * ru + c22 * rw;
-            ru += back_u * uu + back_w * uw;
-            rw += back_u * uw + back_w * ww;
+            back_u[k] = c11 * ru + c12 * rw, back_w[k] = c21 * ru + c22 * rw;
+            ru += back_u[k] * along.uu + back_w[k] * along.uw;
+            rw += back_u[k] * along.uw + back_w[k] * along.ww;
             dc[0] += ru * gu;
             dc[1] += ru * gw;
             dc[2] += rw * gu;
             dc[3] += rw * gw;
-            const Real slope_u = c11 * gu + c12 * gw, slope_w = c21 * gu + c22 * gw;
-            const Real other_u = c11 * ru + c21 * rw, other_w = c12 * ru + c22 * rw;
-            const Real force = dy[i];
-#pragma omp simd
-            for (Index j = 0; j < carry_row; ++j) {
+            slope_u[k] = c11 * gu + c12 * gw, slope_w[k] = c21 * gu + c22 * gw;
+            other_u[k] = c11 * ru + c21 * rw, other_w[k] = c12 * ru + c22 * rw;
+        }
+        for (Index j = 0; j < carry_row; j += LANES<Real>) {
+            const Vector<Real> at_h = load(h + j), at_u = load(u + j), at_w = load(w + j);
+            Vector<Real> sum_h = load(dh + j), sum_u = load(du + j), sum_w = load(dw + j);
+            for (int k = 0; k < rows; ++k) {
+                Real *row = memory + k * carry_row + j, *slope = gradient + k * carry_row + j;
                 // small terms are summed first, so that each of thousands of updates of R and D is rounded once
-                const Real now = row[j], before = now + (back_u * u[j] + back_w * w[j]), push = force * h[j];
-                dh[j] += force * now;
-                du[j] += slope_u * before + other_u * (slope[j] + push);
-                dw[j] += slope_w * before + other_w * (slope[j] + push);
-                row[j] = before;
-                slope[j] += push + slope_u * u[j] + slope_w * w[j];
+                const Vector<Real> now = load(row), before = now + (back_u[k] * at_u + back_w[k] * at_w);
+                const Vector<Real> push = dy[k] * at_h, pushed = load(slope) + push;
+                sum_h += dy[k] * now;
+                sum_u += slope_u[k] * before + other_u[k] * pushed;
+                sum_w += slope_w[k] * before + other_w[k] * pushed;
+                store(row, before);
+                store(slope, load(slope) + (push + slope_u[k] * at_u + slope_w[k] * at_w));
             }
+            store(dh + j, sum_h), store(du + j, sum_u), store(dw + j, sum_w);
         }
     }
 
