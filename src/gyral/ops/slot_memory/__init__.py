@@ -121,7 +121,7 @@ class _Run(torch.autograd.Function):
             outputs, _, saved = _forward(ctx.fixed, given, keep=True)
         tensors = _contiguous(given)
         found = kernels.find(MODULES, outputs).backward(ctx.fixed, tensors, saved, outputs, gradients)
-        parts, seen, interface = (part.flatten(0, 1) for part in saved[:3])
+        parts, seen, interface = (part.flatten(0, 1) for part in (saved.parts, saved.seen, saved.interface))
         hidden = outputs[..., : tensors.interface_weight.shape[1]].flatten(0, 1)
         inputs = tensors.inputs
         products = [

@@ -52,7 +52,7 @@ class Tensors(NamedTuple):
 
 
 def flatten(state: tuple[Tensor, ...], controller: str) -> Tensor:
-    """Return a state in one row (B, S): h, read vectors, c, the state of the memory.
+    """Return a state in one row (B, S): h, the read vectors, the state of the memory, c.
 
     The memory itself is transposed, so that loops over its slots are loops over vectors.
 
@@ -60,10 +60,10 @@ def flatten(state: tuple[Tensor, ...], controller: str) -> Tensor:
         state: h and c of an LSTM, the read vector, and the tensors of the state of the memory.
         controller: One of `CONTROLLERS`.
     """
-    if controller == "lstm":
-        hidden, cell_state, read_vector, *rest = state
-        state = (hidden, read_vector, cell_state, *rest)
-    return torch.cat([leaf.flatten(1) for leaf in (*state[:-1], state[-1].mT)], dim=1)
+    own = 2 if controller == "lstm" else 0
+    hidden, cell_state = state[: own // 2], state[own // 2 : own]
+    leaves = (*hidden, *state[own:-1], state[-1].mT, *cell_state)
+    return torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
 
 
 def unflatten(flat: Tensor, memory: Memory, controller: str, hidden_size: int) -> tuple[Tensor, ...]:
@@ -71,10 +71,9 @@ def unflatten(flat: Tensor, memory: Memory, controller: str, hidden_size: int) -
     *shapes, (slots, width) = memory.shapes
     sizes: list[Any] = [(memory.read_heads * width,), *shapes, (width, slots)]
     if controller == "lstm":
-        sizes[:1] = [(hidden_size,), *sizes[:1], (hidden_size,)]
+        sizes = [(hidden_size,), *sizes, (hidden_size,)]
     parts = flat.split([math.prod(size) for size in sizes], dim=1)
     leaves = [part.unflatten(1, size) for part, size in zip(parts, sizes, strict=True)]
-    leaves[-1] = leaves[-1].mT
     if controller == "lstm":
-        leaves[1], leaves[2] = leaves[2], leaves[1]
-    return tuple(leaves)
+        leaves.insert(1, leaves.pop())
+    return *leaves[:-1], leaves[-1].mT

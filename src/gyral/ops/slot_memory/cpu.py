@@ -34,16 +34,16 @@ class Saved(NamedTuple):
     """What `forward` leaves for `backward`, all in one buffer.
 
     Attributes:
+        records: The states after each step and what backward needs besides them.
         parts: (T, B, G), values of the controller; `backward` overwrites them with the gradient of its products.
         seen: (T, B, V), what the products read.
         interface: (T, B, K), the outputs for the memory; `backward` overwrites them with their gradient.
-        records: The states after each step and what backward needs besides them.
     """
 
+    records: Tensor
     parts: Tensor
     seen: Tensor
     interface: Tensor
-    records: Tensor
     buffer: Tensor
 
 
@@ -57,12 +57,13 @@ def forward(fixed: FixedArguments, tensors: Tensors, keep: bool) -> tuple[Tensor
     steps, batch, _ = tensors.inputs.shape
     kept_steps = steps if keep else min(steps, 2)
     numbers = _numbers(fixed, tensors, kept_steps)
-    record = LIBRARY.function("record_size")(ctypes.byref(LIBRARY.fill(batch, numbers, {})))
+    is_double = ctypes.c_int64(tensors.inputs.dtype == torch.float64)
+    record = LIBRARY.function("record_size")(ctypes.byref(LIBRARY.fill(batch, numbers, {})), is_double)
     shapes = [
+        (kept_steps, batch, record),
         (steps, batch, len(tensors.weight)),
         (steps, batch, tensors.weight.shape[1]),
         (steps, batch, len(tensors.interface_weight)),
-        (kept_steps, batch, record),
     ]
     sizes = [a * b * c for a, b, c in shapes]
     buffer = buffers.acquire(sum(sizes), tensors.inputs)
@@ -116,4 +117,4 @@ def _fields(fixed: FixedArguments, tensors: Tensors, saved: Saved, outputs: Tens
     names = ("weight", "interface_weight", "interface_bias", "state", "fresh")
     fields: dict[str, Tensor | None] = {name: getattr(tensors, name) for name in names}
     fields |= {"write": fixed.write, "lengths": fixed.lengths, "starts": fixed.starts, "outputs": outputs}
-    return fields | dict(zip(("parts", "seen", "interface", "records"), saved, strict=False))
+    return fields | dict(zip(Saved._fields[:-1], saved[:-1], strict=True))

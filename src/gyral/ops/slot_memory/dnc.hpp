@@ -112,11 +112,9 @@ template <class Real> struct Dnc {
             own.write_weights[i] =
                 gate * (kept.write_content[i] + allocated * (kept.allocation[i] - kept.write_content[i]));
 
-        Real* erased = scratch;
+        Real* erased = scratch + 5 * count;
         for (Index j = 0; j < width; ++j) erased[j] = sigmoid(raw.erase[j]);
-        std::memcpy(own.memory, old.memory, width * count * sizeof(Real));
-        slots.erase(own.write_weights, erased, own.memory);
-        slots.add(own.write_weights, raw.write, own.memory);
+        slots.write(old.memory, own.write_weights, erased, raw.write, own.memory);
 
         update_links(old, own);
         slots.inverse_norms(own.memory, kept.norms);
@@ -130,7 +128,7 @@ template <class Real> struct Dnc {
             for (Index i = 0; i < count; ++i) {
                 const Real* links = own.links + i * count;
                 accumulate(linked_back, weights[i], links, count);
-                linked[i] = dot(links, weights, count);
+                linked[i] = inner(links, weights, count);
             }
             Real mode[3];
             modes(raw, head, mode);
@@ -172,7 +170,7 @@ template <class Real> struct Dnc {
         const auto raw = split(outputs), out = split(grad_outputs);
         const auto old = state(before), own = state(after), grad = state(gradient);
         const DncTrace<Real> kept(trace, count, reads);
-        Real *erased = scratch, *spare = scratch + width;
+        Real *spare = scratch, *erased = scratch + 5 * count;
 
         for (Index head = 0; head < reads; ++head)
             read_backward(raw, out, old, own, kept, head, grad_reading + head * width, grad, spare);
@@ -197,9 +195,9 @@ template <class Real> struct Dnc {
         slots.read_backward(own.memory, own.read_weights + first, grad_reading, grad.memory, grad_weights);
         Real mode[3], grad_mode[3];
         modes(raw, head, mode);
-        grad_mode[0] = dot(grad_weights, kept.backward + first, count);
-        grad_mode[1] = dot(grad_weights, kept.content + first, count);
-        grad_mode[2] = dot(grad_weights, kept.forward + first, count);
+        grad_mode[0] = inner(grad_weights, kept.backward + first, count);
+        grad_mode[1] = inner(grad_weights, kept.content + first, count);
+        grad_mode[2] = inner(grad_weights, kept.forward + first, count);
         softmax_backward(mode, grad_mode, 3);
         std::memcpy(out.modes + 3 * head, grad_mode, sizeof grad_mode);
         for (Index i = 0; i < count; ++i) {
@@ -232,7 +230,7 @@ template <class Real> struct Dnc {
     void links_backward(const DncState<Real>& old, const DncState<Real>& own, const DncState<Real>& grad) const {
         const Real *__restrict weights = own.write_weights, *__restrict precedence = old.precedence;
         Real *__restrict grad_weights = grad.write_weights, *__restrict grad_precedence = grad.precedence;
-        const Real along = dot(grad_precedence, precedence, count);
+        const Real along = inner(grad_precedence, precedence, count);
         Real total = 0;
         for (Index i = 0; i < count; ++i) total += weights[i];
         for (Index i = 0; i < count; ++i) {

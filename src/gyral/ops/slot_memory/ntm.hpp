@@ -66,7 +66,7 @@ template <class Real> struct Ntm {
     void address(const Head& head, const Real* memory, const Real* norms, const Real* before, Real* trace, Real* weights,
                  Real* scratch) const {
         Real *content = trace, *cosines = trace + count, *__restrict logarithms = trace + 2 * count;
-        Real *mixed = scratch, *__restrict shifted = scratch + count + 2 * largest, *__restrict out = weights;
+        Real *__restrict shifted = scratch, *mixed = scratch + count, *__restrict out = weights;
         slots.content(memory, norms, head.key, head.strength, cosines, content);
         shift(head, before, content, mixed, shifted);
         const Real power = head.power;
@@ -84,15 +84,14 @@ template <class Real> struct Ntm {
                           const Real* weights, Real* __restrict gradient, Real* grad_memory, Real* grad_outputs,
                           Real* scratch) const {
         const Real *content = trace, *cosines = trace + count, *logarithms = trace + 2 * count;
-        Real *mixed = scratch, *shifted = mixed + count + 2 * largest, *grad_shifted = shifted + count,
-             *grad_mixed = grad_shifted + count + 2 * largest, *grad_share = grad_mixed + count,
-             *spare = grad_share + shifts;
+        Real *shifted = scratch, *grad_mixed = shifted + count, *spare = grad_mixed + count, *mixed = spare + count,
+             *grad_shifted = mixed + count + 2 * largest, *grad_share = grad_shifted + count + 2 * largest;
         shift(head, before, content, mixed, shifted);
         softmax_backward(weights, gradient, count);
-        const Real power = head.power, gate = head.gate, grad_power = dot(gradient, logarithms, count);
+        const Real power = head.power, gate = head.gate, grad_power = inner(gradient, logarithms, count);
         Real* __restrict own = grad_shifted + largest;
         for (Index i = 0; i < count; ++i) own[i] = power * gradient[i] / shifted[i];
-        for (Index d = 0; d < shifts; ++d) grad_share[d] = dot(own, mixed + 2 * largest - d, count);
+        for (Index d = 0; d < shifts; ++d) grad_share[d] = inner(own, mixed + 2 * largest - d, count);
         wrap(grad_shifted);
         std::fill_n(grad_mixed, count, Real(0));
         for (Index d = 0; d < shifts; ++d) accumulate(grad_mixed, head.share[d], grad_shifted + d, count);
@@ -116,21 +115,28 @@ template <class Real> struct Ntm {
     void forward(const Real* outputs, const Real* before, Real* after, Real* reading, Real* trace, bool may_write,
                  Real* scratch) const {
         const Real* old = before + heads * count;
-        Real *memory = after + heads * count, *share = scratch, *erased = share + shifts, *rest = erased + width;
+        Real *memory = after + heads * count, *share = scratch + scratch_size() - shifts, *erased = share - width;
         slots.inverse_norms(old, trace);
         for (Index head = 0; head < (may_write ? heads : reads); ++head)
             address(Head(outputs + head * head_size, width, shifts, share), old, trace, before + head * count,
-                    trace_of(trace, head), after + head * count, rest);
-        std::memcpy(memory, old, width * count * sizeof(Real));
+                    trace_of(trace, head), after + head * count, scratch);
         if (may_write) {
-            for (Index write = 0; write < writes; ++write) {
-                const Real* vectors = write_vectors(outputs, write);
-                for (Index j = 0; j < width; ++j) erased[j] = sigmoid(vectors[j]);
-                slots.erase(after + (reads + write) * count, erased, memory);
+            const Real *vectors = write_vectors(outputs, 0), *kept = old;
+            for (Index write = writes - 1; write >= 0; --write) {  // the first head last, which also adds
+                for (Index j = 0; j < width; ++j) erased[j] = sigmoid(vectors[write * 2 * width + j]);
+                const Real* weights = after + (reads + write) * count;
+                if (write == 0) {
+                    slots.write(kept, weights, erased, vectors + width, memory);
+                } else {
+                    if (kept == old) std::memcpy(memory, old, width * count * sizeof(Real));
+                    slots.erase(weights, erased, memory);
+                    kept = memory;
+                }
             }
-            for (Index write = 0; write < writes; ++write)
+            for (Index write = 1; write < writes; ++write)
                 slots.add(after + (reads + write) * count, write_vectors(outputs, write) + width, memory);
         } else {
+            std::memcpy(memory, old, width * count * sizeof(Real));
             std::memcpy(after + reads * count, before + reads * count, writes * count * sizeof(Real));
         }
         for (Index head = 0; head < reads; ++head) slots.read(memory, after + head * count, reading + head * width);
@@ -140,25 +146,25 @@ template <class Real> struct Ntm {
     void backward(const Real* outputs, const Real* before, const Real* after, const Real* grad_reading, Real* trace,
                   bool may_write, Real* gradient, Real* grad_outputs, Real* scratch) const {
         const Real *old = before + heads * count, *memory = after + heads * count;
-        Real *grad_memory = gradient + heads * count, *share = scratch, *rest = share + shifts;
+        Real *grad_memory = gradient + heads * count, *share = scratch + scratch_size() - shifts;
         for (Index head = 0; head < reads; ++head)
             slots.read_backward(memory, after + head * count, grad_reading + head * width, grad_memory,
                                 gradient + head * count);
         if (may_write)
             write_backward(outputs, old, after + reads * count, grad_memory, gradient + reads * count,
-                           grad_outputs + heads * head_size, rest);
+                           grad_outputs + heads * head_size, scratch);
         else
             std::fill_n(grad_outputs + reads * head_size, outputs_size() - reads * head_size, Real(0));
         for (Index head = 0; head < (may_write ? heads : reads); ++head)
             address_backward(Head(outputs + head * head_size, width, shifts, share), old, trace, before + head * count,
                              trace_of(trace, head), after + head * count, gradient + head * count, grad_memory,
-                             grad_outputs + head * head_size, rest);
+                             grad_outputs + head * head_size, scratch);
     }
 
     // `weights` and their gradient are those of the write heads.
     void write_backward(const Real* outputs, const Real* old, const Real* weights, Real* grad_memory, Real* grad_weights,
                         Real* grad_vectors, Real* scratch) const {
-        Real *erased = scratch, *kept = scratch + writes * width;
+        Real *kept = scratch, *erased = scratch + width * count;
         for (Index write = 0; write < writes; ++write)
             for (Index j = 0; j < width; ++j) erased[write * width + j] = sigmoid(write_vectors(outputs, write)[j]);
         for (Index write = 0; write < writes; ++write) {

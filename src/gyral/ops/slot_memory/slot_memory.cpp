@@ -9,9 +9,9 @@
 namespace slot_memory {
 
 // The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
-// N is the size of h, G of the gates of the controller, V of what their product reads: h, if the controller is recurrent,
-// and the read vectors (R W). A state of S numbers is these V numbers, then the rest: c (N) of an LSTM and the state of
-// the memory. K numbers are the outputs of the controller for the memory.
+// N is the size of h, G that of the gates of the controller, V that of what their product reads: h, if the controller is
+// recurrent, and the read vectors (R W). A state of S numbers is these V numbers and then the rest: the state of the
+// memory and, of an LSTM, c (N). K numbers are the outputs of the controller for the memory.
 struct Arguments {
     Index steps, batch, hidden_size, memory, controller, slots, width, read_heads, write_heads, max_shift, kept_steps,
         threads;
@@ -43,17 +43,18 @@ enum Kind { NTM, DNC };
 template <class Real, class Memory> struct Scan {
     const Arguments& given;
     const Memory memory;
-    const Index steps, batch, hidden, gates, offset, seen, cell, outputs, controlled, rest, record;
-    const Index products_row, carry_row;
+    const Index steps, batch, hidden, gates, offset, seen, cell, outputs, controlled, rest;
+    const Index rest_row, record, products_row, carry_row;  // rows of whole registers, whose loads cross no cache line
 
     explicit Scan(const Arguments& a)
         : given(a), memory(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size),
           gates(recurrent() ? 4 * hidden : hidden), offset(recurrent() ? 0 : hidden),
-          seen(hidden - offset + a.read_heads * a.width), cell(recurrent() ? hidden : 0),
+          seen(hidden - offset + a.read_heads * a.width), cell(memory.state_size()),
           outputs(hidden + a.read_heads * a.width), controlled(memory.outputs_size()),
-          rest(cell + memory.state_size()), record(rest + memory.trace_size()),
+          rest(cell + (recurrent() ? hidden : 0)), rest_row(padded<Real>(rest)),
+          record(rest_row + padded<Real>(memory.trace_size())),
           products_row(std::max(padded<Real>(gates), padded<Real>(controlled))),
-          carry_row(offset + padded<Real>(std::max(hidden, seen))) {}
+          carry_row(padded<Real>(offset) + padded<Real>(std::max(hidden, seen))) {}
 
     bool recurrent() const { return given.controller == LSTM; }
     Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
@@ -89,7 +90,8 @@ template <class Real, class Memory> struct Scan {
     }
     // elements of workspace per thread: products; gradients of the state of all rows, and of the outputs of a controller
     Index temporaries() const {
-        return rows_together() * (products_row + carry_row + rest) + controlled + memory.scratch_size();
+        return rows_together() * (products_row + carry_row + rest_row) +
+               padded<Real>(memory.scratch_size()) + padded<Real>(controlled);
     }
     Index workspace() const { return packed_size() + given.threads * temporaries(); }
 
@@ -97,11 +99,11 @@ template <class Real, class Memory> struct Scan {
 
     gated::Row<Real> controller(Index t, Index row) const {
         return {hidden,  1,       vector(given.parts, gates, t, row), nullptr,
-                nullptr, nullptr, rest_before(t, row),                Real(0)};
+                nullptr, nullptr, rest_before(t, row) + cell,         Real(0)};
     }
 
     void control(Index t, Index row, const Real* product) const {
-        Real *h = vector(given.outputs, outputs, t, row), *c = record_at(t, row);
+        Real *h = vector(given.outputs, outputs, t, row), *c = record_at(t, row) + cell;
         if (recurrent()) return gated::Lstm::forward(controller(t, row), product, h, c);
         if (given.controller == FEEDFORWARD_TANH)
             return gated::Elman<Tanh>::forward(controller(t, row), product, h, c);
@@ -146,8 +148,7 @@ template <class Real, class Memory> struct Scan {
                        *__restrict bias = at(given.interface_bias);
             for (Index i = 0; i < controlled; ++i) emitted[i] = product[i] + bias[i];
             Real* output = vector(given.outputs, outputs, t, row);
-            memory.forward(emitted, rest_before(t, row) + cell, own + cell, output + hidden, own + rest, writes(t, row),
-                           scratch);
+            memory.forward(emitted, rest_before(t, row), own, output + hidden, own + rest_row, writes(t, row), scratch);
             if (t == length(row) - 1) {
                 Real* final = at(given.final_state, row * (seen + rest));
                 std::memcpy(final, output + offset, seen * sizeof(Real));
@@ -158,14 +159,22 @@ template <class Real, class Memory> struct Scan {
 
     // ---------------------------------------------------------------- backward
 
+    // Starts to load what the backward pass of a row reads, which is no longer in the cache.
+    void prefetch(Index t, Index row) const {
+        if (t < 0 || t >= length(row)) return;
+        const Real *before = rest_before(t, row), *trace = record_at(t, row) + rest_row;
+        for (Index i = 0; i < rest; i += 64 / Index(sizeof(Real))) __builtin_prefetch(before + i, 0, 2);
+        for (Index i = 0; i < record - rest_row; i += 64 / Index(sizeof(Real))) __builtin_prefetch(trace + i, 0, 2);
+    }
+
     // Row by row, `carries` has the gradients of h and of the read vectors, `rests` those of the rest of the state.
     void backward_step(Index t, Index first, Index last, const Real* packed, Real* carries, Real* rests,
                        Real* scratch) const {
         const Index active = end_of_active(t, first, last);
-        Real* grad_interface = scratch + memory.scratch_size();
+        Real* grad_interface = scratch + padded<Real>(memory.scratch_size());
         for (Index row = first; row < last; ++row) {
             Real *emitted = vector(given.interface, controlled, t, row), *carry = carries + (row - first) * carry_row,
-                 *remaining = rests + (row - first) * rest, *own = record_at(t, row);
+                 *remaining = rests + (row - first) * rest_row, *own = record_at(t, row);
             if (t >= length(row)) {
                 std::fill_n(vector(given.parts, gates, t, row), gates, Real(0));
                 std::fill_n(emitted, controlled, Real(0));
@@ -176,9 +185,10 @@ template <class Real, class Memory> struct Scan {
                 std::memcpy(carry + offset, gradient, seen * sizeof(Real));
                 std::memcpy(remaining, gradient + seen, rest * sizeof(Real));
             }
+            row + 1 < last ? prefetch(t, row + 1) : prefetch(t - 1, first);
             if (given.grad_outputs) accumulate(carry, Real(1), vector(given.grad_outputs, outputs, t, row), outputs);
-            memory.backward(emitted, rest_before(t, row) + cell, own + cell, carry + hidden, own + rest, writes(t, row),
-                            remaining + cell, grad_interface, scratch);
+            memory.backward(emitted, rest_before(t, row), own, carry + hidden, own + rest_row, writes(t, row), remaining,
+                            grad_interface, scratch);
             std::memcpy(emitted, grad_interface, controlled * sizeof(Real));
         }
         // beyond the columns of h, the padding adds to the gradient of the read vectors, which has been used
@@ -186,12 +196,12 @@ template <class Real, class Memory> struct Scan {
                  controlled, hidden, carries, carry_row, true);
         for (Index row = first; row < active; ++row)
             if (t < length(row))
-                control_backward(t, row, carries + (row - first) * carry_row, rests + (row - first) * rest);
+                control_backward(t, row, carries + (row - first) * carry_row, rests + (row - first) * rest_row + cell);
         multiply(active - first, vector(given.parts, gates, t, first), gates, packed, gates, seen, carries + offset,
                  carry_row, false);
         for (Index row = first; row < active; ++row) {
             if (t >= length(row) || !begins(t, row)) continue;
-            Real *carry = carries + (row - first) * carry_row + offset, *remaining = rests + (row - first) * rest;
+            Real *carry = carries + (row - first) * carry_row + offset, *remaining = rests + (row - first) * rest_row;
             if (Real* sum = at(given.grad_fresh, row / BLOCK * (seen + rest))) {
                 accumulate(sum, Real(1), carry, seen);
                 accumulate(sum + seen, Real(1), remaining, rest);
@@ -207,7 +217,7 @@ template <class Real, class Memory> struct Scan {
         for (Index row = first; row < last; ++row) {
             Real* gradient = at(given.grad_state, row * (seen + rest));
             std::memcpy(gradient, carries + (row - first) * carry_row + offset, seen * sizeof(Real));
-            std::memcpy(gradient + seen, rests + (row - first) * rest, rest * sizeof(Real));
+            std::memcpy(gradient + seen, rests + (row - first) * rest_row, rest * sizeof(Real));
         }
     }
 
@@ -224,7 +234,7 @@ template <class Real, class Memory> struct Scan {
         for_all_rows(batch, rows_together(), given.threads, packed + packed_size(), temporaries(),
                      [&](Index first, Index last, Real* products) {
                          Real *carries = products + rows_together() * products_row,
-                              *rests = carries + rows_together() * carry_row, *scratch = rests + rows_together() * rest;
+                              *rests = carries + rows_together() * carry_row, *scratch = rests + rows_together() * rest_row;
                          if (is_backward) return backward(first, last, packed, carries, rests, scratch);
                          for (Index t = 0; t < steps; ++t) forward_step(t, first, last, packed, products, scratch);
                      });
@@ -247,8 +257,8 @@ extern "C" {
 Index slot_memory_arguments_size() { return sizeof(slot_memory::Arguments); }
 Index slot_memory_block() { return BLOCK; }
 
-Index slot_memory_record_size(const slot_memory::Arguments* given) {
-    return slot_memory::with_scan(*given, false, [](const auto& scan) { return scan.record; });
+Index slot_memory_record_size(const slot_memory::Arguments* given, Index is_double) {
+    return slot_memory::with_scan(*given, is_double, [](const auto& scan) { return scan.record; });
 }
 
 Index slot_memory_workspace(const slot_memory::Arguments* given, Index is_double) {

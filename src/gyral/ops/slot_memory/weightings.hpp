@@ -45,80 +45,126 @@ inline float logarithm(float x) {
 template <class Real> inline Real softplus(Real x) { return x > 20 ? x : std::log1p(std::exp(x)); }  // as torch
 template <class Real> inline Real softplus_slope(Real x) { return x > 20 ? Real(1) : sigmoid(x); }
 
-template <class Real> inline void softmax(Real* __restrict x, Index size) {
-    Real largest = x[0], sum = 0;
-#pragma omp simd reduction(max : largest)
-    for (Index i = 0; i < size; ++i) largest = x[i] > largest ? x[i] : largest;
-#pragma omp simd reduction(+ : sum)
-    for (Index i = 0; i < size; ++i) {
-        x[i] = decay(x[i] - largest);
-        sum += x[i];
-    }
-    const Real scale = 1 / sum;
-    for (Index i = 0; i < size; ++i) x[i] *= scale;
+// ---------------------------------------------------------------- loops over slots
+
+template <class Real, int bytes = VECTOR_BYTES, class Value> inline Real sum_of(const Value& value) {
+    typedef Real Half __attribute__((vector_size(bytes / 2)));
+    Half low, high;
+    std::memcpy(&low, &value, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&value) + sizeof low, sizeof high);
+    low += high;
+    if constexpr (bytes / 2 > sizeof(Real))
+        return sum_of<Real, bytes / 2>(low);
+    else
+        return low[0];
 }
 
-// Overwrites the gradient of y = softmax(x) with that of x.
-template <class Real> inline void softmax_backward(const Real* __restrict y, Real* __restrict gradient, Index size) {
-    const Real along = dot(y, gradient, size);
-    for (Index i = 0; i < size; ++i) gradient[i] = y[i] * (gradient[i] - along);
+// The numbers of as many slots as a register holds, and the number of one slot: the argument of work of `for_slots`.
+template <class Real> struct Register {
+    typedef Real Value __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
+    static const Value& at(const Real* from) { return *reinterpret_cast<const Value*>(from); }
+    static Value& at(Real* from) { return *reinterpret_cast<Value*>(from); }
+};
+template <class Real> struct Single {
+    static const Real& at(const Real* from) { return *from; }
+    static Real& at(Real* from) { return *from; }
+};
+
+// Calls work(lane, i) for all slots i: a register of them at once, and the rest one by one. Compilers reduce the sums of
+// `omp simd` one lane after the other, which takes longer than these short loops.
+template <class Real, class Work> inline __attribute__((always_inline)) void for_slots(Index count, Work work) {
+    Index i = 0;
+    for (; i + LANES<Real> <= count; i += LANES<Real>) work(Register<Real>{}, i);
+    for (; i < count; ++i) work(Single<Real>{}, i);
+}
+
+// Returns the sum of work(lane, i) over all slots.
+template <class Real, class Work> inline __attribute__((always_inline)) Real sum_slots(Index count, Work work) {
+    typename Register<Real>::Value lanes = {};
+    Real rest = 0;
+    Index i = 0;
+    for (; i + LANES<Real> <= count; i += LANES<Real>) lanes += work(Register<Real>{}, i);
+    for (; i < count; ++i) rest += work(Single<Real>{}, i);
+    return sum_of<Real>(lanes) + rest;
+}
+
+template <class Real> inline Real inner(const Real* a, const Real* b, Index count) {
+    return sum_slots<Real>(count, [=](auto lane, Index i) { return lane.at(a + i) * lane.at(b + i); });
 }
 
 // out += scale * x
-template <class Real> inline void accumulate(Real* __restrict out, Real scale, const Real* __restrict x, Index size) {
-    for (Index i = 0; i < size; ++i) out[i] += scale * x[i];
+template <class Real> inline void accumulate(Real* out, Real scale, const Real* x, Index count) {
+    for_slots<Real>(count, [&](auto lane, Index i) { lane.at(out + i) += scale * lane.at(x + i); });
 }
+
+template <class Real> inline void softmax(Real* __restrict x, Index count) {
+    Real largest = x[0];
+#pragma omp simd reduction(max : largest)
+    for (Index i = 0; i < count; ++i) largest = x[i] > largest ? x[i] : largest;
+    for (Index i = 0; i < count; ++i) x[i] = decay(x[i] - largest);
+    const Real scale = 1 / sum_slots<Real>(count, [=](auto lane, Index i) { return lane.at(x + i); });
+    for (Index i = 0; i < count; ++i) x[i] *= scale;
+}
+
+// Overwrites the gradient of y = softmax(x) with that of x.
+template <class Real> inline void softmax_backward(const Real* y, Real* gradient, Index count) {
+    const Real along = inner(y, gradient, count);
+    for_slots<Real>(count, [&](auto lane, Index i) {
+        auto& own = lane.at(gradient + i);
+        own = lane.at(y + i) * (own - along);
+    });
+}
+
+// ---------------------------------------------------------------- a memory
 
 template <class Real> struct Slots {
     Index count, width;
 
     // 1/|m|, the inverse norm of each slot
-    void inverse_norms(const Real* __restrict memory, Real* __restrict norms) const {
-        std::fill_n(norms, count, Real(COSINE_EPSILON));
-        for (Index j = 0; j < width; ++j) {
-            const Real* __restrict row = memory + j * count;
-            for (Index i = 0; i < count; ++i) norms[i] += row[i] * row[i];
-        }
+    void inverse_norms(const Real* memory, Real* __restrict norms) const {
+        for_slots<Real>(count, [&](auto lane, Index i) {
+            auto sum = lane.at(memory + i) * lane.at(memory + i);
+            for (Index j = 1; j < width; ++j) sum += lane.at(memory + j * count + i) * lane.at(memory + j * count + i);
+            lane.at(norms + i) = sum + Real(COSINE_EPSILON);
+        });
         for (Index i = 0; i < count; ++i) norms[i] = 1 / std::sqrt(norms[i]);
     }
 
-    Real inverse_norm(const Real* key) const { return 1 / std::sqrt(dot(key, key, width) + Real(COSINE_EPSILON)); }
+    Real inverse_norm(const Real* key) const { return 1 / std::sqrt(inner(key, key, width) + Real(COSINE_EPSILON)); }
 
     // weights = softmax(strength * cosines)
-    void content(const Real* __restrict memory, const Real* __restrict norms, const Real* __restrict key, Real strength,
-                 Real* __restrict cosines, Real* __restrict weights) const {
+    void content(const Real* memory, const Real* norms, const Real* key, Real strength, Real* cosines,
+                 Real* weights) const {
         const Real inverse = inverse_norm(key);
-        std::fill_n(cosines, count, Real(0));
-        for (Index j = 0; j < width; ++j) accumulate(cosines, key[j] * inverse, memory + j * count, count);
-        for (Index i = 0; i < count; ++i) {
-            cosines[i] *= norms[i];
-            weights[i] = strength * cosines[i];
-        }
+        for_slots<Real>(count, [&](auto lane, Index i) {
+            auto sum = key[0] * lane.at(memory + i);
+            for (Index j = 1; j < width; ++j) sum += key[j] * lane.at(memory + j * count + i);
+            sum *= inverse * lane.at(norms + i);
+            lane.at(cosines + i) = sum;
+            lane.at(weights + i) = strength * sum;
+        });
         softmax(weights, count);
     }
 
     // Adds to the gradient of the memory, writes that of the key, and returns that of the strength. `gradient` is that
     // of the weights and is overwritten.
-    Real content_backward(const Real* __restrict memory, const Real* __restrict norms, const Real* __restrict key,
-                          Real strength, const Real* __restrict cosines, const Real* __restrict weights,
-                          Real* __restrict gradient, Real* __restrict grad_memory, Real* __restrict grad_key,
-                          Real* __restrict scratch) const {
+    Real content_backward(const Real* memory, const Real* norms, const Real* key, Real strength, const Real* cosines,
+                          const Real* weights, Real* gradient, Real* grad_memory, Real* grad_key, Real* scratch) const {
         const Real inverse = inverse_norm(key);
         softmax_backward(weights, gradient, count);
-        const Real grad_strength = dot(gradient, cosines, count), along = strength * grad_strength * inverse * inverse;
-        for (Index i = 0; i < count; ++i) {
-            const Real own = strength * gradient[i] * norms[i];
-            scratch[i] = own * cosines[i] * norms[i];
-            gradient[i] = own * inverse;
-        }
-        for (Index j = 0; j < width; ++j) {
-            const Real *__restrict row = memory + j * count, value = key[j];
-            Real *__restrict grad_row = grad_memory + j * count, sum = 0;
-#pragma omp simd reduction(+ : sum)
-            for (Index i = 0; i < count; ++i) {
-                sum += gradient[i] * row[i];
-                grad_row[i] += gradient[i] * value - scratch[i] * row[i];
-            }
+        const Real grad_strength = inner(gradient, cosines, count), along = strength * grad_strength * inverse * inverse;
+        for_slots<Real>(count, [&](auto lane, Index i) {
+            const auto own = strength * lane.at(gradient + i) * lane.at(norms + i);
+            lane.at(scratch + i) = own * lane.at(cosines + i) * lane.at(norms + i);
+            lane.at(gradient + i) = own * inverse;
+        });
+        for (Index j = 0; j < width; ++j, memory += count, grad_memory += count) {
+            const Real value = key[j];
+            const Real sum = sum_slots<Real>(count, [=](auto lane, Index i) {
+                const auto own = lane.at(gradient + i), slot = lane.at(memory + i);
+                lane.at(grad_memory + i) += own * value - lane.at(scratch + i) * slot;
+                return own * slot;
+            });
             grad_key[j] = sum - value * along;
         }
         return grad_strength;
@@ -126,23 +172,28 @@ template <class Real> struct Slots {
 
     // reading = the mean of the slots
     void read(const Real* memory, const Real* weights, Real* reading) const {
-        for (Index j = 0; j < width; ++j) reading[j] = dot(memory + j * count, weights, count);
+        for (Index j = 0; j < width; ++j) reading[j] = inner(memory + j * count, weights, count);
     }
 
     // Adds to the gradients of memory and weights.
     void read_backward(const Real* memory, const Real* weights, const Real* grad_reading, Real* grad_memory,
                        Real* grad_weights) const {
-        for (Index j = 0; j < width; ++j) {
-            accumulate(grad_weights, grad_reading[j], memory + j * count, count);
-            accumulate(grad_memory + j * count, grad_reading[j], weights, count);
-        }
+        for_slots<Real>(count, [&](auto lane, Index i) {
+            auto sum = lane.at(grad_weights + i);
+            const auto weight = lane.at(weights + i);
+            for (Index j = 0; j < width; ++j) {
+                sum += grad_reading[j] * lane.at(memory + j * count + i);
+                lane.at(grad_memory + j * count + i) += grad_reading[j] * weight;
+            }
+            lane.at(grad_weights + i) = sum;
+        });
     }
 
-    // memory *= 1 - weights erase^T
-    void erase(const Real* __restrict weights, const Real* __restrict vector, Real* __restrict memory) const {
-        for (Index j = 0; j < width; ++j) {
-            Real *__restrict row = memory + j * count, value = vector[j];
-            for (Index i = 0; i < count; ++i) row[i] *= 1 - weights[i] * value;
+    // memory *= 1 - weights erased^T
+    void erase(const Real* weights, const Real* erased, Real* memory) const {
+        for (Index j = 0; j < width; ++j, memory += count) {
+            const Real value = erased[j];
+            for_slots<Real>(count, [&](auto lane, Index i) { lane.at(memory + i) *= 1 - lane.at(weights + i) * value; });
         }
     }
 
@@ -151,24 +202,29 @@ template <class Real> struct Slots {
         for (Index j = 0; j < width; ++j) accumulate(memory + j * count, vector[j], weights, count);
     }
 
-    // The backward pass of `kept * (1 - weights erase^T) + weights vector^T`, without the gradient of `kept`: adds to
-    // the gradient of the weights and writes those of both vectors.
-    void write_backward(const Real* __restrict kept, const Real* __restrict weights, const Real* __restrict erased,
-                        const Real* __restrict vector, const Real* __restrict gradient, Real* __restrict grad_weights,
-                        Real* __restrict grad_erase, Real* __restrict grad_vector) const {
-        for (Index j = 0; j < width; ++j) {
-            const Real *__restrict row = kept + j * count, *__restrict grad_row = gradient + j * count;
+    // memory = old * (1 - weights erased^T) + weights vector^T
+    void write(const Real* old, const Real* weights, const Real* erased, const Real* vector, Real* memory) const {
+        for (Index j = 0; j < width; ++j, old += count, memory += count) {
             const Real e = erased[j], v = vector[j];
-            Real first = 0, second = 0;
-#pragma omp simd reduction(+ : first, second)
-            for (Index i = 0; i < count; ++i) {
-                const Real own = grad_row[i] * weights[i];
-                first -= own * row[i];
-                second += own;
-                grad_weights[i] += grad_row[i] * (v - e * row[i]);
-            }
-            grad_erase[j] = first;
-            grad_vector[j] = second;
+            for_slots<Real>(count, [&](auto lane, Index i) {
+                const auto weight = lane.at(weights + i);
+                lane.at(memory + i) = lane.at(old + i) * (1 - weight * e) + weight * v;
+            });
+        }
+    }
+
+    // Adds to the gradient of the weights, and writes those of both vectors. `old` and `gradient`, that of the new
+    // memory, are those of a single head.
+    void write_backward(const Real* old, const Real* weights, const Real* erased, const Real* vector,
+                        const Real* gradient, Real* grad_weights, Real* grad_erased, Real* grad_vector) const {
+        for (Index j = 0; j < width; ++j, old += count, gradient += count) {
+            const Real e = erased[j], v = vector[j];
+            grad_erased[j] = -sum_slots<Real>(count, [=](auto lane, Index i) {
+                const auto slot = lane.at(old + i), own = lane.at(gradient + i);
+                lane.at(grad_weights + i) += own * (v - e * slot);
+                return own * lane.at(weights + i) * slot;
+            });
+            grad_vector[j] = inner(gradient, weights, count);
         }
     }
 };
