@@ -124,12 +124,12 @@ template <class Real> struct Dnc {
             Real *content = kept.content + first, *linked_back = kept.backward + first, *linked = kept.forward + first;
             slots.content(own.memory, kept.norms, key, 1 + softplus(raw.read_strengths[head]), kept.cosines + first,
                           content);
-            std::fill_n(linked_back, count, Real(0));
-            for (Index i = 0; i < count; ++i) {
-                const Real* links = own.links + i * count;
-                accumulate(linked_back, weights[i], links, count);
-                linked[i] = inner(links, weights, count);
-            }
+            for (Index i = 0; i < count; ++i) linked[i] = inner(own.links + i * count, weights, count);
+            for_slots<Real>(count, [&](auto lane, Index j) {
+                auto sum = weights[0] * lane.at(own.links + j);
+                for (Index i = 1; i < count; ++i) sum += weights[i] * lane.at(own.links + i * count + j);
+                lane.at(linked_back + j) = sum;
+            });
             Real mode[3];
             modes(raw, head, mode);
             Real* __restrict out = own.read_weights + first;
@@ -204,20 +204,18 @@ template <class Real> struct Dnc {
             grad_back[i] = mode[0] * grad_weights[i];
             grad_content[i] = mode[1] * grad_weights[i];
             grad_forward[i] = mode[2] * grad_weights[i];
-            grad_weights[i] = 0;
         }
-        const Real* __restrict weights = old.read_weights + first;
-        for (Index i = 0; i < count; ++i) {
-            const Real* __restrict links = own.links + i * count;
-            Real *__restrict grad_links = grad.links + i * count, weight = weights[i], ahead = grad_forward[i], sum = 0;
-#pragma omp simd reduction(+ : sum)
-            for (Index j = 0; j < count; ++j) {
-                grad_links[j] += weight * grad_back[j] + ahead * weights[j];
-                grad_weights[j] += ahead * links[j];
-                sum += links[j] * grad_back[j];
+        const Real* weights = old.read_weights + first;
+        for (Index i = 0; i < count; ++i) grad_weights[i] = inner(own.links + i * count, grad_back, count);
+        for_slots<Real>(count, [&](auto lane, Index j) {
+            auto sum = lane.at(grad_weights + j);
+            const auto back = lane.at(grad_back + j), weight = lane.at(weights + j);
+            for (Index i = 0; i < count; ++i) {
+                sum += grad_forward[i] * lane.at(own.links + i * count + j);
+                lane.at(grad.links + i * count + j) += weights[i] * back + grad_forward[i] * weight;
             }
-            grad_weights[i] += sum;
-        }
+            lane.at(grad_weights + j) = sum;
+        });
         const Real strength = raw.read_strengths[head];
         out.read_strengths[head] =
             softplus_slope(strength) * slots.content_backward(own.memory, kept.norms, raw.read_keys + head * width,
@@ -238,19 +236,24 @@ template <class Real> struct Dnc {
             grad_precedence[i] *= 1 - total;
         }
         for (Index i = 0; i < count; ++i) {
-            const Real* __restrict links = old.links + i * count;
-            Real *__restrict grad_links = grad.links + i * count, weight = weights[i], sum = 0;
-            grad_links[i] = 0;
-#pragma omp simd reduction(+ : sum)
-            for (Index j = 0; j < count; ++j) {
-                const Real gradient = grad_links[j], product = gradient * links[j];
-                sum += gradient * precedence[j] - product;
-                grad_weights[j] -= product;
-                grad_precedence[j] += gradient * weight;
-                grad_links[j] = gradient * (1 - weight - weights[j]);
-            }
-            grad_weights[i] += sum;
+            const Real *links = old.links + i * count, *grad_links = grad.links + i * count;
+            grad.links[i * count + i] = 0;
+            grad_weights[i] += sum_slots<Real>(count, [=](auto lane, Index j) {
+                return lane.at(grad_links + j) * (lane.at(precedence + j) - lane.at(links + j));
+            });
         }
+        for_slots<Real>(count, [&](auto lane, Index j) {
+            auto sum = lane.at(grad_precedence + j), against = lane.at(grad_weights + j);
+            const auto kept = 1 - lane.at(weights + j);
+            for (Index i = 0; i < count; ++i) {
+                auto& gradient = lane.at(grad.links + i * count + j);
+                sum += gradient * weights[i];
+                against -= gradient * lane.at(old.links + i * count + j);
+                gradient *= kept - weights[i];
+            }
+            lane.at(grad_precedence + j) = sum;
+            lane.at(grad_weights + j) = against;
+        });
     }
 
     // `grad.write_weights` is that of the new weighting; adds to the gradients of the usage and the memory.
