@@ -17,10 +17,11 @@ def run(fixed: FixedArguments, tensors: Tensors) -> list[Tensor]:
     memory, controller, write, lengths, starts = fixed
     hidden_size, flat, outputs = tensors.interface_weight.shape[1], tensors.state, []
     for time, parts in enumerate(F.linear(tensors.inputs, tensors.weight_x, tensors.bias).unbind(0)):
+        before = flat
         if starts is not None and tensors.fresh is not None:
-            flat = torch.where(starts[time].unsqueeze(1), tensors.fresh, flat)
-        state = unflatten(flat, memory, controller, hidden_size)
-        gates = parts + F.linear(flat[:, : tensors.weight.shape[1]], tensors.weight)
+            before = torch.where(starts[time].unsqueeze(1), tensors.fresh, flat)
+        state = unflatten(before, memory, controller, hidden_size)
+        gates = parts + F.linear(before[:, : tensors.weight.shape[1]], tensors.weight)
         if controller == "lstm":
             write_gate, forget, candidate, output = gates.chunk(4, dim=1)
             cell_state = forget.sigmoid() * state[1] + write_gate.sigmoid() * candidate.tanh()
