@@ -74,6 +74,8 @@ class DNCCell(SlotMemoryCell):
         links: Tensor
         memory: Tensor
 
+    memory: DNCMemory
+
     def __init__(
         self,
         input_size: int,

@@ -108,8 +108,8 @@ class SlotMemoryCell(MemoryCell):
     """Base class of NTM and DNC: an `interface` maps h_t to what the heads need, and `memory` takes the step.
 
     A subclass defines `init_state`, and a `State` with the fields `controller`, `read_vector` and those of the state of
-    the memory. The fused path supports a `Feedforward` or an `LSTMCell` without layer normalization, zoneout and dropout
-    as controller.
+    the memory. The fused path supports two controllers: `Feedforward`, and `LSTMCell` without layer normalization,
+    zoneout and dropout.
 
     Args:
         input_size: X ≥ 1.
@@ -154,15 +154,20 @@ class SlotMemoryCell(MemoryCell):
         self, inputs: Tensor | MaskedInputs, state: Any, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, Any]:
         vectors, write = self.project(inputs)
-        kind, weight_hh = "lstm", None
-        if isinstance(self.controller, Feedforward):
-            kind, weight_ih, bias = self.controller.activation, *self.controller.linear.parameters()
+        controller = self.controller
+        weights: Any  # W_ih, b and W_hh
+        if isinstance(controller, Feedforward):
+            kind, weights = controller.activation, (controller.linear.weight, controller.linear.bias, None)
         else:
-            assert isinstance(self.controller, LSTMCell)
-            weight_ih, bias, weight_hh = self.controller.summed_kernel_weights()
+            assert isinstance(controller, LSTMCell)
+            kind, weights = "lstm", controller.summed_kernel_weights()
         outputs, final = slot_memory.run(
-            *(vectors, weight_ih, bias, weight_hh, self.interface.weight, self.interface.bias),
-            *(_leaves(state), self.memory),
+            vectors,
+            *weights,
+            self.interface.weight,
+            self.interface.bias,
+            _leaves(state),
+            self.memory,
             controller=kind,
             write=write,
             lengths=lengths,

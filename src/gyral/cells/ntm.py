@@ -75,6 +75,8 @@ class NTMCell(SlotMemoryCell):
         write_weights: Tensor
         memory: Tensor
 
+    memory: NTMMemory
+
     def __init__(
         self,
         input_size: int,
@@ -92,10 +94,10 @@ class NTMCell(SlotMemoryCell):
         check_integer("width", width)
         heads = check_integer("read_heads", read_heads) + check_integer("write_heads", write_heads)
         check_integer("max_shift", max_shift, minimum=0)
-        self.initial_memory = check_choice("initial_memory", initial_memory, INITIAL_MEMORIES)
         super().__init__(
             input_size, hidden_size, NTMMemory(slots, width, read_heads, write_heads, max_shift), controller
         )
+        self.initial_memory = check_choice("initial_memory", initial_memory, INITIAL_MEMORIES)
         self.initial_reading = nn.Parameter(torch.empty(read_heads * width))
         self.initial_weights = nn.Parameter(torch.empty(heads, slots))
         self.initial_values: Tensor | None
@@ -136,7 +138,9 @@ class NTMCell(SlotMemoryCell):
 
     def gates(self, outputs: Tensor) -> dict[str, Tensor]:
         """Return g of each head, the share of its weighting that is new content."""
-        gates = self.memory.split(self.interface(outputs[..., : self.controller.output_size])).gate.sigmoid().squeeze(-1)
+        gates = (
+            self.memory.split(self.interface(outputs[..., : self.controller.output_size])).gate.sigmoid().squeeze(-1)
+        )
         return dict(zip(head_names(self.heads, self.memory.write_heads), gates.unbind(-1), strict=True))
 
     def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:

@@ -104,7 +104,9 @@ class Case:
         state = tree_map(Tensor.detach, self.cell.init_state(batch))
         self.state = tree_map(lambda leaf: leaf + torch.rand_like(leaf) / (2 * leaf.shape[-1]), state)
         width = self.cell.output_size
-        self.cotangents = [self.draw(shape) for shape in [(steps, batch, width), *(leaf.shape for leaf in tree_leaves(state))]]
+        self.cotangents = [
+            self.draw(shape) for shape in [(steps, batch, width), *(leaf.shape for leaf in tree_leaves(state))]
+        ]
 
     def __str__(self) -> str:
         return str(self.options)

@@ -137,7 +137,8 @@ class _Run(torch.autograd.Function):
 
 
 def _contiguous(given: Any) -> Tensors:
-    return Tensors(*(None if tensor is None else tensor.contiguous() for tensor in given))
+    tensors: Any = (None if tensor is None else tensor.contiguous() for tensor in given)
+    return Tensors(*tensors)
 
 
 def _forward(fixed: FixedArguments, given: Any, keep: bool) -> Any:

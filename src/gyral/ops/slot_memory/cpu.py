@@ -67,10 +67,13 @@ def forward(fixed: FixedArguments, tensors: Tensors, keep: bool) -> tuple[Tensor
     ]
     sizes = [a * b * c for a, b, c in shapes]
     buffer = buffers.acquire(sum(sizes), tensors.inputs)
-    saved = Saved(*(part.view(shape) for part, shape in zip(buffer.split(sizes), shapes, strict=True)), buffer)
-    project(tensors.inputs, tensors.weight_x, tensors.bias, out=saved.parts)
-    hidden_size, width = tensors.interface_weight.shape[1], fixed.memory.read_heads * fixed.memory.width
-    outputs, final = tensors.inputs.new_empty(steps, batch, hidden_size + width), tensors.state.new_empty(tensors.state.shape)
+    records, parts, seen, interface = (
+        part.view(shape) for part, shape in zip(buffer.split(sizes), shapes, strict=True)
+    )
+    saved = Saved(records, parts, seen, interface, buffer)
+    project(tensors.inputs, tensors.weight_x, tensors.bias, out=parts)
+    width = tensors.interface_weight.shape[1] + fixed.memory.read_heads * fixed.memory.width
+    outputs, final = tensors.inputs.new_empty(steps, batch, width), tensors.state.new_empty(tensors.state.shape)
     fields = _fields(fixed, tensors, saved, outputs)
     LIBRARY.run(False, batch, outputs, numbers, fields | {"final_state": final})
     return outputs, final, saved
@@ -88,7 +91,10 @@ def backward(
     """
     grad_outputs, grad_final = gradients
     state, fresh = tensors.state, None
-    grad_state = state.new_zeros(state.shape) if grad_final is None else grad_final.clone(memory_format=torch.contiguous_format)
+    if grad_final is None:
+        grad_state = torch.zeros_like(state)
+    else:  # the kernel overwrites it
+        grad_state = grad_final.clone(memory_format=torch.contiguous_format)
     if tensors.fresh is not None:  # one partial sum per block of rows
         fresh = state.new_zeros(LIBRARY.blocks(len(state)), state.shape[1])
     fields = _fields(fixed, tensors, saved, outputs) | {

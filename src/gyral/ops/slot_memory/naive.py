@@ -26,12 +26,12 @@ def run(fixed: FixedArguments, tensors: Tensors) -> list[Tensor]:
             write_gate, forget, candidate, output = gates.chunk(4, dim=1)
             cell_state = forget.sigmoid() * state[1] + write_gate.sigmoid() * candidate.tanh()
             hidden = output.sigmoid() * cell_state.tanh()
-            own, rest = (hidden, cell_state), state[3:]
+            own: tuple[Tensor, ...] = (hidden, cell_state)
         else:
             hidden = ACTIVATIONS[controller](gates)
-            own, rest = (), state[1:]
+            own = ()
         emitted = F.linear(hidden, tensors.interface_weight, tensors.interface_bias)
-        old = type(memory.shapes)(*rest)
+        old = type(memory.shapes)(*state[len(own) + 1 :])
         read_vector, new = memory.step(emitted, old, None if write is None else write[time])  # type: ignore[arg-type]
         output, after = torch.cat((hidden, read_vector), dim=1), flatten((*own, read_vector, *new), controller)
         if lengths is not None:
