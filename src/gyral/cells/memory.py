@@ -155,15 +155,18 @@ class SlotMemoryCell(MemoryCell):
     ) -> tuple[Tensor, Any]:
         vectors, write = self.project(inputs)
         controller = self.controller
-        weights: Any  # W_ih, b and W_hh
+        weight_hh: Tensor | None = None
         if isinstance(controller, Feedforward):
-            kind, weights = controller.activation, (controller.linear.weight, controller.linear.bias, None)
+            linear: Any = controller.linear
+            kind, weight_ih, bias = controller.activation, linear.weight, linear.bias
         else:
             assert isinstance(controller, LSTMCell)
-            kind, weights = "lstm", controller.summed_kernel_weights()
+            kind, (weight_ih, bias, weight_hh) = "lstm", controller.summed_kernel_weights()
         outputs, final = slot_memory.run(
             vectors,
-            *weights,
+            weight_ih,
+            bias,
+            weight_hh,
             self.interface.weight,
             self.interface.bias,
             _leaves(state),
