@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gyral.ops import fast_slow, gated, kernels, lie_access, rum
+from gyral.ops import fast_slow, gated, kernels, lie_access, rum, slot_memory
 from tests.helpers.kernels import forget_kernels
 
 TENSOR = torch.empty(1)
@@ -48,6 +48,6 @@ def test_a_misspelt_kernel_module_is_an_error() -> None:
         kernels.find({"cpu": "gyral.ops.rum.trion"}, TENSOR)
 
 
-@pytest.mark.parametrize("family", [fast_slow, gated, lie_access, rum])
+@pytest.mark.parametrize("family", [fast_slow, gated, lie_access, rum, slot_memory])
 def test_every_kernel_module_exists(family) -> None:
     assert all(importlib.util.find_spec(name) is not None for name in family.MODULES.values())
