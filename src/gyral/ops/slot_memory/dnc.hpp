@@ -17,8 +17,8 @@ template <class Real> struct DncState {
 };
 
 template <class Real> struct DncTrace {
-    Real *content, *cosines, *backward, *forward;          // (R, C) each, of the read heads
-    Real *norms, *old_norms;                               // (C): inverse norms of the slots after and before the step
+    Real *content, *cosines, *backward, *forward;              // (R, C), of the read heads
+    Real *norms, *old_norms;                                   // (C), inverse norms of the slots, after and before
     Real *write_content, *write_cosines, *allocation, *order;  // (C); `order` has slots from the least used
 
     DncTrace(Real* from, Index count, Index reads)
@@ -57,14 +57,17 @@ template <class Real> struct Dnc {
 
     static Real raised(Real usage) { return Real(USAGE_EPSILON) + (1 - Real(USAGE_EPSILON)) * usage; }
 
-    // Sorts the slots by their usage, and those of equal usage by their index: insertion, because they are few.
+    // Sorts the slots by their usage, and those of equal usage by their index. A NaN comes last.
     void sort(const Real* usage, Real* order) const {
-        for (Index i = 0; i < count; ++i) {
-            const Real own = raised(usage[i]);
-            Index place = i;
-            for (; place > 0 && raised(usage[Index(order[place - 1])]) > own; --place) order[place] = order[place - 1];
-            order[place] = Real(i);
-        }
+        for (Index i = 0; i < count; ++i) order[i] = Real(i);
+        const auto key = [usage](Real slot) {
+            const Real value = raised(usage[Index(slot)]);
+            return value == value ? value : std::numeric_limits<Real>::infinity();
+        };
+        std::sort(order, order + count, [key](Real a, Real b) {
+            const Real left = key(a), right = key(b);
+            return left < right || (left == right && a < b);
+        });
     }
 
     void allocate(const Real* usage, const Real* order, Real* allocation) const {
@@ -177,8 +180,8 @@ template <class Real> struct Dnc {
         links_backward(old, own, grad);
 
         for (Index j = 0; j < width; ++j) erased[j] = sigmoid(raw.erase[j]);
-        slots.write_backward(old.memory, own.write_weights, erased, raw.write, grad.memory, grad.write_weights, out.erase,
-                             out.write);
+        slots.write_backward(old.memory, own.write_weights, erased, raw.write, grad.memory, grad.write_weights,
+                             out.erase, out.write);
         for (Index j = 0; j < width; ++j) out.erase[j] *= erased[j] * (1 - erased[j]);
         slots.erase(own.write_weights, erased, grad.memory);
 

@@ -7,8 +7,8 @@
 namespace slot_memory {
 namespace {
 
-// State: weightings of the read heads and of the write heads (C each), memory (W, C). Trace, what backward needs besides
-// the states: inverse norms of the slots (C), and of each head content weighting, cosines and logarithms (C each).
+// State: weightings of the read heads and of the write heads (C each), memory (W, C). Trace, what backward needs
+// besides the states: inverse norms of the slots (C), and of each head content weighting, cosines and logarithms (C each).
 template <class Real> struct Ntm {
     const Slots<Real> slots;
     const Index count, width, reads, writes, heads, largest, shifts, head_size;
@@ -63,8 +63,8 @@ template <class Real> struct Ntm {
         for (Index d = 0; d < shifts; ++d) accumulate(shifted, head.share[d], mixed + 2 * largest - d, count);
     }
 
-    void address(const Head& head, const Real* memory, const Real* norms, const Real* before, Real* trace, Real* weights,
-                 Real* scratch) const {
+    void address(const Head& head, const Real* memory, const Real* norms, const Real* before, Real* trace,
+                 Real* weights, Real* scratch) const {
         Real *content = trace, *cosines = trace + count, *__restrict logarithms = trace + 2 * count;
         Real *__restrict shifted = scratch, *mixed = scratch + count, *__restrict out = weights;
         slots.content(memory, norms, head.key, head.strength, cosines, content);
@@ -80,8 +80,8 @@ template <class Real> struct Ntm {
 
     // `gradient` is that of the new weighting, on return that of the one before; adds to the gradient of the memory
     // before the step, and writes that of the outputs.
-    void address_backward(const Head& head, const Real* memory, const Real* norms, const Real* before, const Real* trace,
-                          const Real* weights, Real* __restrict gradient, Real* grad_memory, Real* grad_outputs,
+    void address_backward(const Head& head, const Real* memory, const Real* norms, const Real* before,
+                          const Real* trace, const Real* weights, Real* __restrict gradient, Real* grad_memory, Real* grad_outputs,
                           Real* scratch) const {
         const Real *content = trace, *cosines = trace + count, *logarithms = trace + 2 * count;
         Real *shifted = scratch, *grad_mixed = shifted + count, *spare = grad_mixed + count, *mixed = spare + count,
@@ -120,25 +120,22 @@ template <class Real> struct Ntm {
         for (Index head = 0; head < (may_write ? heads : reads); ++head)
             address(Head(outputs + head * head_size, width, shifts, share), old, trace, before + head * count,
                     trace_of(trace, head), after + head * count, scratch);
-        if (may_write) {
-            const Real *vectors = write_vectors(outputs, 0), *kept = old;
-            for (Index write = writes - 1; write >= 0; --write) {  // the first head last, which also adds
-                for (Index j = 0; j < width; ++j) erased[j] = sigmoid(vectors[write * 2 * width + j]);
-                const Real* weights = after + (reads + write) * count;
-                if (write == 0) {
-                    slots.write(kept, weights, erased, vectors + width, memory);
-                } else {
-                    if (kept == old) std::memcpy(memory, old, width * count * sizeof(Real));
-                    slots.erase(weights, erased, memory);
-                    kept = memory;
-                }
-            }
-            for (Index write = 1; write < writes; ++write)
-                slots.add(after + (reads + write) * count, write_vectors(outputs, write) + width, memory);
-        } else {
+        if (!may_write) {
             std::memcpy(memory, old, width * count * sizeof(Real));
             std::memcpy(after + reads * count, before + reads * count, writes * count * sizeof(Real));
         }
+        for (Index write = 0; may_write && write < writes; ++write) {
+            const Real *vectors = write_vectors(outputs, write), *weights = after + (reads + write) * count;
+            for (Index j = 0; j < width; ++j) erased[j] = sigmoid(vectors[j]);
+            if (writes == 1) {
+                slots.write(old, weights, erased, vectors + width, memory);
+            } else {
+                if (write == 0) std::memcpy(memory, old, width * count * sizeof(Real));
+                slots.erase(weights, erased, memory);
+            }
+        }
+        for (Index write = 0; may_write && writes > 1 && write < writes; ++write)
+            slots.add(after + (reads + write) * count, write_vectors(outputs, write) + width, memory);
         for (Index head = 0; head < reads; ++head) slots.read(memory, after + head * count, reading + head * width);
     }
 
@@ -162,8 +159,8 @@ template <class Real> struct Ntm {
     }
 
     // `weights` and their gradient are those of the write heads.
-    void write_backward(const Real* outputs, const Real* old, const Real* weights, Real* grad_memory, Real* grad_weights,
-                        Real* grad_vectors, Real* scratch) const {
+    void write_backward(const Real* outputs, const Real* old, const Real* weights, Real* grad_memory,
+                        Real* grad_weights, Real* grad_vectors, Real* scratch) const {
         Real *kept = scratch, *erased = scratch + width * count;
         for (Index write = 0; write < writes; ++write)
             for (Index j = 0; j < width; ++j) erased[write * width + j] = sigmoid(write_vectors(outputs, write)[j]);
@@ -176,8 +173,8 @@ template <class Real> struct Ntm {
                 others = kept;
             }
             Real* out = grad_vectors + write * 2 * width;
-            slots.write_backward(others, weights + write * count, own, write_vectors(outputs, write) + width, grad_memory,
-                                 grad_weights + write * count, out, out + width);
+            slots.write_backward(others, weights + write * count, own, write_vectors(outputs, write) + width,
+                                 grad_memory, grad_weights + write * count, out, out + width);
             for (Index j = 0; j < width; ++j) out[j] *= own[j] * (1 - own[j]);
         }
         for (Index write = 0; write < writes; ++write)

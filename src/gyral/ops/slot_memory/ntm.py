@@ -58,8 +58,8 @@ class NTMMemory(NamedTuple):
     @property
     def shapes(self) -> NTMState:
         """Shapes of the tensors of a state, without the batch."""
-        slots: int = self.slots
-        return NTMState((self.read_heads, slots), (self.write_heads, slots), (slots, self.width))  # type: ignore[arg-type]
+        shapes = (self.read_heads, self.slots), (self.write_heads, self.slots), (self.slots, self.width)
+        return NTMState(*shapes)  # type: ignore[arg-type]
 
     def step(self, outputs: Tensor, state: NTMState, write: Tensor | None) -> tuple[Tensor, NTMState]:
         """Return the read vector (B, read heads · W) and the state after a step.

@@ -1,6 +1,7 @@
 // External memories with slots and a controller; see `gyral.ops.slot_memory`.
 //
-// A record per step keeps the state after it and what backward needs, so that nothing is computed or stored twice.
+// The rows of a batch go through all steps in blocks, for the products of the controller. A record of each step keeps
+// the state of a row after it and what else backward needs. Backward overwrites saved values with gradients.
 
 #include "gated/gated.hpp"
 #include "slot_memory/dnc.hpp"
@@ -9,8 +10,8 @@
 namespace slot_memory {
 
 // The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
-// N is the size of h, G that of the gates of the controller, V that of what their product reads: h, if the controller is
-// recurrent, and the read vectors (R W). A state of S numbers is these V numbers and then the rest: the state of the
+// N is the size of h, G that of the gates of the controller, V that of what their product reads: h, if the controller
+// is recurrent, and the read vectors (R W). A state of S numbers is these V numbers and then the rest: the state of the
 // memory and, of an LSTM, c (N). K numbers are the outputs of the controller for the memory.
 struct Arguments {
     Index steps, batch, hidden_size, memory, controller, slots, width, read_heads, write_heads, max_shift, kept_steps,
@@ -88,7 +89,7 @@ template <class Real, class Memory> struct Scan {
     Index packed_size() const {
         return packed_weight() + std::max(hidden * padded<Real>(controlled), controlled * padded<Real>(hidden));
     }
-    // elements of workspace per thread: products; gradients of the state of all rows, and of the outputs of a controller
+    // elements of workspace per thread: products and gradients of all rows, and values of a single row
     Index temporaries() const {
         return rows_together() * (products_row + carry_row + rest_row) +
                padded<Real>(memory.scratch_size()) + padded<Real>(controlled);
@@ -159,14 +160,6 @@ template <class Real, class Memory> struct Scan {
 
     // ---------------------------------------------------------------- backward
 
-    // Starts to load what the backward pass of a row reads, which is no longer in the cache.
-    void prefetch(Index t, Index row) const {
-        if (t < 0 || t >= length(row)) return;
-        const Real *before = rest_before(t, row), *trace = record_at(t, row) + rest_row;
-        for (Index i = 0; i < rest; i += 64 / Index(sizeof(Real))) __builtin_prefetch(before + i, 0, 2);
-        for (Index i = 0; i < record - rest_row; i += 64 / Index(sizeof(Real))) __builtin_prefetch(trace + i, 0, 2);
-    }
-
     // Row by row, `carries` has the gradients of h and of the read vectors, `rests` those of the rest of the state.
     void backward_step(Index t, Index first, Index last, const Real* packed, Real* carries, Real* rests,
                        Real* scratch) const {
@@ -185,10 +178,9 @@ template <class Real, class Memory> struct Scan {
                 std::memcpy(carry + offset, gradient, seen * sizeof(Real));
                 std::memcpy(remaining, gradient + seen, rest * sizeof(Real));
             }
-            row + 1 < last ? prefetch(t, row + 1) : prefetch(t - 1, first);
             if (given.grad_outputs) accumulate(carry, Real(1), vector(given.grad_outputs, outputs, t, row), outputs);
-            memory.backward(emitted, rest_before(t, row), own, carry + hidden, own + rest_row, writes(t, row), remaining,
-                            grad_interface, scratch);
+            memory.backward(emitted, rest_before(t, row), own, carry + hidden, own + rest_row, writes(t, row),
+                            remaining, grad_interface, scratch);
             std::memcpy(emitted, grad_interface, controlled * sizeof(Real));
         }
         // beyond the columns of h, the padding adds to the gradient of the read vectors, which has been used
@@ -234,7 +226,8 @@ template <class Real, class Memory> struct Scan {
         for_all_rows(batch, rows_together(), given.threads, packed + packed_size(), temporaries(),
                      [&](Index first, Index last, Real* products) {
                          Real *carries = products + rows_together() * products_row,
-                              *rests = carries + rows_together() * carry_row, *scratch = rests + rows_together() * rest_row;
+                              *rests = carries + rows_together() * carry_row,
+                              *scratch = rests + rows_together() * rest_row;
                          if (is_backward) return backward(first, last, packed, carries, rests, scratch);
                          for (Index t = 0; t < steps; ++t) forward_step(t, first, last, packed, products, scratch);
                      });

@@ -70,7 +70,7 @@ template <class Real> struct Single {
     static Real& at(Real* from) { return *from; }
 };
 
-// Calls work(lane, i) for all slots i: a register of them at once, and the rest one by one. Compilers reduce the sums of
+// Calls work(lane, i) for all slots i: a register of them at once, and the rest one by one. GCC reduces the sums of
 // `omp simd` one lane after the other, which takes longer than these short loops.
 template <class Real, class Work> inline __attribute__((always_inline)) void for_slots(Index count, Work work) {
     Index i = 0;
@@ -152,7 +152,8 @@ template <class Real> struct Slots {
                           const Real* weights, Real* gradient, Real* grad_memory, Real* grad_key, Real* scratch) const {
         const Real inverse = inverse_norm(key);
         softmax_backward(weights, gradient, count);
-        const Real grad_strength = inner(gradient, cosines, count), along = strength * grad_strength * inverse * inverse;
+        const Real grad_strength = inner(gradient, cosines, count);
+        const Real along = strength * grad_strength * inverse * inverse;
         for_slots<Real>(count, [&](auto lane, Index i) {
             const auto own = strength * lane.at(gradient + i) * lane.at(norms + i);
             lane.at(scratch + i) = own * lane.at(cosines + i) * lane.at(norms + i);
@@ -193,7 +194,8 @@ template <class Real> struct Slots {
     void erase(const Real* weights, const Real* erased, Real* memory) const {
         for (Index j = 0; j < width; ++j, memory += count) {
             const Real value = erased[j];
-            for_slots<Real>(count, [&](auto lane, Index i) { lane.at(memory + i) *= 1 - lane.at(weights + i) * value; });
+            for_slots<Real>(count,
+                            [&](auto lane, Index i) { lane.at(memory + i) *= 1 - lane.at(weights + i) * value; });
         }
     }
 
