@@ -157,7 +157,7 @@ def test_free_slots_are_written_in_turn_and_linked_in_that_order() -> None:
     cell = randomized()
     with torch.no_grad():
         cell.interface.weight.zero_()
-        bias = cell.split(cell.interface.bias.fill_(0))
+        bias = cell.memory.split(cell.interface.bias.fill_(0))
         bias.free.fill_(-50)
         bias.allocation_gate.fill_(50)
         bias.write_gate.fill_(50)

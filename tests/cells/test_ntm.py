@@ -33,7 +33,7 @@ def softmax(values: Any) -> np.ndarray:
 
 def address(cell: NTMCell, emitted: np.ndarray, before: np.ndarray, memory: np.ndarray) -> np.ndarray:
     """Return the new weighting of one head, equations 5 to 9."""
-    slots, width, largest = len(memory), memory.shape[1], cell.max_shift
+    slots, width, largest = len(memory), memory.shape[1], cell.memory.max_shift
     key, (strength, gate), (*shifts, power) = emitted[:width], emitted[width : width + 2], emitted[width + 2 :]
     cosines = [key @ slot / math.sqrt((key @ key + 1e-6) * (slot @ slot + 1e-6)) for slot in memory]
     content = softmax(softplus(strength) * np.array(cosines))
@@ -52,8 +52,8 @@ def address(cell: NTMCell, emitted: np.ndarray, before: np.ndarray, memory: np.n
 def written_out(cell: NTMCell, inputs: np.ndarray, allowed: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
     """Return outputs, weightings and memories of one row (T, X), with a feedforward controller."""
     own = {name: parameter.detach().numpy() for name, parameter in cell.named_parameters()}
-    reads, writes, width = cell.heads, cell.write_heads, cell.width
-    size = width + 3 + 2 * cell.max_shift + 1
+    reads, writes, width = cell.heads, cell.memory.write_heads, cell.width
+    size = width + 3 + 2 * cell.memory.max_shift + 1
     read_vector = np.tanh(own["initial_reading"])
     weights = [softmax(logits) for logits in own["initial_weights"]]
     memory = cell.init_state(1).memory[0].detach().numpy().copy()

@@ -3,43 +3,15 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.memory import MemoryCell, head_names
+from gyral.cells.memory import SlotMemoryCell, head_names
 from gyral.core.checks import check_integer
-from gyral.ops.addressing import allocation_weighting, content_weighting, erase_and_add, update_links
+from gyral.ops.slot_memory import DNCMemory
 
 
-class Interface(NamedTuple):
-    """The outputs of the controller at a step, before any activation; R read heads.
-
-    Attributes:
-        read_key: (…, R, W).
-        read_strength: (…, R, 1).
-        write_key: (…, 1, W).
-        write_strength: (…, 1, 1).
-        erase, write: (…, 1, W), the erase and write vectors.
-        free: (…, R, 1), the free gates.
-        allocation_gate, write_gate: (…, 1).
-        modes: (…, R, 3), for the reads backward, by content and forward.
-    """
-
-    read_key: Tensor
-    read_strength: Tensor
-    write_key: Tensor
-    write_strength: Tensor
-    erase: Tensor
-    write: Tensor
-    free: Tensor
-    allocation_gate: Tensor
-    write_gate: Tensor
-    modes: Tensor
-
-
-class DNCCell(MemoryCell):
+class DNCCell(SlotMemoryCell):
     """Differentiable neural computer (Graves et al., "Hybrid computing using a neural network with dynamic external
     memory", Nature 2016, Methods).
 
@@ -102,6 +74,8 @@ class DNCCell(MemoryCell):
         links: Tensor
         memory: Tensor
 
+    memory: DNCMemory
+
     def __init__(
         self,
         input_size: int,
@@ -112,12 +86,9 @@ class DNCCell(MemoryCell):
         width: int = 16,
         read_heads: int = 4,
     ) -> None:
-        check_integer("read_heads", read_heads)
-        super().__init__(input_size, hidden_size, width=width, heads=read_heads, controller=controller)
-        self.slots = check_integer("slots", slots)
-        self.sizes = [read_heads * width, read_heads, width, 1, width, width, read_heads, 1, 1, 3 * read_heads]
-        self.interface = nn.Linear(self.controller.output_size, sum(self.sizes))
-        self.output_size = self.controller.output_size + read_heads * width
+        for name, value in (("slots", slots), ("width", width), ("read_heads", read_heads)):
+            check_integer(name, value)
+        super().__init__(input_size, hidden_size, DNCMemory(slots, width, read_heads), controller)
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
@@ -137,42 +108,10 @@ class DNCCell(MemoryCell):
             memory=self.zeros(batch_size, slots, self.width),
         )
 
-    def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
-        interface = self.split(self.interface(hidden))
-        usage = update_usage(state, interface.free.sigmoid())
-        write_weights = self.address_write(interface, usage, state.memory, write)
-        memory = erase_and_add(state.memory, write_weights.unsqueeze(1), interface.erase.sigmoid(), interface.write)
-        links = update_links(state.links, state.precedence, write_weights)
-        precedence = torch.addcmul(write_weights, 1 - write_weights.sum(-1, keepdim=True), state.precedence)
-        read_weights = self.address_reads(interface, links, state.read_weights, memory)
-        read_vector = torch.bmm(read_weights, memory).flatten(1)
-        return self.State(controller, read_vector, read_weights, write_weights, usage, precedence, links, memory)
-
-    def split(self, outputs: Tensor) -> Interface:
-        """Return the parts of the outputs (…, rows) of the linear map, before any activation."""
-        parts = dict(zip(Interface._fields, outputs.split(self.sizes, dim=-1), strict=True))
-        heads = dict.fromkeys(("read_key", "read_strength", "free", "modes"), self.heads)
-        heads |= dict.fromkeys(("write_key", "write_strength", "erase", "write"), 1)
-        return Interface(**parts | {name: parts[name].unflatten(-1, (count, -1)) for name, count in heads.items()})
-
-    def address_write(self, interface: Interface, usage: Tensor, memory: Tensor, write: Tensor | None) -> Tensor:
-        """Return the write weighting (B, C); see the class for the arguments, `write` is (B,) bool or None."""
-        content = content_weighting(interface.write_key, 1 + F.softplus(interface.write_strength), memory).squeeze(1)
-        weights = torch.lerp(content, allocation_weighting(usage), interface.allocation_gate.sigmoid())
-        gate = interface.write_gate.sigmoid()
-        return weights * (gate if write is None else gate * write.unsqueeze(-1))
-
-    def address_reads(self, interface: Interface, links: Tensor, before: Tensor, memory: Tensor) -> Tensor:
-        """Return the read weightings (B, R, C) from those before, from the new links and from the new memory."""
-        content = content_weighting(interface.read_key, 1 + F.softplus(interface.read_strength), memory)
-        backward, by_content, forward = interface.modes.softmax(-1).split(1, dim=-1)
-        linked = torch.baddbmm(by_content * content, backward * before, links)  # wᵀL = (Lᵀw)ᵀ
-        return torch.baddbmm(linked, forward * before, links.transpose(1, 2))
-
     # ---------------------------------------------------------------- for figures
 
     def gates(self, outputs: Tensor) -> dict[str, Tensor]:
-        interface = self.split(self.interface(outputs[..., : self.controller.output_size]))
+        interface = self.memory.split(self.interface(outputs[..., : self.controller.output_size]))
         free, modes = interface.free.sigmoid().squeeze(-1), interface.modes.softmax(-1)
         gates = {
             "write": interface.write_gate.sigmoid().squeeze(-1),
@@ -187,17 +126,3 @@ class DNCCell(MemoryCell):
     def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
         names = head_names(self.heads, 1)
         return dict(zip(names, [*state.read_weights.unbind(1), state.write_weights], strict=True))
-
-
-def update_usage(state: DNCCell.State, free: Tensor) -> Tensor:
-    """Return the usage u_t (B, C) before the write of a step, from the state before the step.
-
-    Args:
-        state: See `DNCCell.State`.
-        free: f (B, R, 1), in [0, 1], the free gates.
-    """
-    used = state.usage + state.write_weights - state.usage * state.write_weights
-    retained = 1 - free * state.read_weights
-    for head in retained.unbind(1):  # `prod` would need a slower gradient, for factors that may be zero
-        used = used * head
-    return used

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.feedforward import Feedforward
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import LSTMCell
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.ops import slot_memory
 from gyral.ops.autograd import outside_autocast
 
 
@@ -100,6 +102,85 @@ class MemoryCell(RecurrentCell):
     def output(self, hidden: Tensor, state: State) -> Tensor:
         """Return the output of a step from h_t and the state after the step."""
         return torch.cat([hidden, state.read_vector], dim=-1)
+
+
+class SlotMemoryCell(MemoryCell):
+    """Base class of NTM and DNC: an `interface` maps h_t to what the heads need, and `memory` takes the step.
+
+    A subclass defines `init_state`, and a `State` with the fields `controller`, `read_vector` and those of the state of
+    the memory. The fused path supports two controllers: `Feedforward`, and `LSTMCell` without layer normalization,
+    zoneout and dropout.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the hidden size of the controller.
+        memory: The memory.
+        controller: See `MemoryCell`.
+    """
+
+    State: Any
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        memory: slot_memory.Memory,
+        controller: Callable[..., RecurrentCell] | None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, width=memory.width, heads=memory.read_heads, controller=controller)
+        self.slots = check_integer("slots", memory.slots)
+        self.memory = memory
+        self.interface = nn.Linear(self.controller.output_size, memory.outputs_size)
+        self.output_size = self.controller.output_size + memory.read_heads * memory.width
+
+    def use_memory(self, hidden: Tensor, controller: Any, state: Any, write: Tensor | None) -> Any:
+        old: Any = type(self.memory.shapes)(*state[2:])
+        read_vector, new = self.memory.step(self.interface(hidden), old, write)
+        return self.State(controller, read_vector, *new)
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        name, controller = type(self).__name__, self.controller
+        if type(controller) not in (LSTMCell, Feedforward):
+            kind = type(controller).__name__
+            return f"controller: only LSTMCell and Feedforward have a fused path within {name}, not {kind}"
+        for option in ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"):
+            if getattr(controller, option, 0):
+                return f"controller: {option} has no fused path within {name}"
+        return slot_memory.unsupported_reason(self.interface.weight)
+
+    def fused(
+        self, inputs: Tensor | MaskedInputs, state: Any, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        vectors, write = self.project(inputs)
+        controller = self.controller
+        weight_hh: Tensor | None = None
+        if isinstance(controller, Feedforward):
+            linear: Any = controller.linear
+            kind, weight_ih, bias = controller.activation, linear.weight, linear.bias
+        else:
+            assert isinstance(controller, LSTMCell)
+            kind, (weight_ih, bias, weight_hh) = "lstm", controller.summed_kernel_weights()
+        outputs, final = slot_memory.slot_memory(
+            vectors,
+            weight_ih,
+            bias,
+            weight_hh,
+            self.interface.weight,
+            self.interface.bias,
+            _leaves(state),
+            self.memory,
+            controller=kind,
+            write=write,
+            lengths=lengths,
+            starts=starts,
+            fresh=None if starts is None else _leaves(self.init_state(1)),
+        )
+        parts = len(state.controller)
+        return outputs, self.State(type(state.controller)(*final[:parts]), *final[parts:])
+
+
+def _leaves(state: Any) -> tuple[Tensor, ...]:
+    return (*state.controller, *state[1:])
 
 
 def head_names(reads: int, writes: int) -> list[str]:

@@ -5,37 +5,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.memory import MemoryCell, head_names
+from gyral.cells.memory import SlotMemoryCell, head_names
 from gyral.core.checks import check_choice, check_integer
-from gyral.ops.addressing import content_weighting, erase_and_add, sharpen_weighting, shift_weighting
+from gyral.ops.slot_memory import NTMMemory
 
 INITIAL_MEMORIES = ("constant", "random", "learned")
 CONSTANT_MEMORY = 1e-6
 
 
-class Heads(NamedTuple):
-    """The outputs of the controller at a step, before any activation; H heads, read heads before write heads.
-
-    Attributes:
-        key: k (…, H, W).
-        strength, gate, power: β, g and γ (…, H, 1).
-        shift: s (…, H, 2 · max_shift + 1).
-        erase, add: e and a (…, write heads, W).
-    """
-
-    key: Tensor
-    strength: Tensor
-    gate: Tensor
-    shift: Tensor
-    power: Tensor
-    erase: Tensor
-    add: Tensor
-
-
-class NTMCell(MemoryCell):
+class NTMCell(SlotMemoryCell):
     """Neural Turing machine (Graves, Wayne and Danihelka, "Neural Turing Machines", 2014).
 
     A controller reads from and writes to a memory M with C slots of width W. Each head has a weighting w of the slots.
@@ -95,6 +75,8 @@ class NTMCell(MemoryCell):
         write_weights: Tensor
         memory: Tensor
 
+    memory: NTMMemory
+
     def __init__(
         self,
         input_size: int,
@@ -108,16 +90,14 @@ class NTMCell(MemoryCell):
         max_shift: int = 1,
         initial_memory: str = "constant",
     ) -> None:
-        check_integer("read_heads", read_heads)
-        super().__init__(input_size, hidden_size, width=width, heads=read_heads, controller=controller)
-        self.slots = check_integer("slots", slots)
-        self.write_heads = check_integer("write_heads", write_heads)
-        self.max_shift = check_integer("max_shift", max_shift, minimum=0)
+        check_integer("slots", slots)
+        check_integer("width", width)
+        heads = check_integer("read_heads", read_heads) + check_integer("write_heads", write_heads)
+        check_integer("max_shift", max_shift, minimum=0)
+        super().__init__(
+            input_size, hidden_size, NTMMemory(slots, width, read_heads, write_heads, max_shift), controller
+        )
         self.initial_memory = check_choice("initial_memory", initial_memory, INITIAL_MEMORIES)
-        heads, controlled = read_heads + write_heads, self.controller.output_size
-        self.address_sizes = [width, 1, 1, 2 * max_shift + 1, 1]
-        self.interface = nn.Linear(controlled, heads * sum(self.address_sizes) + write_heads * 2 * width)
-        self.output_size = controlled + read_heads * width
         self.initial_reading = nn.Parameter(torch.empty(read_heads * width))
         self.initial_weights = nn.Parameter(torch.empty(heads, slots))
         self.initial_values: Tensor | None
@@ -154,40 +134,15 @@ class NTMCell(MemoryCell):
             memory.expand(batch_size, -1, -1),
         )
 
-    def use_memory(self, hidden: Tensor, controller: Any, state: State, write: Tensor | None) -> State:
-        heads = self.split(self.interface(hidden))
-        before = torch.cat([state.read_weights, state.write_weights], dim=1)
-        read_weights, write_weights = self.address(heads, before, state.memory).split([self.heads, self.write_heads], 1)
-        memory = erase_and_add(state.memory, write_weights, heads.erase.sigmoid(), heads.add)
-        if write is not None:
-            allowed = write.view(-1, 1, 1)
-            memory = torch.where(allowed, memory, state.memory)
-            write_weights = torch.where(allowed, write_weights, state.write_weights)
-        read_vector = torch.bmm(read_weights, memory).flatten(1)
-        return self.State(controller, read_vector, read_weights, write_weights, memory)
-
-    def split(self, interface: Tensor) -> Heads:
-        """Return the parts of the outputs of `interface` (…, rows), before any activation."""
-        heads, size = self.heads + self.write_heads, sum(self.address_sizes)
-        addresses, writes = interface.tensor_split([heads * size], dim=-1)
-        erase, add = writes.unflatten(-1, (self.write_heads, -1)).chunk(2, dim=-1)
-        key, strength, gate, shift, power = addresses.unflatten(-1, (heads, size)).split(self.address_sizes, dim=-1)
-        return Heads(key, strength, gate, shift, power, erase, add)
-
-    def address(self, heads: Heads, before: Tensor, memory: Tensor) -> Tensor:
-        """Return the new weightings (B, H, C) of all heads from those before and from the memory (B, C, W)."""
-        content = content_weighting(heads.key, F.softplus(heads.strength), memory)
-        weights = torch.lerp(before, content, heads.gate.sigmoid())
-        weights = shift_weighting(weights, heads.shift.softmax(-1))
-        return sharpen_weighting(weights, 1 + F.softplus(heads.power))
-
     # ---------------------------------------------------------------- for figures
 
     def gates(self, outputs: Tensor) -> dict[str, Tensor]:
         """Return g of each head, the share of its weighting that is new content."""
-        gates = self.split(self.interface(outputs[..., : self.controller.output_size])).gate.sigmoid().squeeze(-1)
-        return dict(zip(head_names(self.heads, self.write_heads), gates.unbind(-1), strict=True))
+        gates = (
+            self.memory.split(self.interface(outputs[..., : self.controller.output_size])).gate.sigmoid().squeeze(-1)
+        )
+        return dict(zip(head_names(self.heads, self.memory.write_heads), gates.unbind(-1), strict=True))
 
     def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
         weights = torch.cat([state.read_weights, state.write_weights], dim=1)
-        return dict(zip(head_names(self.heads, self.write_heads), weights.unbind(1), strict=True))
+        return dict(zip(head_names(self.heads, self.memory.write_heads), weights.unbind(1), strict=True))
