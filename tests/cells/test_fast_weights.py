@@ -15,7 +15,6 @@ from gyral.cells import fast_weights
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
-from gyral.ops.fast_weights import FastWeights
 
 X, N, BATCH, STEPS = 4, 6, 3, 9  # longer than N
 BACKENDS = ("reference", "fused")

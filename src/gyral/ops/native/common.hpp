@@ -220,4 +220,24 @@ void norm_backward(Real* __restrict gradient, const Real* __restrict normalized,
         gradient[i] = rstd * (gradient[i] - sum - normalized[i] * along);
 }
 
+// Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.
+template <class Real>
+inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const Real* __restrict keep, Real keep_mean,
+                     Index size) {
+    if (keep)
+        for (Index i = 0; i < size; ++i) fresh[i] += keep[i] * (old[i] - fresh[i]);
+    else if (keep_mean != 0)
+        for (Index i = 0; i < size; ++i) fresh[i] += keep_mean * (old[i] - fresh[i]);
+}
+
+// Splits the gradient of the result into that of the new vector, in place, and that of the old vector (`direct`).
+template <class Real>
+inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct, const Real* __restrict keep,
+                              Real keep_mean, Index size) {
+    for (Index i = 0; i < size; ++i) {
+        direct[i] = gradient[i] * (keep ? keep[i] : keep_mean);
+        gradient[i] -= direct[i];
+    }
+}
+
 }  // namespace

@@ -1,0 +1,165 @@
+"""The kernels of `gyral.ops.fast_weights` for the CPU: fast_weights.cpp, called through ctypes."""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gyral.ops import buffers
+from gyral.ops.fast_weights import KINDS, Options, Tensors
+from gyral.ops.native import library
+from gyral.ops.sequences import project
+
+DTYPES = library.DTYPES
+PADDING = 16  # rows of matrices in `memories` are padded to at most a multiple of this, the widest vector
+
+LIBRARY = library.Recurrence(
+    Path(__file__).with_name("fast_weights.cpp"),
+    ("steps", "batch", "size", "parts_size", "weight_rows", "chunk", "inner_steps", "kind", "threads"),
+    ("keep_mean", "rate", "epsilon"),
+    (
+        "parts", "weight", "norm", "hidden", "memory", "decays", "keep", "drop", "lengths", "starts", "outputs",
+        "settled", "memories", "final_hidden", "final_memory", "workspace", "grad_outputs", "grad_hidden",
+        "grad_final_memory", "grad_memory", "grad_norm",
+    ),
+)  # fmt: skip
+prepare = LIBRARY.prepare
+
+
+class Saved(NamedTuple):
+    """What forward saves for backward, which overwrites it: three views of one buffer of the pool.
+
+    Attributes:
+        buffer: The buffer.
+        parts: (T, B, G), the projected inputs; afterwards their gradient.
+        settled: (T, B, S, N), the inputs of the normalizations of fast weights.
+        memories: (chunks, B, N, padded N), A before each chunk of steps.
+    """
+
+    buffer: Tensor
+    parts: Tensor
+    settled: Tensor
+    memories: Tensor
+
+
+def chunk_size(options: Options, steps: int, size: int) -> int:
+    """Return the number of steps after which A is stored."""
+    if options.kind == "weinet":
+        return min(steps, 16)
+    return min(steps, max(64, size))
+
+
+def forward(
+    options: Options, tensors: Tensors, needs_gradient: bool
+) -> tuple[tuple[Tensor, Tensor, Tensor], Saved]:
+    """Run all steps; return outputs, final h and A, and what `backward` needs."""
+    steps, batch, _ = tensors.x.shape
+    size = tensors.h0.shape[1]
+    shapes = [
+        (steps, batch, len(tensors.w_ih)),
+        (steps, batch, options.inner_steps, size),
+        (-(-steps // chunk_size(options, steps, size)), batch, size, -(-size // PADDING) * PADDING),
+    ]
+    if options.kind == "weinet" and not needs_gradient:
+        shapes[2] = (0,)
+    sizes = [math.prod(shape) for shape in shapes]
+    buffer = buffers.acquire(sum(sizes), tensors.x)
+    parts, settled, memories = (piece.view(shape) for piece, shape in zip(buffer.split(sizes), shapes, strict=True))
+    saved = Saved(buffer, parts, settled, memories)
+    project(tensors.x, tensors.w_ih, tensors.bias, out=parts)
+    results = tensors.x.new_empty(steps, batch, size), torch.empty_like(tensors.h0), torch.empty_like(tensors.a0)
+    _run(options, tensors, saved, backward=False, outputs=results[0], final_hidden=results[1], final_memory=results[2])
+    return results, saved
+
+
+def backward(
+    options: Options,
+    tensors: Tensors,
+    outputs: Tensor,
+    saved: Saved,
+    gradients: tuple[Tensor | None, ...],
+    needs: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Return the gradients of `tensors`.
+
+    Args:
+        options, tensors: As of `forward`.
+        outputs, saved: What `forward` returned.
+        gradients: Gradients of the results of `forward`; None stands for zeros.
+        needs: Which of `tensors` need a gradient.
+    """
+    needed = Tensors(*needs)
+    grad_outputs, grad_hidden, grad_memory = (None if g is None else g.contiguous() for g in gradients)
+    # the kernel overwrites this one
+    hidden = torch.zeros_like(tensors.h0) if grad_hidden is None else grad_hidden.clone()
+    memory = torch.empty_like(tensors.a0) if needed.a0 else None
+    norm = None
+    if tensors.norm is not None:  # one partial sum per block of rows
+        norm = tensors.norm.new_zeros(LIBRARY.blocks(len(hidden)), *tensors.norm.shape)
+    _run(
+        options,
+        tensors,
+        saved,
+        backward=True,
+        outputs=outputs,
+        grad_outputs=grad_outputs,
+        grad_hidden=hidden,
+        grad_final_memory=grad_memory,
+        grad_memory=memory,
+        grad_norm=norm,
+    )
+    parts = saved.parts.flatten(0, 1)
+    seen = torch.cat((tensors.h0.unsqueeze(0), outputs[:-1]))  # h before each step
+    if options.starts is not None:
+        seen.masked_fill_(options.starts.unsqueeze(-1), 0.0)
+    if options.drop is not None:
+        seen *= options.drop
+    return [
+        (parts @ tensors.w_ih).view(tensors.x.shape) if needed.x else None,
+        parts.T @ tensors.x.flatten(0, 1),
+        parts.sum(0),
+        parts[:, : len(tensors.w_hh)].T @ seen.flatten(0, 1),
+        None if norm is None else norm.sum(0),
+        hidden,
+        memory,
+    ]
+
+
+def _run(options: Options, tensors: Tensors, saved: Saved, *, backward: bool, **further: Tensor | None) -> None:
+    """Call the library; `further` are further fields of the C++ structure `Arguments`."""
+    steps, batch, parts_size = saved.parts.shape
+    size, keep = tensors.h0.shape[1], options.keep
+    chunk = chunk_size(options, steps, size)
+    numbers = {
+        "steps": steps,
+        "batch": batch,
+        "size": size,
+        "parts_size": parts_size,
+        "weight_rows": len(tensors.w_hh),
+        "chunk": chunk,
+        "inner_steps": options.inner_steps,
+        "kind": KINDS.index(options.kind),
+        "keep_mean": keep if isinstance(keep, float) else 0.0,
+        "rate": options.rate,
+        "epsilon": options.epsilon,
+    }
+    # most sequences start from zeros, which need not be read
+    starts_empty = not (tensors.a0.requires_grad or bool(tensors.a0.any()))
+    powers = options.decay ** torch.arange(chunk + 1, dtype=torch.float64)
+    fields = {
+        "parts": saved.parts,
+        "weight": tensors.w_hh,
+        "norm": tensors.norm,
+        "hidden": tensors.h0,
+        "memory": None if starts_empty else tensors.a0,
+        "decays": powers.to(tensors.x.dtype),
+        "keep": keep if isinstance(keep, Tensor) else None,
+        "drop": options.drop,
+        "lengths": options.lengths,
+        "starts": options.starts,
+        "settled": saved.settled,
+        "memories": saved.memories if saved.memories.numel() else None,
+    }
+    LIBRARY.run(backward, batch, saved.parts, numbers, fields | further)
