@@ -22,7 +22,7 @@ LIBRARY = library.Recurrence(
     (
         "parts", "weight", "norm", "hidden", "memory", "decays", "keep", "drop", "lengths", "starts", "outputs",
         "settled", "memories", "final_hidden", "final_memory", "workspace", "grad_outputs", "grad_hidden",
-        "grad_final_memory", "grad_memory", "grad_norm",
+        "grad_final_memory", "grad_memory", "grad_norm", "grad_bias",
     ),
 )  # fmt: skip
 prepare = LIBRARY.prepare
@@ -95,9 +95,10 @@ def backward(
     # the kernel overwrites this one
     hidden = torch.zeros_like(tensors.h0) if grad_hidden is None else grad_hidden.clone()
     memory = torch.empty_like(tensors.a0) if needed.a0 else None
-    norm = None
-    if tensors.norm is not None:  # one partial sum per block of rows
-        norm = tensors.norm.new_zeros(LIBRARY.blocks(len(hidden)), *tensors.norm.shape)
+    # one partial sum per block of rows
+    blocks = LIBRARY.blocks(len(hidden))
+    bias = tensors.bias.new_zeros(blocks, *tensors.bias.shape)
+    norm = None if tensors.norm is None else tensors.norm.new_zeros(blocks, *tensors.norm.shape)
     _run(
         options,
         tensors,
@@ -109,6 +110,7 @@ def backward(
         grad_final_memory=grad_memory,
         grad_memory=memory,
         grad_norm=norm,
+        grad_bias=bias,
     )
     parts = saved.parts.flatten(0, 1)
     seen = torch.cat((tensors.h0.unsqueeze(0), outputs[:-1]))  # h before each step
@@ -118,9 +120,9 @@ def backward(
         seen *= options.drop
     return [
         (parts @ tensors.w_ih).view(tensors.x.shape) if needed.x else None,
-        parts.T @ tensors.x.flatten(0, 1),
-        parts.sum(0),
-        parts[:, : len(tensors.w_hh)].T @ seen.flatten(0, 1),
+        (tensors.x.flatten(0, 1).T @ parts).T,  # faster than the transposed product
+        bias.sum(0),
+        (seen.flatten(0, 1).T @ parts[:, : len(tensors.w_hh)]).T,
         None if norm is None else norm.sum(0),
         hidden,
         memory,

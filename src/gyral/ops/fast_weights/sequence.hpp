@@ -38,6 +38,7 @@ struct Arguments {
     void* grad_final_memory;  // (B, N, N)
     void* grad_memory;        // (B, N, N), or null if it is not needed
     void* grad_norm;          // (blocks, 2, N) zeros: one partial sum per block of rows
+    void* grad_bias;          // (blocks, G) zeros, likewise
 };
 
 namespace {
@@ -164,6 +165,9 @@ template <class Real, class Cell> struct Scan : Cell {
             this->read_hidden(t, row, old);
             Cell::backward(t, row, old, carry, own.kept + place * this->kept(), own.scratch,
                            at(given.grad_norm, row / BLOCK * 2 * size));
+            Real *sum = at(given.grad_bias, row / BLOCK * parts_size), *part = parts(t, row);
+#pragma omp simd
+            for (Index i = 0; i < parts_size; ++i) sum[i] += part[i];
             if (zoned)
                 for (Index i = 0; i < size; ++i) carry[i] += own.direct[i];
         }

@@ -19,18 +19,17 @@ template <class Real> struct WeiNet : Sequence<Real> {
 
     explicit WeiNet(const Arguments& a) : Base(a) {}
 
-    Index kept() const { return (chunk + 1) * size * width; }
+    Index kept() const { return (chunk + 2) * size * width; }
     Index scratch() const { return 8 * width; }
 
     // The gates of one step: of rows, f and p = i ⊙ v, and of columns, f' and p' = i' ⊙ k, padded.
     struct Gates {
-        const Real* forget;
-        Real *put, *forget_column, *put_column;
+        const Real *forget, *put, *forget_column, *put_column;
     };
     Gates gates_of(const Real* own, Real* buffer) const {
-        Real *__restrict put = buffer, *__restrict forget_column = put + width,
-             *__restrict put_column = forget_column + width;
-        std::fill_n(put, 3 * width, Real(0));
+        Real *put = buffer, *forget_column = put + width, *put_column = forget_column + width;
+        for (Real* padded : {put, forget_column, put_column}) std::fill(padded + size, padded + width, Real(0));
+#pragma omp simd
         for (Index i = 0; i < size; ++i) {
             put[i] = own[2 * size + i] * own[4 * size + i];
             forget_column[i] = own[size + i];
@@ -39,28 +38,37 @@ template <class Real> struct WeiNet : Sequence<Real> {
         return {own, put, forget_column, put_column};
     }
 
+    // Calls work(rows, r) for the rows r, …, r + rows - 1 of a matrix together, until all are done.
     template <class Work> void for_rows(Work work) const {
         Index r = 0;
         for (; r + TOGETHER <= size; r += TOGETHER) work(std::integral_constant<int, TOGETHER>(), r);
         for (; r < size; ++r) work(std::integral_constant<int, 1>(), r);
     }
 
-    // Writes the memory after a step to `after`, which may be `before`; adds its product with `old` to `sum` if given.
-    void update(const Gates& gates, const Real* before, Real* after, const Real* old, Real* sum) const {
-        for_rows([&](auto rows, Index r) {
+    // Updates the memory. Writes the part that is not forgotten, (f f'ᵀ) ⊙ A, to `kept` if given; else adds the product of
+    // the new memory and `old` to `sum`.
+    template <bool keeps> void update(const Gates& gates, Real* memory, Real* kept, const Real* old, Real* sum) const {
+        for_rows([=](auto rows, Index first) {
+            // copies of all that the loop reads: the compiler assumes that stores may change anything else
+            const Real *forget_column = gates.forget_column, *put_column = gates.put_column;
+            Real forget[rows], put[rows], *own = memory + first * width, *rest = kept + (keeps ? first * width : 0);
+            const Index stride = width;
+            for (int i = 0; i < rows; ++i) forget[i] = gates.forget[first + i], put[i] = gates.put[first + i];
             Vector<Real> products[rows] = {};
-            for (Index c = 0; c < width; c += LANES<Real>) {
-                const Vector<Real> column = load(gates.forget_column + c), put = load(gates.put_column + c);
+            for (Index c = 0; c < stride; c += LANES<Real>) {
+                const Vector<Real> column = load(forget_column + c), added = load(put_column + c);
                 for (int i = 0; i < rows; ++i) {
-                    const Index place = (r + i) * width + c;
-                    const Vector<Real> value =
-                        gates.forget[r + i] * column * load(before + place) + gates.put[r + i] * put;
-                    store<Real>(after + place, value);
-                    if (sum) products[i] += value * load(old + c);
+                    const Index place = i * stride + c;
+                    const Vector<Real> left = forget[i] * column * load(own + place), value = left + put[i] * added;
+                    store<Real>(own + place, value);
+                    if (keeps)
+                        store<Real>(rest + place, left);
+                    else
+                        products[i] += value * load(old + c);
                 }
             }
-            if (sum)
-                for (int i = 0; i < rows; ++i) sum[r + i] += sum_of<Real>(products[i]);
+            if (!keeps)
+                for (int i = 0; i < rows; ++i) sum[first + i] += sum_of<Real>(products[i]);
         });
     }
 
@@ -85,7 +93,7 @@ template <class Real> struct WeiNet : Sequence<Real> {
         if (begins(t, row)) std::fill_n(memory, size * width, Real(0));
         if (t % chunk == 0 && given.memories)
             std::memcpy(this->saved_memory(t, row), memory, size * width * sizeof(Real));
-        update(gates_of(own, scratch), memory, memory, old, y);
+        update<false>(gates_of(own, scratch), memory, nullptr, old, y);
         Real mean = 0, rstd = 1;
         if (given.norm) mean_and_rstd(y, size, mean, rstd, given.epsilon);
 #pragma omp simd
@@ -97,7 +105,7 @@ template <class Real> struct WeiNet : Sequence<Real> {
     void backward(Index t, Index row, const Real* old, Real* __restrict g, Real* kept, Real* scratch,
                   Real* grad_norm) const {
         const Index first = t / chunk * chunk;
-        Real *gradient = kept, *memories = gradient + size * width;
+        Real *gradient = kept, *memory = gradient + size * width, *memories = memory + size * width;
         if (t == length(row) - 1) {
             if (given.grad_final_memory)
                 this->read_matrix(given.grad_final_memory, row, gradient);
@@ -105,14 +113,11 @@ template <class Real> struct WeiNet : Sequence<Real> {
                 std::fill_n(gradient, size * width, Real(0));
         }
         if (t == length(row) - 1 || (t + 1) % chunk == 0) {
-            std::memcpy(memories, this->saved_memory(first, row), size * width * sizeof(Real));
-            for (Index step = first; step < t; ++step) {
-                const Real* before = memories + (step - first) * size * width;
-                Real* after = memories + (step + 1 - first) * size * width;
-                if (begins(step + 1, row))
-                    std::fill_n(after, size * width, Real(0));
-                else
-                    update(gates_of(parts(step, row), scratch), before, after, nullptr, nullptr);
+            std::memcpy(memory, this->saved_memory(first, row), size * width * sizeof(Real));
+            for (Index step = first; step <= t; ++step) {
+                if (begins(step, row)) std::fill_n(memory, size * width, Real(0));
+                const Gates gates = gates_of(parts(step, row), scratch);
+                update<true>(gates, memory, memories + (step - first) * size * width, nullptr, nullptr);
             }
         }
 
@@ -134,45 +139,53 @@ template <class Real> struct WeiNet : Sequence<Real> {
         std::memcpy(y, push, size * sizeof(Real));
         std::fill_n(to_old, 3 * width, Real(0));
 
-        const Real* before = memories + (t - first) * size * width;
+        const Real* left = memories + (t - first) * size * width;  // (f f'ᵀ) ⊙ A
         Real *value = own + 4 * size, *key = own + 5 * size, along = 0;
         for (Index i = 0; i < size; ++i) along += gates.put[i] * push[i];
-        for_rows([&](auto rows, Index r) {
+        for_rows([=](auto rows, Index first) {
+            // copies of all that the loop reads, as above
+            const Real *forget_column = gates.forget_column, *put_column = gates.put_column, *hidden = old;
+            const Real* entries = left + first * width;
+            Real *slopes = gradient + first * width, *sum_old = to_old, *sum_column = to_column, *sum_key = to_key;
+            Real forget[rows], put[rows], pushed[rows];
+            const Index stride = width;
+            for (int i = 0; i < rows; ++i)
+                forget[i] = gates.forget[first + i], put[i] = gates.put[first + i], pushed[i] = push[first + i];
             Vector<Real> to_forget[rows] = {}, to_put[rows] = {};
-            for (Index c = 0; c < width; c += LANES<Real>) {
-                const Vector<Real> column = load(gates.forget_column + c), put = load(gates.put_column + c);
-                const Vector<Real> hidden = load(old + c);
-                Vector<Real> sum_old = load(to_old + c), sum_column = load(to_column + c), sum_key = load(to_key + c);
+            for (Index c = 0; c < stride; c += LANES<Real>) {
+                const Vector<Real> column = load(forget_column + c), added = load(put_column + c);
+                const Vector<Real> factor = load(hidden + c);
+                Vector<Real> all_old = load(sum_old + c), all_column = load(sum_column + c), all_key = load(sum_key + c);
                 for (int i = 0; i < rows; ++i) {
-                    const Index place = (r + i) * width + c;
-                    const Real forget = gates.forget[r + i];
-                    const Vector<Real> memory = load(before + place);
-                    const Vector<Real> here = load(gradient + place) + push[r + i] * hidden, through = here * memory;
-                    sum_old += (push[r + i] * forget) * memory;
-                    sum_column += forget * through;
-                    sum_key += gates.put[r + i] * here;
-                    to_forget[i] += column * through;
-                    to_put[i] += put * here;
-                    store<Real>(gradient + place, forget * column * here);
+                    const Vector<Real> entry = load(entries + i * stride + c);
+                    const Vector<Real> slope = load(slopes + i * stride + c) + pushed[i] * factor;
+                    const Vector<Real> through = slope * entry;
+                    all_old += pushed[i] * entry;
+                    all_column += through;
+                    all_key += put[i] * slope;
+                    to_forget[i] += through;
+                    to_put[i] += added * slope;
+                    store<Real>(slopes + i * stride + c, forget[i] * column * slope);
                 }
-                store<Real>(to_old + c, sum_old);
-                store<Real>(to_column + c, sum_column);
-                store<Real>(to_key + c, sum_key);
+                store<Real>(sum_old + c, all_old);
+                store<Real>(sum_column + c, all_column);
+                store<Real>(sum_key + c, all_key);
             }
             for (int i = 0; i < rows; ++i) {
-                const Real forget = own[r + i], write = own[2 * size + r + i];
-                const Real slope = sum_of<Real>(to_put[i]);
-                own[r + i] = sum_of<Real>(to_forget[i]) * forget * (1 - forget);
-                own[2 * size + r + i] = slope * value[r + i] * write * (1 - write);
-                value[r + i] = slope * write;
+                const Index r = first + i;
+                const Real write = own[2 * size + r], slope = sum_of<Real>(to_put[i]);
+                own[r] = sum_of<Real>(to_forget[i]) * (1 - forget[i]);
+                own[2 * size + r] = slope * value[r] * write * (1 - write);
+                value[r] = slope * write;
             }
         });
+#pragma omp simd
         for (Index i = 0; i < size; ++i) {
-            const Real forget = gates.forget_column[i], write = own[3 * size + i];
-            g[i] = forget * to_old[i] + along * gates.put_column[i];
-            own[size + i] = to_column[i] * forget * (1 - forget);
-            own[3 * size + i] = to_key[i] * key[i] * write * (1 - write);
-            key[i] = to_key[i] * write;
+            const Real write = own[3 * size + i], slope = to_key[i];
+            g[i] = to_old[i] + along * gates.put_column[i];
+            own[size + i] = to_column[i] * (1 - own[size + i]);
+            own[3 * size + i] = slope * key[i] * write * (1 - write);
+            key[i] = slope * write;
         }
         if (begins(t, row)) std::fill_n(gradient, size * width, Real(0));
         if (t == 0 && given.grad_memory) this->write_matrix(gradient, given.grad_memory, row);
