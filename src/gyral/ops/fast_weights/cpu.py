@@ -48,7 +48,7 @@ def chunk_size(options: Options, steps: int, size: int) -> int:
     """Return the number of steps after which A is stored."""
     if options.kind == "weinet":
         return min(steps, 16)
-    return min(steps, max(64, size))
+    return min(steps, max(32, size // 2))
 
 
 def forward(
