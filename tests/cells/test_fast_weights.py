@@ -1,21 +1,16 @@
 """FW-LN against its equations, and a fused path that builds no matrix within the sequence."""
 
-import gc
 import math
-import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from gyral.cells import fast_weights
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
-from gyral.ops.fast_weights import FastWeights
 
 X, N, BATCH, STEPS = 4, 6, 3, 9  # longer than N
 BACKENDS = ("reference", "fused")
@@ -257,116 +252,6 @@ def test_trains_under_autocast(backend: str, inside: bool) -> None:
     exact, rounded = (torch.cat([gradient.flatten() for gradient in all_of]) for all_of in gradients)
     assert rounded.isfinite().all()
     assert torch.nn.functional.cosine_similarity(exact, rounded, dim=0) > 0.98
-
-
-# ---------------------------------------------------------------- memory
-
-
-class LargeOutputs(TorchDispatchMode):
-    """Records what puts out at least `size` numbers, views apart, while it is told to watch."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.watching, self.seen = size, True, []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for leaf in result if isinstance(result, tuple | list) else (result,):
-            if self.watching and isinstance(leaf, Tensor) and leaf.numel() >= self.size and not func.is_view:
-                self.seen.append((str(func), tuple(leaf.shape)))
-        return result
-
-
-def test_the_fused_path_builds_no_matrix_within_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, size, batch = 53, 100, 3
-    cell = FastWeightsCell(X, size, inner_steps=2)
-    inputs = torch.randn(steps, batch, X, requires_grad=True)
-    state = cell.init_state(batch)
-    large = LargeOutputs(batch * size * size)
-    build = FastWeights.matrix
-    built = []
-
-    def build_unwatched(self: FastWeights, counts: Tensor | None = None) -> Tensor:
-        large.watching = False
-        built.append(build(self, counts))
-        large.watching = True
-        return built[-1]
-
-    monkeypatch.setattr(FastWeights, "matrix", build_unwatched)
-    with large:
-        outputs, final = run(cell, "fused", inputs, state)
-        outputs.square().sum().backward()
-    assert large.seen == []
-    assert len(built) == 1
-    assert built[0].shape == (batch, size, size)
-    assert final.memory is built[0]
-
-    with large:  # the test sees what it looks for
-        run(cell, "reference", inputs, state)
-    assert len(large.seen) >= steps
-
-
-def test_no_training_call_leaves_anything_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched: list[weakref.ref] = []
-
-    class Watched(FastWeights):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            watched.extend((weakref.ref(self), weakref.ref(self._store), weakref.ref(self._store.vectors)))
-
-    monkeypatch.setattr(fast_weights, "FastWeights", Watched)
-    cell = FastWeightsCell(X, N)
-    model = Recurrent(lambda _: cell, X, backend="fused")
-    optimizer = torch.optim.SGD(cell.parameters(), lr=1e-3)
-    inputs = torch.randn(4, BATCH, X)
-    state = model.init_state(BATCH)
-
-    def train(calls: int) -> None:
-        nonlocal state
-        for _ in range(calls):
-            outputs, state = model(inputs, state)
-            optimizer.zero_grad()
-            outputs.square().sum().backward()
-            optimizer.step()
-            state = tuple(FastWeightsCell.State(*(leaf.detach() for leaf in one)) for one in state)
-            del outputs
-            assert [reference() for reference in watched] == [None] * 3
-            watched.clear()
-
-    def train_without_collector(calls: int) -> int:
-        """Return how many objects there are afterwards, without the torn cycles of functions of torch.utils._pytree."""
-        gc.disable()
-        try:
-            train(calls)
-        finally:
-            gc.enable()
-        gc.collect()
-        return len(gc.get_objects())
-
-    before = train_without_collector(20)
-    assert train_without_collector(280) - before < 100  # less than one for each call
-
-
-@pytest.mark.parametrize("use", ["no gradients", "never backward"])
-def test_buffers_without_a_backward_pass_are_freed(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    stores: list[weakref.ref] = []
-
-    class Watched(FastWeights):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            stores.append(weakref.ref(self._store))
-
-    monkeypatch.setattr(fast_weights, "FastWeights", Watched)
-    cell = FastWeightsCell(X, N)
-    gc.disable()
-    try:
-        with torch.set_grad_enabled(use != "no gradients"):
-            results = run(cell, "fused", torch.randn(STEPS, BATCH, X))
-        assert (stores[0]() is None) == (use == "no gradients")
-        del results
-        assert stores[0]() is None
-    finally:
-        gc.enable()
 
 
 # ---------------------------------------------------------------- refusals

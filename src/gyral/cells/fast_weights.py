@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.base import DropoutMasks, RecurrentCell, kernel_zoneout
 from gyral.core.checks import check_choice, check_integer, check_real
-from gyral.ops.fast_weights import FastWeights
-from gyral.ops.scan import scan
+from gyral.ops import fast_weights
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
@@ -114,23 +113,29 @@ class FastWeightsCell(RecurrentCell):
         return self.apply_zoneout(hidden, old, constants)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return "torch.compile and torch.export have no fused path" if torch.compiler.is_compiling() else None
+        if torch.compiler.is_compiling():
+            return "torch.compile and torch.export have no fused path"
+        return fast_weights.unsupported_reason(self.bias)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        memory = FastWeights(inputs.shape[0], state.memory, self.decay, self.rate, starts)
-
-        def step(values: tuple[Tensor, DropoutMasks], state: HiddenState) -> tuple[Tensor, HiddenState]:
-            projected, constants = values
-            hidden = self.settle(projected, memory.append(state.hidden), constants, memory.read)
-            return hidden, HiddenState(hidden)
-
-        sequence = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
-        outputs, final = scan(step, sequence, HiddenState(state.hidden))
-        hidden = final.hidden
-        if lengths is not None:  # no step reads a later one: cut off what follows the end of a row, once for all steps
-            hidden = outputs[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
-            ended = torch.arange(len(outputs), device=lengths.device).unsqueeze(1) >= lengths
-            outputs = outputs.masked_fill(ended.unsqueeze(-1), 0.0)
-        return outputs, self.State(hidden, memory.matrix(lengths))
+        masks = self.draw_masks(*inputs.shape[:2])
+        outputs, hidden, memory = fast_weights.fast_weights(
+            self.activation,
+            inputs,
+            self.weight_ih,
+            self.bias,
+            self.weight_hh,
+            torch.stack((self.norm.weight, self.norm.bias)),
+            *state,
+            keep=kernel_zoneout(masks.zoneout, self.zoneout),
+            drop=None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
+            lengths=lengths,
+            starts=starts,
+            epsilon=self.layer_norm_eps,
+            decay=self.decay,
+            rate=self.rate,
+            inner_steps=self.inner_steps,
+        )
+        return outputs, self.State(hidden, memory)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, RecurrentCell
+from gyral.cells.base import DropoutMasks, RecurrentCell, kernel_zoneout
 from gyral.core.checks import check_boolean, check_real
-from gyral.ops import gated
+from gyral.ops import fast_weights
 
 
 class WeiNetCell(RecurrentCell):
@@ -38,8 +38,6 @@ class WeiNetCell(RecurrentCell):
     Raises:
         OptionError: An option is out of bounds or has another type.
     """
-
-    fused_keeps_states = True
 
     class State(NamedTuple):
         """Hidden vector (B, N) and memory (B, N, N)."""
@@ -106,28 +104,26 @@ class WeiNetCell(RecurrentCell):
         return hidden, self.State(hidden, memory)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if self.recurrent_dropout > 0:
-            return "recurrent_dropout has no fused path"
-        return gated.unsupported_reason(self.bias)
+        if torch.compiler.is_compiling():
+            return "torch.compile and torch.export have no fused path"
+        return fast_weights.unsupported_reason(self.bias)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        norm = self.norm
-        outputs, hidden, memory = gated.gated(
+        norm, masks = self.norm, self.draw_masks(*inputs.shape[:2])
+        outputs, hidden, memory = fast_weights.fast_weights(
             "weinet",
             inputs,
             self.weight_ih,
             self.bias,
             self.weight_hh,
             torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None,
-            state.hidden,
-            state.memory.flatten(1),
-            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
+            *state,
+            keep=kernel_zoneout(masks.zoneout, self.zoneout),
+            drop=None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
             lengths=lengths,
-            units=self.hidden_size,
             starts=starts,
             epsilon=self.layer_norm_eps,
         )
-        assert memory is not None
-        return outputs, self.State(hidden, memory.view_as(state.memory))
+        return outputs, self.State(hidden, memory)

@@ -23,7 +23,6 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.on_lstm import ONLSTMCell
 from gyral.cells.rnn import RNNCell
 from gyral.cells.urnn import URNNCell
-from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import gated
@@ -60,8 +59,6 @@ def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **option
     """Return a cell that runs on a kind of kernel, with its own options drawn."""
     if kind == "on_lstm":
         return ONLSTMCell(inputs, hidden, chunk_size=options.pop("chunk", pick.randint(1, hidden - 1)), **options)
-    if kind == "weinet":
-        return WeiNetCell(inputs, hidden, **{"layer_norm": pick.random() < 0.5, **options})
     if kind in LSTMS:
         drawn = {
             "bias": pick.random() < 0.7,
@@ -383,7 +380,7 @@ def small(kind: str, dtype: torch.dtype = torch.float32) -> RecurrentCell:
     return make_cell(kind, 3, 5, random.Random(1), **undisturbed(kind)).to(dtype)
 
 
-@pytest.mark.named("modrelu", "complex_modrelu", "weinet")
+@pytest.mark.named("modrelu", "complex_modrelu")
 @every_kind
 def test_nothing_leaks(kind: str) -> None:
     statm = Path("/proc/self/statm")

@@ -131,16 +131,15 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> dict[str, Any]:
     steps, batch, units = (drawn | sizes).values()
     chunk = pick.randint(1, units - 1) if kind == "on_lstm" else 1
     hidden = {"complex_modrelu": 2 * units}.get(kind, units)
-    has_cell = kind in ("weinet", "on_lstm", "lstm", "normalized_lstm")
-    cell = {"weinet": units * units}.get(kind, units) if has_cell else None
-    gates = {"modrelu": 1, "complex_modrelu": 2, "goru": 3, "gru": 3, "weinet": 7, "rnn_tanh": 1, "rnn_relu": 1}
+    has_cell = kind in ("on_lstm", "lstm", "normalized_lstm")
+    cell = units if has_cell else None
+    gates = {"modrelu": 1, "complex_modrelu": 2, "goru": 3, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
     width = gates.get(kind, 4) * units + (2 * -(-units // chunk) if kind == "on_lstm" else 0)
     extra = {
         "gru": draw(units) if pick.random() < 0.5 else None,
-        "weinet": draw(2, units) if pick.random() < 0.5 else None,
         "normalized_lstm": draw(10 * units),
     } | dict.fromkeys(("modrelu", "complex_modrelu", "goru"), draw(units))
-    weight = draw(4 * units if kind == "weinet" else width, hidden) / hidden
+    weight = draw(width, hidden) / hidden
     partner = None
     if has_layers:
         partner = unitary.tunable_pairing(units, pick.randint(1, 4)).partner

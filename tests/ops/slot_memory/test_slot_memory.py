@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from gyral.ops.kernels import KernelUnavailableError
+from gyral.ops.slot_memory.arguments import FixedArguments, Tensors, flatten
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
@@ -22,9 +24,7 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.ntm import NTMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import buffers, slot_memory
-from gyral.ops.kernels import KernelUnavailableError
 from gyral.ops.slot_memory import cpu, naive
-from gyral.ops.slot_memory.arguments import FixedArguments, Tensors, flatten
 from tests.helpers.kernels import compile_for
 
 try:

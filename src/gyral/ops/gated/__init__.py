@@ -11,7 +11,7 @@ from gyral.ops.operator import Operator, cast_for_autocast
 
 __all__ = ["KINDS", "gated", "unsupported_reason"]
 
-KINDS = tuple(naive.EQUATIONS)
+KINDS = tuple(naive.EQUATIONS)  # in the order of gated.hpp
 OPERATOR = Operator(naive.gated, {"cpu": "gyral.ops.gated.cpu"})
 unsupported_reason = OPERATOR.unsupported_reason
 

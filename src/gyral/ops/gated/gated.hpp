@@ -337,114 +337,6 @@ struct OnLstm {
     }
 };
 
-// Parts: gates f, f', i, i', then value, key and candidate, N each; the cell state is the memory (N, N). `extra` is gain
-// and bias of the normalization, or null. After forward: values of the gates, value, key, input of the normalization.
-struct WeiNet {
-    template <class Real>
-    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h,
-                        Real* __restrict memory) {
-        const Index n = row.units;
-        Real *__restrict gates = row.parts, *__restrict value = gates + 4 * n, *__restrict key = value + n,
-             *__restrict y = key + n;
-        const Real* __restrict old = row.hidden;
-#pragma omp simd
-        for (Index i = 0; i < 4 * n; ++i) gates[i] = sigmoid(gates[i] + product[i]);
-        const Real *__restrict column = gates + n, *__restrict write_row = gates + 2 * n, *__restrict write = gates + 3 * n;
-        for (Index r = 0; r < n; ++r) {
-            const Real forget = gates[r], put = write_row[r] * value[r];
-            const Real* __restrict before = row.cell_state + r * n;
-            Real* __restrict after = memory + r * n;
-            Real read = 0;
-#pragma omp simd reduction(+ : read)
-            for (Index c = 0; c < n; ++c) {
-                after[c] = forget * column[c] * before[c] + put * (write[c] * key[c]);
-                read += after[c] * old[c];
-            }
-            y[r] += read;
-        }
-        Real mean = 0, rstd = 1;
-        if (row.extra) mean_and_rstd(y, n, mean, rstd, row.epsilon);
-        for (Index i = 0; i < n; ++i) h[i] = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
-    }
-
-    template <class Real> static Real normalized(const Row<Real>& row, const Real* y, Index i, Real mean, Real rstd) {
-        return row.extra ? (y[i] - mean) * rstd * row.extra[i] + row.extra[row.units + i] : y[i];
-    }
-
-    template <class Real>
-    static void backward(const Row<Real>& row, const Real* __restrict memory, Real* __restrict g, Real* __restrict gc,
-                         Real* __restrict grad_extra, Real* __restrict scratch) {
-        const Index n = row.units;
-        Real *__restrict gates = row.parts, *__restrict value = gates + 4 * n, *__restrict key = value + n,
-             *__restrict y = key + n;
-        const Real* __restrict old = row.hidden;
-        Real *__restrict dy = scratch, *__restrict to_old = scratch + n, *__restrict to_column = scratch + 2 * n,
-             *__restrict to_key = scratch + 3 * n, *__restrict put_column = scratch + 4 * n;
-        Real mean = 0, rstd = 1;
-        if (row.extra) mean_and_rstd(y, n, mean, rstd, row.epsilon);
-        for (Index i = 0; i < n; ++i) {
-            const Real squashed = hyperbolic_tangent(normalized(row, y, i, mean, rstd));
-            dy[i] = g[i] * (1 - squashed * squashed);
-        }
-        if (row.extra) {
-            for (Index i = 0; i < n; ++i) y[i] = (y[i] - mean) * rstd;
-            norm_backward(dy, y, row.extra, rstd, n, grad_extra, grad_extra + n);
-        }
-        const Real *__restrict column = gates + n, *__restrict write = gates + 3 * n;
-        for (Index i = 0; i < n; ++i) {
-            to_old[i] = to_column[i] = to_key[i] = 0;
-            put_column[i] = write[i] * key[i];
-        }
-        for (Index r = 0; r < n; ++r) {
-            const Real forget = gates[r], write_row = gates[2 * n + r], put = write_row * value[r], push = dy[r];
-            const Real *__restrict before = row.cell_state + r * n, *__restrict after = memory + r * n;
-            Real* __restrict slope = gc + r * n;
-            Real to_forget = 0, to_put = 0;
-#pragma omp simd reduction(+ : to_forget, to_put)
-            for (Index c = 0; c < n; ++c) {
-                const Real here = slope[c] + push * old[c], kept = here * before[c];
-                to_old[c] += push * after[c];
-                to_forget += kept * column[c];
-                to_column[c] += kept * forget;
-                to_put += here * put_column[c];
-                to_key[c] += here * put;
-                slope[c] = here * forget * column[c];
-            }
-            gates[r] = to_forget * forget * (1 - forget);
-            gates[2 * n + r] = to_put * value[r] * write_row * (1 - write_row);
-            value[r] = to_put * write_row;
-        }
-        for (Index i = 0; i < n; ++i) {
-            const Real kept = gates[n + i], put = gates[3 * n + i];
-            gates[n + i] = to_column[i] * kept * (1 - kept);
-            gates[3 * n + i] = to_key[i] * key[i] * put * (1 - put);
-            key[i] = to_key[i] * put;
-            y[i] = dy[i];
-            g[i] = to_old[i];
-        }
-    }
-};
-
-// Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.
-template <class Real>
-inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const Real* __restrict keep, Real keep_mean,
-                     Index size) {
-    if (keep)
-        for (Index i = 0; i < size; ++i) fresh[i] += keep[i] * (old[i] - fresh[i]);
-    else if (keep_mean != 0)
-        for (Index i = 0; i < size; ++i) fresh[i] += keep_mean * (old[i] - fresh[i]);
-}
-
-// Splits the gradient of the result into that of the new vector, in place, and that of the old vector (`direct`).
-template <class Real>
-inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct, const Real* __restrict keep,
-                              Real keep_mean, Index size) {
-    for (Index i = 0; i < size; ++i) {
-        direct[i] = gradient[i] * (keep ? keep[i] : keep_mean);
-        gradient[i] -= direct[i];
-    }
-}
-
 // Parts: gates i, f, g, o of N units each: c = f c' + i g, h = o tanh(c). After forward: values of the gates.
 // Backward recomputes c, because the saved c may include zoneout.
 struct Lstm {
@@ -788,11 +680,10 @@ auto with_cell(const Arguments& given, Work work) {
         case 1: return work(Scan<Real, ComplexModRelu>(given));
         case 2: return work(Scan<Real, Goru>(given));
         case 3: return work(Scan<Real, OnLstm>(given));
-        case 4: return work(Scan<Real, WeiNet>(given));
-        case 5: return work(Scan<Real, Lstm>(given));
-        case 6: return work(Scan<Real, NormalizedLstm>(given));
-        case 7: return work(Scan<Real, Gru>(given));
-        case 8: return work(Scan<Real, Elman<Tanh>>(given));
+        case 4: return work(Scan<Real, Lstm>(given));
+        case 5: return work(Scan<Real, NormalizedLstm>(given));
+        case 6: return work(Scan<Real, Gru>(given));
+        case 7: return work(Scan<Real, Elman<Tanh>>(given));
         default: return work(Scan<Real, Elman<Relu>>(given));
     }
 }

@@ -204,28 +204,12 @@ def _on_lstm(
     return output.sigmoid() * cell_state.tanh(), cell_state
 
 
-def _weinet(
-    weights: Weights, parts: Tensor, product: Tensor, hidden: Tensor, cell_state: Tensor
-) -> tuple[Tensor, Tensor]:
-    size = weights.units
-    gates, value, key, candidate = _added(parts, product).split((4 * size, size, size, size), dim=1)
-    forget, forget_column, write, write_column = gates.sigmoid().chunk(4, dim=1)
-    memory = cell_state.unflatten(1, (size, size)) * (forget.unsqueeze(2) * forget_column.unsqueeze(1))
-    memory = memory + (write * value).unsqueeze(2) * (write_column * key).unsqueeze(1)
-    summed = candidate + torch.bmm(memory, hidden.unsqueeze(2)).squeeze(2)
-    if weights.extra is not None:
-        gain, bias = weights.extra
-        summed = F.layer_norm(summed, (size,), gain, bias, weights.epsilon)
-    return torch.tanh(summed), memory.flatten(1)
-
-
 # Each maps the weights, P_t, the product, h and c before the step to h and c after it, before zoneout.
 EQUATIONS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
     "modrelu": _modrelu,
     "complex_modrelu": _complex_modrelu,
     "goru": _goru,
     "on_lstm": _on_lstm,
-    "weinet": _weinet,
     "lstm": _lstm,
     "normalized_lstm": _normalized_lstm,
     "gru": _gru,

@@ -6,6 +6,7 @@
 // keys, strengths, and the elements of the vectors, so that all functions of the entries are functions of vectors.
 
 #include "gated/gated.hpp"
+#include "native/vectors.hpp"
 
 namespace lie_access {
 
@@ -68,27 +69,6 @@ enum Place { READ = 0, WRITE = 4, CELL = 8 };
 
 inline double decay(double x) { return std::exp(x); }
 inline float decay(float x) { return x < -87.0f ? 0.0f : exponential(x); }  // no denormal numbers, which are slow
-
-// ---------------------------------------------------------------- vectors of a register
-
-template <class Real> using Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias)) = Real;
-
-template <class Real> inline Vector<Real> load(const Real* from) {
-    return *reinterpret_cast<const Vector<Real>*>(from);
-}
-template <class Real> inline void store(Real* to, Vector<Real> value) { *reinterpret_cast<Vector<Real>*>(to) = value; }
-
-template <class Real, int bytes = VECTOR_BYTES, class Value> inline Real sum_of(const Value& value) {
-    typedef Real Half __attribute__((vector_size(bytes / 2)));
-    Half low, high;
-    std::memcpy(&low, &value, sizeof low);
-    std::memcpy(&high, reinterpret_cast<const char*>(&value) + sizeof low, sizeof high);
-    low += high;
-    if constexpr (bytes / 2 > sizeof(Real))
-        return sum_of<Real, bytes / 2>(low);
-    else
-        return low[0];
-}
 
 // ---------------------------------------------------------------- points of the plane
 

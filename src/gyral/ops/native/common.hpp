@@ -95,22 +95,6 @@ static_assert(BLOCK % ROWS == 0);
 
 template <class Real> constexpr int LANES = VECTOR_BYTES / sizeof(Real);
 
-template <class Real> struct VectorOf {
-    typedef Real type __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
-};
-template <class Real> using Vector = typename VectorOf<Real>::type;
-
-template <class Real> inline Vector<Real> load(const Real* from) { return *reinterpret_cast<const Vector<Real>*>(from); }
-template <class Real, class Value> inline void store(Real* to, Value value) {
-    *reinterpret_cast<Vector<Real>*>(to) = value;
-}
-template <class Value> inline auto total(const Value& values) {
-    auto sum = values[0] * 0;
-#pragma omp simd reduction(+ : sum)
-    for (int lane = 0; lane < int(sizeof(values) / sizeof(values[0])); ++lane) sum += values[lane];
-    return sum;
-}
-
 template <class Real> constexpr Index padded(Index columns) {
     return (columns + LANES<Real> - 1) / LANES<Real> * LANES<Real>;
 }
@@ -234,6 +218,26 @@ void norm_backward(Real* __restrict gradient, const Real* __restrict normalized,
 #pragma omp simd
     for (Index i = 0; i < size; ++i)
         gradient[i] = rstd * (gradient[i] - sum - normalized[i] * along);
+}
+
+// Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.
+template <class Real>
+inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const Real* __restrict keep, Real keep_mean,
+                     Index size) {
+    if (keep)
+        for (Index i = 0; i < size; ++i) fresh[i] += keep[i] * (old[i] - fresh[i]);
+    else if (keep_mean != 0)
+        for (Index i = 0; i < size; ++i) fresh[i] += keep_mean * (old[i] - fresh[i]);
+}
+
+// Splits the gradient of the result into that of the new vector, in place, and that of the old vector (`direct`).
+template <class Real>
+inline void zone_out_backward(Real* __restrict gradient, Real* __restrict direct, const Real* __restrict keep,
+                              Real keep_mean, Index size) {
+    for (Index i = 0; i < size; ++i) {
+        direct[i] = gradient[i] * (keep ? keep[i] : keep_mean);
+        gradient[i] -= direct[i];
+    }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "native/run.hpp"
+#include "native/vectors.hpp"
 
 namespace rum {
 
@@ -207,15 +208,15 @@ struct Scan {
             }
         Real to_u[rows], to_w[rows];
         for (int k = 0; k < rows; ++k) {
-            const Real along_u = total(ru[k]), along_w = total(rw[k]);
-            y[k] = total(rh[k]) + a * along_u + b * along_w;
+            const Real along_u = sum_of<Real>(ru[k]), along_w = sum_of<Real>(rw[k]);
+            y[k] = sum_of<Real>(rh[k]) + a * along_u + b * along_w;
             to_u[k] = along_u * rotation.c11 + along_w * rotation.c21;
             to_w[k] = along_u * rotation.c12 + along_w * rotation.c22;
         }
         for (Index j = 0; j < carry_row; j += LANES<Real>)
             for (int k = 0; k < rows; ++k) {
                 Real* now = memory + k * carry_row + j;
-                store(now, load(now) + (to_u[k] * load(u + j) + to_w[k] * load(w + j)));
+                store<Real>(now, load(now) + (to_u[k] * load(u + j) + to_w[k] * load(w + j)));
             }
     }
 
@@ -386,8 +387,8 @@ struct Scan {
             }
         Real back_u[rows], back_w[rows], slope_u[rows], slope_w[rows], other_u[rows], other_w[rows];
         for (int k = 0; k < rows; ++k) {
-            Real ru = total(by_u[k]), rw = total(by_w[k]);
-            const Real gu = total(grad_u[k]) + dy[k] * along.hu, gw = total(grad_w[k]) + dy[k] * along.hw;
+            Real ru = sum_of<Real>(by_u[k]), rw = sum_of<Real>(by_w[k]);
+            const Real gu = sum_of<Real>(grad_u[k]) + dy[k] * along.hu, gw = sum_of<Real>(grad_w[k]) + dy[k] * along.hw;
             // R_{t-1} = R_t + (R_t E) C^T E^T, and its products with u and w
             back_u[k] = c11 * ru + c12 * rw, back_w[k] = c21 * ru + c22 * rw;
             ru += back_u[k] * along.uu + back_w[k] * along.uw;
@@ -410,10 +411,10 @@ struct Scan {
                 sum_h += dy[k] * now;
                 sum_u += slope_u[k] * before + other_u[k] * pushed;
                 sum_w += slope_w[k] * before + other_w[k] * pushed;
-                store(row, before);
-                store(slope, load(slope) + (push + slope_u[k] * at_u + slope_w[k] * at_w));
+                store<Real>(row, before);
+                store<Real>(slope, load(slope) + (push + slope_u[k] * at_u + slope_w[k] * at_w));
             }
-            store(dh + j, sum_h), store(du + j, sum_u), store(dw + j, sum_w);
+            store<Real>(dh + j, sum_h), store<Real>(du + j, sum_u), store<Real>(dw + j, sum_w);
         }
     }
 
