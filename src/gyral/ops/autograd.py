@@ -1,6 +1,6 @@
 """Helpers for the backward passes of all fused paths."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
@@ -18,15 +18,6 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if available and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return NOTHING
-
-
-def needs_gradient(tensors: Iterable[Tensor | None]) -> bool:
-    """Return whether autograd records a function of these tensors."""
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor is not None and tensor.requires_grad:
-                return True
-    return False
 
 
 def differentiable_by(reference_backward: Backward) -> Callable[[Backward], Backward]:

@@ -172,7 +172,8 @@ class SubCells(NamedTuple):
 
 def _of_subcells(a: Any, saved: list[Any], outputs: Tensor) -> SubCells:
     count = len(a.units)
-    return SubCells(*(saved[first * count : (first + 1) * count] for first in range(4)), [*saved[4 * count :], outputs])
+    parts, cell_states, scalars, kept = (saved[first * count : (first + 1) * count] for first in range(4))
+    return SubCells(parts, cell_states, scalars, kept, [*saved[4 * count :], outputs])
 
 
 def _run(

@@ -91,7 +91,7 @@ def attend(
     h = activation(drive)
     for _ in range(inner_steps):
         read = torch.bmm(a, h.unsqueeze(2)).squeeze(2)
-        h = activation(F.layer_norm(drive + read, h.shape[1:], *norm, epsilon))
+        h = activation(F.layer_norm(drive + read, h.shape[1:], norm[0], norm[1], epsilon))
     return h, a
 
 
@@ -106,5 +106,5 @@ def weinet(
     a = a + (write_row * value).unsqueeze(2) * (write_column * key).unsqueeze(1)
     summed = candidate + torch.bmm(a, h.unsqueeze(2)).squeeze(2)
     if norm is not None:
-        summed = F.layer_norm(summed, (size,), *norm, epsilon)
+        summed = F.layer_norm(summed, (size,), norm[0], norm[1], epsilon)
     return torch.tanh(summed), a

@@ -63,12 +63,12 @@ def slot_memory(
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
         TypeError: Inputs or states have another dtype than the parameters, outside autocast.
     """
-    x, *state = cast_for_autocast(w_ih.dtype, x, *state)
+    x, *leaves = cast_for_autocast(w_ih.dtype, x, *state)
     w_x, w = w_ih.tensor_split([x.shape[2]], dim=1)
     if w_hh is not None:
         w = torch.cat((w_hh, w), dim=1)
     given = (
-        *(x, w_x, b, w, interface_weight, interface_bias, flatten(tuple(state), controller)),
+        *(x, w_x, b, w, interface_weight, interface_bias, flatten(tuple(leaves), controller)),
         None if starts is None or fresh is None else flatten(fresh, controller)[0],
     )
     keeps_records = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given)

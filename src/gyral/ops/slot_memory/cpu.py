@@ -76,7 +76,7 @@ def _kept_steps(a: Any) -> int:
     return len(a.x) if a.keeps_records else min(len(a.x), 2)
 
 
-def _numbers(a: Any) -> dict[str, int]:
+def _numbers(a: Any) -> dict[str, Any]:
     steps, batch, _ = a.x.shape
     return {
         "steps": steps,
