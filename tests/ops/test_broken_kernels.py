@@ -1,7 +1,6 @@
 """Kernels that are broken on purpose: a wrong argument, a wrong result, a crash when they are loaded.
 
-`test_every_kernel_loads_in_a_process_of_its_own` names the family whose kernel crashes; the others of the test suite
-would only end with it.
+`test_every_kernel_loads` names the family whose kernel crashes; other tests would only end with it.
 """
 
 import shutil
@@ -19,15 +18,19 @@ LOAD = """
 import sys
 from pathlib import Path
 from gyral.ops.native import library
-library.Kernel(Path(sys.argv[1])).prepare()
+for source in map(Path, sys.argv[1:]):
+    print(source.stem, flush=True)
+    library.Kernel(source).prepare()
 """
 
 pytestmark = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
 
 
-def check_loads(source: Path) -> None:
-    loaded = spawn("-c", LOAD, str(source))
-    assert loaded.status == 0, f"{source.stem} ends with {loaded.status}: {loaded.err.strip()[-200:]}"
+def check_load(*sources: Path) -> None:
+    """Load kernels in a process of its own."""
+    loaded = spawn("-c", LOAD, *map(str, sources))
+    last = loaded.out.split()[-1] if loaded.out else "nothing"
+    assert loaded.status == 0, f"{last} ends with {loaded.status}: {loaded.err.strip()[-200:]}"
 
 
 def check_equals_twin() -> None:
@@ -56,16 +59,15 @@ def broken(folder: Path, old: str, new: str) -> library.Kernel:
     return library.Kernel(source)
 
 
-@pytest.mark.parametrize("source", build.sources(), ids=lambda source: source.stem)
-def test_every_kernel_loads_in_a_process_of_its_own(source: Path) -> None:
-    check_loads(source)
+def test_every_kernel_loads() -> None:
+    check_load(*build.sources())
 
 
 def test_a_crash_while_a_kernel_is_loaded_is_found(tmp_path: Path) -> None:
     begin, crash = "namespace graph_gru {", "__attribute__((constructor)) static void crash() { __builtin_trap(); }"
     kernel = broken(tmp_path, begin, f"{crash}\n{begin}")
     with pytest.raises(AssertionError, match=r"^graph_gru ends with -\d+: "):
-        check_loads(kernel.source)
+        check_load(kernel.source)
 
 
 def test_a_wrong_argument_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
