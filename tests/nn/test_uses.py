@@ -361,7 +361,7 @@ def test_use(use: str, label: str) -> None:
     assert any(re.search(limit.error, message) for message in one_line_messages(raised.value)), raised.value
 
 
-@pytest.mark.parametrize("label", ["FastWeights", "FSRNN"])
+@pytest.mark.parametrize("label", ["FastWeights", "WeiNet", "FSRNN"])
 def test_compilers_get_the_loop_of_layers_without_operators(label: str) -> None:
     with pytest.raises(OptionError, match=r"^backend=fused: torch.compile .*; allowed here: auto, reference, .*$"):
         torch.export.export(maker(label, backend="fused")(), (sequence(),))

@@ -95,13 +95,16 @@ def run(
     if torch.is_autocast_enabled(device):
         x, h0, a0 = x.to(dtype), h0.to(dtype), a0.to(dtype)
     kernels.check_dtypes(dtype, x, h0, a0)
-    masks = (mask.contiguous() if isinstance(mask, Tensor) else mask for mask in (keep, drop, lengths, starts))
-    options = Options(kind, *masks, epsilon, decay, rate, inner_steps)
-    given = (x, w_ih, bias, w_hh, norm, h0, a0)
-    tensors = Tensors(*(None if tensor is None else tensor.contiguous() for tensor in given))
+    keep, drop, lengths, starts = map(_contiguous, (keep, drop, lengths, starts))
+    options = Options(kind, keep, drop, lengths, starts, epsilon, decay, rate, inner_steps)
+    tensors = Tensors(*map(_contiguous, (x, w_ih, bias, w_hh, norm, h0, a0)))
     with torch.autocast(device, enabled=False):
         found: tuple[Tensor, Tensor, Tensor] = _Run.apply(options, autograd.needs_gradient(tensors), *tensors)
     return found
+
+
+def _contiguous(given: Any) -> Any:
+    return given.contiguous() if isinstance(given, Tensor) else given
 
 
 def _naive_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -1,6 +1,7 @@
 """The kernels of `gyral.ops.fast_weights` for the CPU: fast_weights.cpp, called through ctypes."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,12 +37,14 @@ class Saved(NamedTuple):
         parts: (T, B, G), the projected inputs; afterwards their gradient.
         settled: (T, B, S, N), the inputs of the normalizations of fast weights.
         memories: (chunks, B, N, padded N), A before each chunk of steps.
+        starts_empty: Whether A is zero before the first step, so that it need not be read.
     """
 
     buffer: Tensor
     parts: Tensor
     settled: Tensor
     memories: Tensor
+    starts_empty: bool
 
 
 def chunk_size(options: Options, steps: int, size: int) -> int:
@@ -51,9 +54,7 @@ def chunk_size(options: Options, steps: int, size: int) -> int:
     return min(steps, max(32, size // 2))
 
 
-def forward(
-    options: Options, tensors: Tensors, needs_gradient: bool
-) -> tuple[tuple[Tensor, Tensor, Tensor], Saved]:
+def forward(options: Options, tensors: Tensors, needs_gradient: bool) -> tuple[tuple[Tensor, Tensor, Tensor], Saved]:
     """Run all steps; return outputs, final h and A, and what `backward` needs."""
     steps, batch, _ = tensors.x.shape
     size = tensors.h0.shape[1]
@@ -67,7 +68,8 @@ def forward(
     sizes = [math.prod(shape) for shape in shapes]
     buffer = buffers.acquire(sum(sizes), tensors.x)
     parts, settled, memories = (piece.view(shape) for piece, shape in zip(buffer.split(sizes), shapes, strict=True))
-    saved = Saved(buffer, parts, settled, memories)
+    starts_empty = not bool(tensors.a0.any())
+    saved = Saved(buffer, parts, settled, memories, starts_empty)
     project(tensors.x, tensors.w_ih, tensors.bias, out=parts)
     results = tensors.x.new_empty(steps, batch, size), torch.empty_like(tensors.h0), torch.empty_like(tensors.a0)
     _run(options, tensors, saved, backward=False, outputs=results[0], final_hidden=results[1], final_memory=results[2])
@@ -80,7 +82,7 @@ def backward(
     outputs: Tensor,
     saved: Saved,
     gradients: tuple[Tensor | None, ...],
-    needs: tuple[bool, ...],
+    needs: Sequence[bool],
 ) -> list[Tensor | None]:
     """Return the gradients of `tensors`.
 
@@ -90,11 +92,11 @@ def backward(
         gradients: Gradients of the results of `forward`; None stands for zeros.
         needs: Which of `tensors` need a gradient.
     """
-    needed = Tensors(*needs)
+    needed = dict(zip(Tensors._fields, needs, strict=True))
     grad_outputs, grad_hidden, grad_memory = (None if g is None else g.contiguous() for g in gradients)
     # the kernel overwrites this one
     hidden = torch.zeros_like(tensors.h0) if grad_hidden is None else grad_hidden.clone()
-    memory = torch.empty_like(tensors.a0) if needed.a0 else None
+    memory = torch.empty_like(tensors.a0) if needed["a0"] else None
     # one partial sum per block of rows
     blocks = LIBRARY.blocks(len(hidden))
     bias = tensors.bias.new_zeros(blocks, *tensors.bias.shape)
@@ -119,7 +121,7 @@ def backward(
     if options.drop is not None:
         seen *= options.drop
     return [
-        (parts @ tensors.w_ih).view(tensors.x.shape) if needed.x else None,
+        (parts @ tensors.w_ih).view(tensors.x.shape) if needed["x"] else None,
         (tensors.x.flatten(0, 1).T @ parts).T,  # faster than the transposed product
         bias.sum(0),
         (seen.flatten(0, 1).T @ parts[:, : len(tensors.w_hh)]).T,
@@ -147,15 +149,13 @@ def _run(options: Options, tensors: Tensors, saved: Saved, *, backward: bool, **
         "rate": options.rate,
         "epsilon": options.epsilon,
     }
-    # most sequences start from zeros, which need not be read
-    starts_empty = not (tensors.a0.requires_grad or bool(tensors.a0.any()))
     powers = options.decay ** torch.arange(chunk + 1, dtype=torch.float64)
     fields = {
         "parts": saved.parts,
         "weight": tensors.w_hh,
         "norm": tensors.norm,
         "hidden": tensors.h0,
-        "memory": None if starts_empty else tensors.a0,
+        "memory": None if saved.starts_empty else tensors.a0,
         "decays": powers.to(tensors.x.dtype),
         "keep": keep if isinstance(keep, Tensor) else None,
         "drop": options.drop,

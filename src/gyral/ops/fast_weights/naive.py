@@ -52,13 +52,14 @@ def fast_weights(
         h before zoneout, and A.
     """
     assert norm is not None
+    gain, bias = norm
     activation = {"relu": torch.relu, "tanh": torch.tanh}[options.kind]
     a = options.decay * a + options.rate * h.unsqueeze(2) * h.unsqueeze(1)
     drive = parts + product
     h = activation(drive)
     for _ in range(options.inner_steps):
         read = torch.bmm(a, h.unsqueeze(2)).squeeze(2)
-        h = activation(F.layer_norm(drive + read, h.shape[1:], *norm, options.epsilon))
+        h = activation(F.layer_norm(drive + read, h.shape[1:], gain, bias, options.epsilon))
     return h, a
 
 
@@ -73,5 +74,6 @@ def weinet(
     a = a + (write_row * value).unsqueeze(2) * (write_column * key).unsqueeze(1)
     summed = candidate + torch.bmm(a, h.unsqueeze(2)).squeeze(2)
     if norm is not None:
-        summed = F.layer_norm(summed, (size,), *norm, options.epsilon)
+        gain, bias = norm
+        summed = F.layer_norm(summed, (size,), gain, bias, options.epsilon)
     return torch.tanh(summed), a
