@@ -38,7 +38,6 @@ class RecurrentCell(MaskedModule, ABC):
     """
 
     understands: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
-    fused_keeps_states = False  # whether the fused path keeps the state of every step for the backward pass
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
 
     def __init__(

@@ -45,16 +45,6 @@ def below_autograd() -> AbstractContextManager[Any]:
     return torch._C._AutoDispatchBelowAutograd()
 
 
-def current_backward_pass() -> int:
-    """Return a number that differs between backward passes. `torch.utils.checkpoint` asks the same."""
-    return torch._C._current_graph_task_id()
-
-
-def call_after_backward(function: Callable[[], None]) -> None:
-    """Call a function when the current backward pass ends, as DistributedDataParallel does."""
-    torch.autograd.Variable._execution_engine.queue_callback(function)
-
-
 def has_bfloat16_instructions() -> bool:
     """Return whether oneDNN computes LSTM in bfloat16 on this processor; elsewhere it raises an error."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -85,7 +85,7 @@ def _run(a: Any, saved: list[Any], *, backward: bool, **further: Any) -> None:
     chunk = chunk_size(a.kind, steps, size)
     mask, keep_mean = split_keep(a.keep)
     # most sequences start from zeros, which need not be read
-    starts_empty = not (a.a0.requires_grad or bool(a.a0.any()))
+    starts_empty = not bool(a.a0.any())
     powers = a.decay ** torch.arange(chunk + 1, dtype=torch.float64)
     KERNEL.run(
         backward=backward,
