@@ -169,6 +169,8 @@ def build_trainer(
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
         callbacks = build_callbacks(config)
+    for callback in callbacks:
+        compat.skip_empty_hooks(callback)
     profiler = {} if config.trainer.get("profiler") else {"profiler": compat.NoProfiler()}
     trainer = make(
         config,
