@@ -317,7 +317,7 @@ def measure(
     torch.set_num_threads(original_threads)
     if not timed[0].same_weights:
         return None
-    batch_size, time_steps = timed[0].shape
+    batch_size, time_steps = timed[0].shape[:2]
     return {
         "case": case or config.task["_target_"].split(".")[-1],
         "model": model,

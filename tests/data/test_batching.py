@@ -1,6 +1,10 @@
 """Batches: every row once, an order that the seed alone decides, and a stream that resumes at the next batch."""
 
 import itertools
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterable
 
 import pytest
@@ -8,7 +12,8 @@ import torch
 from torch import Tensor
 
 from gyral.core.errors import OptionError
-from gyral.data.batching import BLOCK, Batch, Batches, ShuffledBatches, mix_seed
+from gyral.data.batching import BLOCK, Batch, Batches, PrefetchedBatches, ShuffledBatches, mix_seed
+from tests.helpers.running import ROOT
 
 
 def assemble(rows: Tensor) -> Batch:
@@ -136,3 +141,77 @@ def test_mixed_seeds_differ_by_seed_and_purpose_and_are_stable() -> None:
     assert mix_seed(1, "1 train") != mix_seed(11, "train")
     # fixed for ever: data of old runs can be drawn again
     assert mix_seed(1, "train") == 46003964728708180
+
+
+def prefetched(ahead: int = 3, **options: int) -> PrefetchedBatches[Batch]:
+    return PrefetchedBatches(stream(**options), ahead)
+
+
+def prefetch_threads() -> int:
+    return sum(thread.name == "prefetch" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 100])
+def test_a_thread_draws_the_same_batches(ahead: int) -> None:
+    assert served(prefetched(ahead)) == served(stream())
+    assert prefetch_threads() == 0
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 100])
+def test_batches_that_were_drawn_ahead_are_drawn_again_after_a_resume(ahead: int) -> None:
+    expected = served(stream())
+    first = prefetched(ahead)
+    batches = iter(first)
+    used = [next(batches).inputs.flatten().tolist() for _ in range(4)]
+    state = first.state_dict()
+    assert state == {"position": 4}
+    for resumed in (prefetched(ahead), stream(), first):  # a run may resume with or without the thread
+        resumed.load_state_dict(state)
+        assert used + served(resumed) == expected
+
+
+def test_no_more_batches_are_drawn_ahead_than_asked() -> None:
+    drawn = threading.Semaphore(0)
+
+    def count(rows: Tensor) -> Batch:
+        drawn.release()
+        return assemble(rows)
+
+    source = ShuffledBatches(torch.arange(20).unsqueeze(1), 20, count, seed=0, length=10)
+    batches = iter(PrefetchedBatches(source, 2))
+    next(batches)
+    for _ in range(3):  # one was used
+        assert drawn.acquire(timeout=10)
+    assert not drawn.acquire(timeout=0.2)
+
+
+def test_an_exception_in_the_thread_is_raised_where_its_batch_is_used() -> None:
+    def fail_at_8(rows: Tensor) -> Batch:
+        if (rows == 8).any():
+            raise ValueError("row 8")
+        return assemble(rows)
+
+    source = ShuffledBatches(torch.arange(20).unsqueeze(1), 20, fail_at_8, seed=0, length=10)
+    with pytest.raises(ValueError, match="row 8") as caught:
+        next(iter(PrefetchedBatches(source, 2)))
+    assert "fail_at_8" in [entry.name for entry in caught.traceback]
+    assert prefetch_threads() == 0
+
+
+def test_the_thread_ends_with_an_iterator_that_is_left() -> None:
+    batches = iter(prefetched())
+    next(batches)
+    assert prefetch_threads() == 1
+    del batches
+    assert prefetch_threads() == 0
+
+
+@pytest.mark.parametrize("ending", ["", "raise KeyboardInterrupt", "import os; os.fork() or os._exit(0); os.wait()"])
+def test_the_thread_does_not_keep_the_process_alive(ending: str) -> None:
+    program = (
+        "from tests.data.test_batching import prefetched\n"
+        "batches = iter(prefetched(length=10**9))\n"
+        f"next(batches)\n{ending}\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == (-signal.SIGINT if "Interrupt" in ending else 0), ended.stderr

@@ -37,6 +37,7 @@ POINTS = (
     *[(f"{when}_replace", step) for step in range(3, 25, 3) for when in ("before", "after")],
     *[("in_test", 24)] * 4,
 )
+FOLLOW_TRAINING = ("programs", "scenes")  # their batches depend on a curriculum, so that no thread draws them
 LIMIT = 120.0  # seconds; a run takes one, on a machine with nothing else to do
 
 
@@ -138,7 +139,8 @@ def finish_and_compare(whole: Whole, directory: Path, arguments: list[str]) -> N
         if name.startswith("test/") or name == "monitor":
             assert results[0][name] == results[1][name], name
     assert (directory / "examples.txt").read_text() == (whole.directory / "examples.txt").read_text()
-    optional = {"loss.png", "train.log"}  # a run without messages has no log, unless it was stopped
+    # A run without messages has no log, unless it was stopped. The last run draws no curve, in place of one half drawn.
+    optional = {"loss.png", "loss.png.tmp", "train.log"}
     names = [{path.name for path in place.rglob("*")} - optional for place in (directory, whole.directory)]
     assert names[0] == names[1]
 
@@ -150,10 +152,13 @@ def test_every_task_has_a_small_run() -> None:
 @pytest.mark.attacks(sampled=2, whole=300)
 def test_a_killed_run_ends_bit_equal(attack: Attack, whole: Callable[[str], Whole], tmp_path: Path) -> None:
     tasks = tuple(SMALL_RUNS)
-    reference = whole(tasks[attack.number % len(tasks)])
+    task = tasks[attack.number % len(tasks)]
+    reference = whole(task)
     number = NUMBERS[attack.number % len(NUMBERS)]
     directory, random = tmp_path / "run", attack.random
     command = [*reference.options, f"hydra.run.dir={directory}"]
+    if task not in FOLLOW_TRAINING and random.random() < 0.5:
+        command.append(f"+task.prefetch={random.choice((1, 2, 5))}")  # the whole run has no thread
     latest = reference.seconds
     for _ in range(random.choice((1, 1, 1, 2))):
         while True:  # until the signal comes before the end

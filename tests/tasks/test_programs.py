@@ -130,3 +130,13 @@ def test_options_out_of_bounds_are_refused(options: dict[str, Any], said: str) -
     with pytest.raises(OptionError) as raised:
         data(**options)
     assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(("curriculum", "allowed"), [("mixed", True), ("none", True), ("naive", False)])
+def test_a_curriculum_that_grows_cannot_be_drawn_ahead(curriculum: str, allowed: bool) -> None:
+    overrides = ("task=programs", "model=lstm", f"task.curriculum={curriculum}", "+task.prefetch=2")
+    if allowed:
+        assert build_task(*overrides).data.prefetch == 2
+    else:
+        with pytest.raises(OptionError, match="prefetch=2: must be 0: the batches of this task depend on"):
+            build_task(*overrides)

@@ -10,12 +10,13 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Trainer
+from pytorch_lightning.profilers import SimpleProfiler
 from torch import nn
 
 from gyral.config.instantiation import make
 from gyral.core.errors import UserError
 from gyral.tasks.base import SequenceTask
-from gyral.training import build
+from gyral.training import build, compat
 from tests.helpers.running import (
     SMALL_COPY,
     SMALL_RECALL,
@@ -475,3 +476,16 @@ def test_a_value_is_refused_where_another_cell_would_take_it() -> None:
     built = build_task("model=gru", "model.cell.hidden_size=1")
     assert built.model.head.in_features == 1
     assert torch.isfinite(built(next(iter(built.data.loader("val"))))).all()
+
+
+def test_a_step_enters_no_profiler_and_calls_no_empty_hook_of_a_callback() -> None:
+    trainer = build.build_trainer(compose_config("trainer.accelerator=cpu"), Path("unused"))
+    assert trainer.profiler.profile("one") is trainer.profiler.profile("another")
+    for callback in trainer.callbacks:
+        for hook in compat.STEP_HOOKS:
+            assert callable(getattr(callback, hook)) == (hook in vars(type(callback))), (callback, hook)
+
+
+def test_a_profiler_of_the_configuration_is_used() -> None:
+    trainer = build.build_trainer(compose_config("trainer.accelerator=cpu", "+trainer.profiler=simple"), Path("unused"))
+    assert isinstance(trainer.profiler, SimpleProfiler)

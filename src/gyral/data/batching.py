@@ -1,10 +1,13 @@
 """Batches of equally long rows and of examples of different lengths; seeded and resumable."""
 
 import hashlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -95,6 +98,54 @@ class Stream(ABC, Generic[BatchType]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue at a saved position."""
         self.position = state["position"]
+
+
+class PrefetchedBatches(Stream[BatchType]):
+    """The batches of another stream, which a thread draws ahead.
+
+    The position is that of the last batch that was yielded: a resumed run draws again what was drawn but not used.
+    An exception in the thread is raised by the iterator. The thread ends with the iterator.
+
+    Args:
+        stream: the other stream. Its batches depend on nothing that changes during training.
+        ahead: number of batches that are drawn ahead, ≥ 1.
+    """
+
+    def __init__(self, stream: Stream[BatchType], ahead: int) -> None:
+        super().__init__(len(stream))
+        self.stream = stream
+        self.ahead = ahead
+
+    def __iter__(self) -> Iterator[BatchType]:
+        self.stream.load_state_dict(self.state_dict())
+        requests: SimpleQueue[bool] = SimpleQueue()
+        drawn: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(self.ahead):
+            requests.put(True)
+        # A daemon, so that the process can end while an iterator is left open.
+        thread = Thread(target=_draw, args=(iter(self.stream), requests, drawn), name="prefetch", daemon=True)
+        thread.start()
+        try:
+            while self.position < self.length:
+                batch = drawn.get()
+                if isinstance(batch, BaseException):
+                    raise batch
+                requests.put(True)
+                self.position += 1
+                yield batch
+        finally:
+            requests.put(False)
+            if not sys.is_finalizing():  # otherwise the thread has been suspended for ever
+                thread.join()
+
+
+def _draw(batches: Iterator[Any], requests: "SimpleQueue[bool]", drawn: "SimpleQueue[Any]") -> None:
+    """Draw a batch for each request until one is False or an exception occurs, such as the end of the batches."""
+    try:
+        while requests.get():
+            drawn.put(next(batches))
+    except BaseException as error:
+        drawn.put(error)
 
 
 class RepeatedBatches(Stream[BatchType]):

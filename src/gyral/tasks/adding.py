@@ -56,7 +56,7 @@ class AddingTask(SequenceTask[AddingData]):
         model: makes the model from the sizes of the task.
         length: T ≥ 2, number of steps.
         batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

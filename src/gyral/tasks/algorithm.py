@@ -195,7 +195,7 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
         vocabulary_size: number of symbols, including the three marks; for arithmetic at least 13. None: 128, or 14 for
             arithmetic, as in the paper.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

@@ -50,7 +50,7 @@ class AnswerTask(SequenceTask[Data]):
         end: the class that ends an answer.
         max_writes: the most symbols of a sequence, in any split or test.
         categories: names of the categories of rows (`gyral.data.batching.Batch.categories`) after the first one.
-        **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
     """
 
     measures: tuple[Measure, ...] = (COARSE, FINE)

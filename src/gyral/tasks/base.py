@@ -10,8 +10,9 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
 from gyral.cells.inputs import MaskedInputs
-from gyral.core.checks import check_boolean, check_choice
+from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
+from gyral.core.errors import OptionError
 from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
 from gyral.models.attention import ReadoutFactory
 from gyral.models.sequence import SequenceModel
@@ -51,6 +52,8 @@ class Task(LightningModule, ABC, Generic[Data]):
             `gyral.tasks.optimization` says when the schedule steps.
         monitor, mode: the metric that decides which checkpoint is the best, and "min" or "max".
         overfit: whether training repeats the first batch. A model that works brings the loss of that batch near zero.
+        prefetch: number of training batches that a thread draws ahead. 0: batches are drawn when they are used. The
+            results are the same; the thread needs a CPU core that training does not use.
         metrics: the metrics of the task. None: the metrics of the objective for one prediction per row.
 
     Attributes:
@@ -62,7 +65,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         train_loss: mean training loss over the last logging interval; None before the first.
 
     Raises:
-        OptionError: the monitored metric or the mode is unknown.
+        OptionError: the monitored metric or the mode is unknown, or `prefetch` is not allowed.
     """
 
     measures: tuple[Measure, ...] = OF_OBJECTIVES
@@ -83,12 +86,16 @@ class Task(LightningModule, ABC, Generic[Data]):
         monitor: str = "val/loss",
         mode: str = "min",
         overfit: bool = False,
+        prefetch: int = 0,
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__()
         self.objective = objective
         self.data = data
         self.data.overfit = check_boolean("overfit", overfit)
+        self.data.prefetch = check_integer("prefetch", prefetch, minimum=0)
+        if prefetch and data.follows_training:
+            raise OptionError("prefetch", prefetch, "must be 0: the batches of this task depend on its curriculum")
         self.baseline = baseline
         self.model: Any = model(**sizes)
         self.metrics = self.objective.metrics(per_step=False) if metrics is None else metrics
@@ -98,6 +105,12 @@ class Task(LightningModule, ABC, Generic[Data]):
         self.optimization = Optimization(optimizer, scheduler)
         self._losses: list[Tensor] = []
         self._weight = 1.0  # of this process's rows of the batch; the mean over all processes is 1
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_current_fx_name":  # Lightning sets it 44 times a step; `nn.Module` would look for parameters first
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def data_metrics(self) -> dict[str, float]:
         """Return numbers that describe the data, such as the baseline; each evaluation logs them with its metrics."""
@@ -194,7 +207,9 @@ class Task(LightningModule, ABC, Generic[Data]):
     def training_step(self, batch: Any, index: int) -> Tensor:
         outputs = self(batch)
         # The mean over no targets is NaN.
-        loss = self.loss(outputs, batch) * self._weight if self._weight else 0 * outputs.sum()
+        loss = self.loss(outputs, batch) if self._weight else 0 * outputs.sum()
+        if self._weight != 1:
+            loss = loss * self._weight
         self._losses.append(loss.detach())
         updates = (index + 1) % self.trainer.accumulate_grad_batches == 0
         if updates and (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
@@ -298,7 +313,7 @@ class SequenceTask(Task[Data]):
         metrics: the metrics of the task. None: the metrics of the objective.
         max_writes: the largest number of steps of one sequence, in any split or test, that write to a memory. It
             determines the capacity of external memories. None: no bound.
-        **options: see `Task`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Attributes:
         causal: whether later inputs contain the targets, so that the model must not read ahead.

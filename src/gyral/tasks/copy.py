@@ -61,7 +61,7 @@ class CopyTask(SequenceTask[CopyData]):
         symbols: size of the alphabet, from 2 to 200.
         recalled: data symbols to remember, ≥ 1.
         batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

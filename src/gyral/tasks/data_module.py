@@ -16,6 +16,7 @@ from gyral.data.batching import (
     Batches,
     BucketedBatches,
     Examples,
+    PrefetchedBatches,
     RepeatedBatches,
     ShuffledBatches,
     SortedBatches,
@@ -31,9 +32,14 @@ class SplitData(LightningDataModule, ABC):
 
     Attributes:
         overfit: whether training repeats the first batch of the stream.
+        prefetch: number of training batches that a thread draws ahead; 0: none, without a thread.
+        follows_training: whether training changes the batches of the stream, such as the level of a curriculum, so that
+            they cannot be drawn ahead.
     """
 
     overfit = False
+    prefetch = 0
+    follows_training = False
 
     @abstractmethod
     def loader(self, split: str) -> Iterable[Any]:
@@ -52,7 +58,14 @@ class SplitData(LightningDataModule, ABC):
 
     def train_dataloader(self) -> Stream[Any]:
         stream = self.stream()
-        return RepeatedBatches([next(iter(stream))], self.steps()) if self.overfit else stream
+        if self.overfit:
+            return RepeatedBatches([next(iter(stream))], self.steps())
+        return PrefetchedBatches(stream, self.prefetch) if self.prefetch else stream
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        if device.type == "cpu":  # where batches are made
+            return batch
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def val_dataloader(self) -> Iterable[Any]:
         return self.loader("val")

@@ -85,7 +85,7 @@ class DigitsTask(SequenceTask[DigitsData]):
     Args:
         model: makes the model from the sizes of the task.
         permuted, permutation_seed, batch_size, data_seed: see `DigitsData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or scikit-learn is not installed.

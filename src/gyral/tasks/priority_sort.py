@@ -64,7 +64,7 @@ class PrioritySortTask(SequenceTask[PrioritySortData]):
         model: makes the model from the sizes of the task.
         items, highest, bits: see `PrioritySortData`; 20, 16 and 8 in the paper.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

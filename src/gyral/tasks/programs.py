@@ -59,6 +59,7 @@ class ProgramData(DrawnData):
         smallest, largest = check_integers("digits", digits, count=2)
         check_integer("digits", largest, maximum=LARGEST_DIGITS)
         self.curriculum = Curriculum(curriculum, smallest, largest, patience)
+        self.follows_training = self.curriculum.grows
         self.mixed = Curriculum("mixed", smallest, largest, patience)
         self.digits = range(smallest, largest + 1)
         self.categories = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
@@ -102,7 +103,7 @@ class ProgramsTask(AnswerTask[ProgramData]):
         patience: validations without a new best value of the monitored metric, before "naive" and "combined" add a
             digit.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -170,8 +171,8 @@ class ProgramsTask(AnswerTask[ProgramData]):
     def data_metrics(self) -> dict[str, float]:
         """Return the numbers of all tasks and, for a curriculum that grows, its current number of digits."""
         curriculum = self.data.curriculum
-        grows = curriculum.strategy in ("naive", "combined")
-        return {**super().data_metrics(), **({"curriculum_digits": float(curriculum.level)} if grows else {})}
+        digits = {"curriculum_digits": float(curriculum.level)} if curriculum.grows else {}
+        return {**super().data_metrics(), **digits}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         assert batch.write is not None

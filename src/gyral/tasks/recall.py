@@ -65,7 +65,7 @@ class RecallTask(SequenceTask[RecallData]):
         model: makes the model from the sizes of the task.
         length: T, even number of characters in the pairs, from 2 to 400; 30 and 50 in the paper.
         batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

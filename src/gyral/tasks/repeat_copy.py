@@ -123,7 +123,7 @@ class RepeatCopyTask(SequenceTask[RepeatCopyData]):
         model: makes the model from the sizes of the task.
         bits, lengths, repeats, test_lengths, test_repeats, end_marker, repeats_scale: see `RepeatCopyData`.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

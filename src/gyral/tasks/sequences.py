@@ -62,7 +62,7 @@ class SequencesTask(SequenceTask[SequencesData]):
         data, inputs, targets, lengths, split, per_step, val_fraction, test_fraction, split_seed: see
             `gyral.data.sequences.corpus.load`.
         batch_size, data_seed: see `SequencesData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or the file cannot be used.

@@ -177,7 +177,7 @@ class TextTask(SequenceTask[TextData]):
         dynamic: "sgd" or "rms": a test also reports the results of dynamic evaluation with this rule, as
             `dynamic_loss`, `dynamic_bits` and `dynamic_perplexity`; see `gyral.tasks.dynamic_evaluation`. None: no
             dynamic evaluation.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds, or too large for the corpus.

@@ -169,6 +169,9 @@ def build_trainer(
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     if callbacks is None:
         callbacks = build_callbacks(config)
+    for callback in callbacks:
+        compat.skip_empty_hooks(callback)
+    profiler = {} if config.trainer.get("profiler") else {"profiler": compat.NoProfiler()}
     trainer = make(
         config,
         "trainer",
@@ -185,6 +188,7 @@ def build_trainer(
         callbacks=callbacks,
         logger=[],  # they are set when the run is recorded
         plugins=[SafeCheckpointIO(), environment],
+        **profiler,
         **environment.devices(config.trainer.get("accelerator", "auto")),
     )
     compat.set_rank(trainer.global_rank)

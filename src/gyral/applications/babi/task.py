@@ -130,7 +130,7 @@ class BabiTask(SequenceTask[BabiData]):
         generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
             `data_dir` has no release.
         batch_size, eval_batch_size, data_seed: see `BabiData`; `data_seed` is also the seed of generated stories.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds; the data is missing, or is not the published data.

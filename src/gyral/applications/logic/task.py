@@ -97,7 +97,7 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         train_operators, generated, path, data_dir: see `gyral.applications.logic.data.corpus.load`.
         classifier_dropout: dropout probability, in [0, 1), of the inputs of both layers of the classifier.
         batch_size, eval_batch_size, data_seed: see `LogicData`; `data_seed` is also the seed of generated pairs.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or is not in the format.

@@ -138,6 +138,8 @@ class SceneData(SplitData):
         OptionError: a number is out of bounds.
     """
 
+    follows_training = True
+
     def __init__(
         self,
         splits: dict[str, SceneCollection],
@@ -221,7 +223,7 @@ class ScenesTask(Task[SceneData]):
             `objects`, `more_objects` and `questions` have no effect. None: generated scenes.
         batch_size, eval_batch_size, batch_questions: see `SceneData`.
         data_seed: seed of the scenes and of the training batches.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.

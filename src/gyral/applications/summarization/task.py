@@ -111,7 +111,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         batch_size, eval_batch_size, data_seed: see `SummaryData`.
         coverage_weight: λ, weight of the coverage loss, ≥ 0.
         decoded: number of pairs, the first ones of a split, whose summaries a test generates; None: all.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         OptionError: an option is out of bounds.

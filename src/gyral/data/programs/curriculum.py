@@ -25,6 +25,7 @@ class Curriculum:
         patience: number of validations.
 
     Attributes:
+        grows: whether the validations change the numbers of digits.
         level: the current number of digits of "naive".
 
     Raises:
@@ -35,6 +36,7 @@ class Curriculum:
         self.strategy = check_choice("curriculum", strategy, CURRICULA)
         self.smallest, self.largest = smallest, largest
         self.patience = check_integer("patience", patience)
+        self.grows = strategy in ("naive", "combined")
         self.level = smallest
         self._best: float | None = None
         self._failures = 0  # validations in a row without a new best score

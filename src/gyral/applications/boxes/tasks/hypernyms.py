@@ -147,7 +147,7 @@ class HypernymTask(ConceptTask[HypernymData]):
         model: makes the model from the number of concepts.
         splits: the pairs.
         negatives, batch_size, eval_batch_size, data_seed: see `HypernymData`.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
     """
 
     measures = (
@@ -219,7 +219,7 @@ class HypernymsTask(HypernymTask):
             validation split. Here the validation split has other pairs.
         data_dir: folder of the corpora, for published pairs.
         batch_size, eval_batch_size, data_seed: see `HypernymData`; `data_seed` is also the seed of the splits.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.
@@ -267,7 +267,7 @@ class WordnetTask(HypernymTask):
         negatives: false pairs for each true one in training. Validation and test have published false pairs, one for
             each.
         batch_size, eval_batch_size, data_seed: see `HypernymData`.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.

@@ -136,7 +136,7 @@ class RatingsTask(ConceptTask[RatingData]):
         ratings, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
         val_fraction, test_fraction, batch_size, eval_batch_size, data_seed: see `RatingData`; `data_seed` is also the
             seed of generated ratings.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or the file cannot be read or is not in the form.

@@ -42,7 +42,7 @@ class BabiReadingTask(ReadingTask):
         data_dir, validation, stand_in, path, generated: see `gyral.data.babi.corpus.load_stories`.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated stories.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds; the data is missing, or is not the published data.

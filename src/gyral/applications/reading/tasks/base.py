@@ -91,7 +91,7 @@ class ReadingTask(SequenceTask[ReadingData]):
         edge_types: E, number of types of edges.
         tasks: numbers of the tasks within the data; see `ReadingMetrics`.
         substitute: description of the missing data and its substitute; empty for the data that the task is named after.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, metrics.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch, metrics.
 
     Raises:
         OptionError: a cell of the model reads another number of types of edges.

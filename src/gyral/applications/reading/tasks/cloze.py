@@ -28,7 +28,7 @@ class ClozeTask(CorpusReadingTask):
             `gyral.applications.reading.data.cloze.load_cloze`.
         question_seed: seed of the questions from highlights or of generated questions.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds; the data is missing or cannot be used.

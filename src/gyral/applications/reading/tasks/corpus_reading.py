@@ -58,7 +58,7 @@ class CorpusReadingTask(ReadingTask):
         corpus: the questions.
         ignored: words whose mentions do not count for `most_mentioned`; see `MentionMetrics`.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
     """
 
     measures = (

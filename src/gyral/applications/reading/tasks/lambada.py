@@ -36,7 +36,7 @@ class LambadaTask(CorpusReadingTask):
             `ngram_<order>_accuracy`. They are trained on the training split and choose among the same candidates.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated passages.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit.
+        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds; the data is missing or cannot be used.
