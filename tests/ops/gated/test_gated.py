@@ -376,7 +376,7 @@ def small(kind: str, dtype: torch.dtype = torch.float32) -> RecurrentCell:
     return make_cell(kind, 3, 5, random.Random(1), **undisturbed(kind)).to(dtype)
 
 
-@pytest.mark.named("modrelu", "complex_modrelu", "weinet")
+@pytest.mark.named("modrelu", "complex_modrelu")
 @every_kind
 def test_nothing_leaks(kind: str) -> None:
     statm = Path("/proc/self/statm")
