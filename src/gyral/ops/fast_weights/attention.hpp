@@ -19,7 +19,7 @@ template <class Real, class Activation> struct Attention : Sequence<Real> {
 
     explicit Attention(const Arguments& a) : Base(a), reads(a.inner_steps) {}
 
-    Index most_weights() const { return std::max(2 * reads * chunk, size); }
+    Index most_weights() const { return std::max(2 * reads * chunk, width); }
     Index kept() const { return (2 + 2 * reads) * chunk * width + size * width; }
     Index scratch() const {
         const Index terms = std::max(reads * chunk, size);  // of a product that builds a matrix, or uses one

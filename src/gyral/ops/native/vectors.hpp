@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <utility>
+
 #include "native/common.hpp"
 
 namespace {
@@ -13,16 +15,27 @@ template <class Real> inline Vector<Real> load(const Real* from) {
 }
 template <class Real> inline void store(Real* to, Vector<Real> value) { *reinterpret_cast<Vector<Real>*>(to) = value; }
 
-template <class Real, int bytes = VECTOR_BYTES, class Value> inline Real sum_of(const Value& value) {
-    typedef Real Half __attribute__((vector_size(bytes / 2)));
+// The sum of the lower and the upper half of a register, of `lanes` elements each.
+template <class Real, class Value, std::size_t... lanes>
+inline auto add_halves(const Value& value, std::index_sequence<lanes...>) {
+#if __has_builtin(__builtin_shufflevector)
+    return __builtin_shufflevector(value, value, lanes...) +
+           __builtin_shufflevector(value, value, (lanes + sizeof...(lanes))...);
+#else  // GCC before version 12; slower, because it goes through memory
+    typedef Real Half __attribute__((vector_size(sizeof(Value) / 2)));
     Half low, high;
     std::memcpy(&low, &value, sizeof low);
     std::memcpy(&high, reinterpret_cast<const char*>(&value) + sizeof low, sizeof high);
-    low += high;
-    if constexpr (bytes / 2 > sizeof(Real))
-        return sum_of<Real, bytes / 2>(low);
+    return low + high;
+#endif
+}
+
+template <class Real, class Value> inline Real sum_of(const Value& value) {
+    constexpr std::size_t lanes = sizeof(Value) / sizeof(Real);
+    if constexpr (lanes == 2)
+        return value[0] + value[1];
     else
-        return low[0];
+        return sum_of<Real>(add_halves<Real>(value, std::make_index_sequence<lanes / 2>()));
 }
 
 template <class Real, int rows>
