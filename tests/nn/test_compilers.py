@@ -21,6 +21,10 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "LSTM": ("LSTM", {}),
     "GRU": ("GRU", {}),
     "ONLSTM": ("ONLSTM", {"chunk_size": 2}),
+    "FastWeights": ("FastWeights", {}),
+    "WeiNet": ("WeiNet", {}),
+    "NTM": ("NTM", {"slots": 5, "width": 3}),
+    "DNC": ("DNC", {"slots": 5, "width": 3}),
 }
 pytestmark = pytest.mark.slow
 every_layer = pytest.mark.parametrize("label", LAYERS)

@@ -32,6 +32,14 @@ F64 = torch.float64
 BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
 # A default run takes these layers for the uses that compile or export, which takes seconds a layer.
 SAMPLES: dict[str, tuple[str, ...]] = {"compile": ("RUM(lambd=1)",), "export": ("RUM(lambd=1)",), "onnx": ()}
+OPERATORS = {
+    "FastWeights": "fast_weights",
+    "WeiNet": "fast_weights",
+    "NTM": "slot_memory",
+    "DNC": "slot_memory",
+    "LANTM": "lie_access",
+    "FSRNN": "fast_slow",
+}
 
 Make = Callable[..., Any]
 
@@ -361,10 +369,20 @@ def test_use(use: str, label: str) -> None:
     assert any(re.search(limit.error, message) for message in one_line_messages(raised.value)), raised.value
 
 
-@pytest.mark.parametrize("label", ["FastWeights", "MAGEGRU"])
+@pytest.mark.parametrize("label", ["MAGE", "MAGEGRU"])
 def test_compilers_get_the_loop_of_layers_without_operators(label: str) -> None:
     with pytest.raises(OptionError, match=r"^backend=fused: torch.compile .*; allowed here: auto, reference, .*$"):
         torch.export.export(maker(label, backend="fused")(), (sequence(),))
+
+
+@pytest.mark.parametrize(("label", "family"), OPERATORS.items())
+def test_exported_programs_keep_the_kernels_for_any_size(label: str, family: str) -> None:
+    layer, any_size = maker(label)(), {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    program = torch.export.export(layer, (sequence(),), dynamic_shapes=(any_size,))
+    assert f"torch.ops.gyral.{family}.default(" in program.graph_module.code
+    inputs = sequence(T + 2, B + 1, X)
+    for mine, theirs in zip(tree_leaves(program.module()(inputs)), tree_leaves(layer(inputs)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
 
 def test_every_entry_of_the_table_has_a_test() -> None:

@@ -113,8 +113,6 @@ class FastWeightsCell(RecurrentCell):
         return self.apply_zoneout(hidden, old, constants)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if torch.compiler.is_compiling():
-            return "torch.compile and torch.export have no fused path"
         return fast_weights.unsupported_reason(self.bias)
 
     def fused(

@@ -104,8 +104,6 @@ class WeiNetCell(RecurrentCell):
         return hidden, self.State(hidden, memory)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if torch.compiler.is_compiling():
-            return "torch.compile and torch.export have no fused path"
         return fast_weights.unsupported_reason(self.bias)
 
     def fused(

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from gyral.ops.kernels import KernelUnavailableError
 from torch import Tensor
 
-from gyral.ops import buffers, fast_weights
-from gyral.ops.fast_weights import KINDS, Options, Tensors, cpu
-from gyral.ops.fast_weights.naive import naive
+from gyral.ops import fast_weights
+from gyral.ops.fast_weights import KINDS, OPERATOR, cpu, naive
+from gyral.ops.operator import KernelUnavailableError
+from tests.helpers.memory import poison
 
 try:
-    cpu.prepare()
+    cpu.prepare(torch.device("cpu"))
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
 FEW, MANY = 40, 400
+TENSORS = ("x", "w_ih", "b", "w_hh", "norm", "h0", "a0")
+STARTS, DECAY = 3, 5  # of `Case.fixed`
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -55,9 +57,10 @@ class Case:
             return (torch.rand(shape, generator=generator) < 0.3).double()
 
         parts, products = (7 * size, 4 * size) if kind == "weinet" else (size, size)
-        self.options = Options(
-            kind,
-            {"none": None, "mask": mask(steps, batch, size), "mean": 0.2}[keep],
+        self.kind = kind
+        mean = torch.tensor(0.2, dtype=torch.float64)
+        self.fixed = [
+            {"none": None, "mask": mask(steps, batch, size), "mean": mean}[keep],
             mask(batch, size) * 1.5 if drop else None,
             torch.randint(1, steps + 1, (batch,), generator=generator) if ragged else None,
             None if resets is None else torch.rand(steps, batch, generator=generator) < resets,
@@ -65,9 +68,10 @@ class Case:
             pick.choice([0.95, 1.0, 0.3, 0.0]),
             pick.choice([0.5, 0.05, 0.0]),
             0 if kind == "weinet" else inner_steps,
-        )
+            True,
+        ]
         memory = 0.3 * draw(batch, size, size)
-        self.tensors = Tensors(
+        self.tensors = [
             draw(steps, batch, 3),
             draw(parts, 3),
             draw(parts),
@@ -75,35 +79,34 @@ class Case:
             draw(2, size) if norm else None,
             draw(batch, size),
             torch.zeros_like(memory) if starts_empty else memory,
-        )
+        ]
         self.needs_memory = not starts_empty
         self.cotangents = [draw(steps, batch, size), draw(batch, size), draw(batch, size, size)]
 
     def __str__(self) -> str:
-        return f"{self.drawn} {self.options}"
+        return f"{self.drawn} {self.fixed}"
 
     def results(self, function: Callable[..., Any], dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-        """Return the results and all gradients of `run` or `naive`, in float64."""
-        options = Options(*(of(dtype, value) for value in self.options))
-        given = {name: of(dtype, tensor) for name, tensor in self.tensors._asdict().items() if tensor is not None}
-        leaves = {
-            name: tensor.clone().requires_grad_() for name, tensor in given.items() if name != "a0" or self.needs_memory
-        }
-        values = function(options, Tensors(**({"norm": None} | given | leaves)))
+        """Return the results and all gradients of the operator or its twin, in float64."""
+        given = [of(dtype, tensor) for tensor in self.tensors]
+        leaves = {}
+        for index, name in enumerate(TENSORS):
+            if given[index] is not None and (name != "a0" or self.needs_memory):
+                leaves[name] = given[index] = given[index].clone().requires_grad_()
+        values = function(self.kind, *given, *(of(dtype, value) for value in self.fixed))
         cotangents = [cotangent.to(dtype) for cotangent in self.cotangents]
         gradients = torch.autograd.grad(values, list(leaves.values()), cotangents, materialize_grads=True)
         named = dict(zip(("outputs", "h", "a"), values, strict=True))
         named |= {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)}
         return {name: tensor.detach().double() for name, tensor in named.items()}
 
+    def call(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
+        """Return the results of the operator or its twin, with other tensors."""
+        return function(self.kind, *tensors, *self.fixed)
+
 
 def of(dtype: torch.dtype, value: Any) -> Any:
     return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def kernels(options: Options, tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
-    named = options._asdict()
-    return fast_weights.run(named.pop("kind"), *tensors, **named)
 
 
 def error(result: Tensor, truth: Tensor) -> float:
@@ -116,14 +119,14 @@ def set_chunk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Give a function that sets the number of steps per chunk."""
 
     def set_size(chunk: int) -> None:
-        monkeypatch.setattr(cpu, "chunk_size", lambda options, steps, size: min(steps, chunk))
+        monkeypatch.setattr(cpu, "chunk_size", lambda kind, steps, size: min(steps, chunk))
 
     return set_size
 
 
 def check(case: Case) -> dict[str, Tensor]:
     """Compare values and gradients in float64; return those of the kernels."""
-    truth, found = case.results(naive), case.results(kernels)
+    truth, found = case.results(naive.fast_weights), case.results(OPERATOR)
     assert found.keys() == truth.keys()
     for name, tensor in truth.items():
         assert error(found[name], tensor) < 1e-10, f"{name} of {case}"
@@ -138,8 +141,8 @@ def check_against_naive(kind: str, seeds: range, set_chunk: Callable[[int], None
         case = Case(kind, seed)
         set_chunk(case.chunk)
         check(case)
-        truth = case.results(naive)
-        found, plain = (case.results(function, torch.float32) for function in (kernels, naive))
+        truth = case.results(naive.fast_weights)
+        found, plain = (case.results(function, torch.float32) for function in (OPERATOR, naive.fast_weights))
         for name, tensor in truth.items():
             own, allowed = (max(error(results[name], tensor), smallest) for results in (found, plain))
             ratios.setdefault(name, []).append(own / allowed)
@@ -175,8 +178,8 @@ def test_the_chunks_of_a_long_sequence(kind: str) -> None:
 @every_kind
 def test_a_reset_at_the_first_step_ignores_the_state(kind: str) -> None:
     case = Case(kind, 1, steps=4, batch=9, size=5, ragged=False, resets=0.0, starts_empty=False)
-    case.options = case.options._replace(decay=0.9)
-    case.options.starts[0, :5] = True
+    case.fixed[DECAY] = 0.9
+    case.fixed[STARTS][0, :5] = True
     found = check(case)
     for name in ("gradient of h0", "gradient of a0"):
         assert not found[name][:5].any()
@@ -189,13 +192,13 @@ def test_any_number_of_threads_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
 ) -> None:
     case = Case(kind, 5, steps=40, batch=37, size=21, ragged=True, resets=0.1)
-    projected = torch.randn(40, 37, len(case.tensors.bias), dtype=dtype)  # a product of torch depends on the threads
+    projected = torch.randn(40, 37, len(case.tensors[2]), dtype=dtype)  # a product of torch depends on the threads
     monkeypatch.setattr(cpu, "project", lambda x, weight, bias, out: out.copy_(projected))
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            found.append(case.results(kernels, dtype))
+            found.append(case.results(OPERATOR, dtype))
         finally:
             torch.set_num_threads(1)
     for other in found[1:]:
@@ -209,29 +212,17 @@ def test_uninitialized_memory_is_never_read(
 ) -> None:
     set_chunk(3)
     case = Case(kind, 11, steps=7, batch=19, size=13, ragged=True, resets=0.2)
-    clean = case.results(kernels)
-    poisoned = []
-
-    def poison(function: Any) -> Any:
-        def filled(*arguments: Any, **options: Any) -> Tensor:
-            poisoned.append(function)
-            return function(*arguments, **options).fill_(torch.nan)
-
-        return filled
-
-    originals = (Tensor.new_empty, torch.empty_like, buffers.acquire)
-    monkeypatch.setattr(Tensor, "new_empty", poison(Tensor.new_empty))
-    monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
-    monkeypatch.setattr(buffers, "acquire", poison(buffers.acquire))
-    for name, tensor in case.results(kernels).items():
+    clean = case.results(OPERATOR)
+    called = poison(monkeypatch)
+    for name, tensor in case.results(OPERATOR).items():
         assert torch.equal(tensor, clean[name]), name
-    assert set(poisoned) == set(originals)
+    assert set(called) == {"empty", "empty_like", "new_empty"}
 
 
 @every_kind
 def test_tensors_may_have_any_memory_layout(kind: str) -> None:
     case = Case(kind, 2, steps=5, batch=9, size=7, keep="mask", drop=True, ragged=True, resets=0.2)
-    expected = case.results(kernels)
+    expected = case.results(OPERATOR)
 
     def strided(tensor: Any) -> Any:
         if not isinstance(tensor, Tensor):
@@ -240,16 +231,18 @@ def test_tensors_may_have_any_memory_layout(kind: str) -> None:
         wide[..., 1] = tensor
         return wide[..., 1]
 
-    case.options = Options(*map(strided, case.options))
-    found = case.results(lambda options, tensors: kernels(options, Tensors(*map(strided, tensors))))
+    case.fixed = list(map(strided, case.fixed))
+    case.tensors = list(map(strided, case.tensors))
+    found = case.results(OPERATOR)
     for name, tensor in expected.items():
         assert error(found[name], tensor) < 1e-12, name
-    expanded = case.tensors.x[:1, :1].expand_as(case.tensors.x)
-    values = [run(case.options, case.tensors._replace(x=expanded))[0] for run in (kernels, naive)]
+    x, *others = case.tensors
+    expanded = x[:1, :1].expand_as(x)
+    values = [case.call(function, [expanded, *others])[0] for function in (OPERATOR, naive.fast_weights)]
     torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
 
 
-# ---------------------------------------------------------------- the autograd function
+# ---------------------------------------------------------------- autograd
 
 
 @every_kind
@@ -258,7 +251,7 @@ def test_second_derivatives(kind: str) -> None:
     case = Case(activation, 3, steps=3, batch=2, size=3, norm=True, keep="mean", resets=0.2)
     leaves = [tensor.clone().requires_grad_() for tensor in case.tensors]
     assert torch.autograd.gradgradcheck(
-        lambda *given: kernels(case.options, Tensors(*given)), leaves, fast_mode=True, atol=1e-4
+        lambda *given: tuple(case.call(OPERATOR, given)), leaves, fast_mode=True, atol=1e-4
     )
 
 
@@ -266,7 +259,7 @@ def test_second_derivatives(kind: str) -> None:
 def test_several_backward_passes_over_one_graph(kind: str) -> None:
     case = Case(kind, 4, steps=5, batch=3, size=6, norm=True, starts_empty=False)
     leaves = [tensor.clone().requires_grad_() for tensor in case.tensors]
-    values = kernels(case.options, Tensors(*leaves))
+    values = case.call(OPERATOR, leaves)
     first, second = (torch.autograd.grad(values, leaves, case.cotangents, retain_graph=True) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
     for index, gradient in enumerate(first):
@@ -279,9 +272,9 @@ def test_gradients_of_some_of_the_results(kind: str) -> None:
     case = Case(kind, 6, steps=7, batch=3, size=6, norm=True, ragged=False, starts_empty=False)
     for picked in range(3):
         found = []
-        for function in (kernels, naive):
+        for function in (OPERATOR, naive.fast_weights):
             leaves = [tensor.clone().requires_grad_() for tensor in case.tensors]
-            value, cotangent = function(case.options, Tensors(*leaves))[picked], case.cotangents[picked]
+            value, cotangent = case.call(function, leaves)[picked], case.cotangents[picked]
             found.append(torch.autograd.grad(value, leaves, cotangent, materialize_grads=True))
         torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
@@ -289,19 +282,18 @@ def test_gradients_of_some_of_the_results(kind: str) -> None:
 @every_kind
 def test_few_matrices_are_saved(kind: str) -> None:
     case = Case(kind, 7, steps=64, batch=2, size=32, ragged=False)
-    _, saved = cpu.forward(case.options, case.tensors, True)
-    assert len(saved.memories) in (2, 4)  # for 64 steps
+    _, (_, _, memories) = cpu.allocate(OPERATOR.Arguments(case.kind, *case.tensors, *case.fixed))
+    assert len(memories) in (2, 4)  # for 64 steps
 
 
 @pytest.mark.parametrize("use", ["no gradients", "never backward", "backward", "create graph"])
 def test_all_is_freed_without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch, use: str) -> None:
-    monkeypatch.setattr(buffers, "MAX_BUFFERS", 0)
     case = Case("tanh", 8, steps=4, batch=2, size=5, norm=True)
     watched = []
 
-    def watch(*given: Any) -> Any:
-        results, saved = forward(*given)
-        watched.extend(map(weakref.ref, saved[:4]))
+    def watch(a: Any) -> Any:
+        results, saved = forward(a)
+        watched.extend(map(weakref.ref, saved))
         return results, saved
 
     forward = cpu.forward
@@ -311,13 +303,14 @@ def test_all_is_freed_without_the_garbage_collector(monkeypatch: pytest.MonkeyPa
     try:
         leaves = [tensor.clone().requires_grad_() for tensor in case.tensors]
         with torch.set_grad_enabled(use != "no gradients"):
-            outputs = kernels(case.options, Tensors(*leaves))[0]
+            outputs = case.call(OPERATOR, leaves)[0]
         if use == "backward":
             outputs.sum().backward()
         if use == "create graph":
             torch.autograd.grad(outputs.sum(), leaves[0], create_graph=True)[0].sum().backward()
         del outputs
-        assert [reference() for reference in watched] == [None] * len(watched)
+        assert watched
+        assert all(reference() is None for reference in watched)
     finally:
         gc.enable()
 

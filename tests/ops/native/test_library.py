@@ -17,7 +17,16 @@ from gyral.ops.operator import KernelUnavailableError
 from tests.helpers.kernels import forget_kernels
 from tests.helpers.running import spawn
 
-FAMILIES = ("rum", "gated", "graph_gru", "lie_access", "convolution", "fast_slow")
+FAMILIES = (
+    "rum",
+    "gated",
+    "graph_gru",
+    "lie_access",
+    "convolution",
+    "fast_slow",
+    "slot_memory",
+    "fast_weights",
+)
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
 """The kernels of `gyral.ops.slot_memory` on the CPU against the loop over `NTMCell.step` and `DNCCell.step`."""
 
 import copy
-import ctypes
 import functools
 import platform
 import random
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gyral.ops.kernels import KernelUnavailableError
-from gyral.ops.slot_memory.arguments import FixedArguments, Tensors, flatten
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
@@ -23,9 +19,11 @@ from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.ntm import NTMCell
 from gyral.nn.recurrent import Recurrent
-from gyral.ops import buffers, slot_memory
+from gyral.ops import slot_memory
+from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.slot_memory import cpu, naive
 from tests.helpers.kernels import compile_for
+from tests.helpers.memory import poison
 
 try:
     cpu.prepare(torch.device("cpu"))
@@ -282,20 +280,9 @@ def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, cel
     sizes = {"hidden": 150, "width": 20, "controller": "lstm"} if large else {}  # beyond 512 KiB: all rows go together
     case = Case(5, cell_class=cell_class, steps=7, batch=19, ragged=True, resets=0.2, masked=True, **sizes)
     clean = case.results("fused")
-    poisoned = []
-
-    def poison(function: Any) -> Any:
-        def filled(*arguments: Any, **options: Any) -> Tensor:
-            poisoned.append(function)
-            return function(*arguments, **options).fill_(torch.nan)
-
-        return filled
-
-    originals = {Tensor.new_empty, buffers.acquire}
-    monkeypatch.setattr(Tensor, "new_empty", poison(Tensor.new_empty))
-    monkeypatch.setattr(buffers, "acquire", poison(buffers.acquire))
+    called = poison(monkeypatch)
     again = case.results("fused")
-    assert set(poisoned) == originals
+    assert set(called) == {"empty", "empty_like", "new_empty"}
     for name, tensor in clean.items():
         assert torch.equal(again[name], tensor), name
 
@@ -334,8 +321,14 @@ def test_the_bits_are_the_same_with_the_tuning_of_other_processors(
 def test_without_a_graph_the_states_of_two_steps_are_kept(monkeypatch: pytest.MonkeyPatch, cell_class: type) -> None:
     model = Recurrent(lambda _: small(cell_class, slots=40), 1, backend="fused")
     sizes: list[int] = []
-    acquire = buffers.acquire
-    monkeypatch.setattr(buffers, "acquire", lambda size, like: sizes.append(size) or acquire(size, like))
+    allocate = cpu.allocate
+
+    def counted(a: Any) -> tuple[list[Any], list[Any]]:
+        results, saved = allocate(a)
+        sizes.append(sum(tensor.numel() for tensor in saved))
+        return results, saved
+
+    monkeypatch.setattr(cpu, "allocate", counted)
     inputs = torch.randn(50, 2, 3, dtype=torch.float64)
     outputs = model(inputs)[0]
     with torch.no_grad():
@@ -347,33 +340,30 @@ def test_without_a_graph_the_states_of_two_steps_are_kept(monkeypatch: pytest.Mo
 # ---------------------------------------------------------------- autograd
 
 
-def arguments_of(seed: int, **options: Any) -> tuple[FixedArguments, Tensors]:
-    """Return the arguments of the kernels of a case."""
+def arguments_of(seed: int, **options: Any) -> tuple[list[Any], list[Any]]:
+    """Return the arguments of the operator for a case: those with a gradient, and the others."""
     sizes = {"steps": 4, "batch": 2, "inputs": 2, "hidden": 3, "width": 2, "slots": 3}
     case = Case(seed, **{**sizes, **options})
-    cell, kind, weight_hh = case.cell, "lstm", None
+    cell, controller, w_hh = case.cell, "lstm", None
     if isinstance(cell.controller, Feedforward):
-        kind, weight_ih, bias = cell.controller.activation, *cell.controller.linear.parameters()
+        controller, w_ih, b = cell.controller.activation, *cell.controller.linear.parameters()
     else:
-        weight_ih, bias, weight_hh = cell.controller.summed_kernel_weights()
-    weight_x, weight = weight_ih.split([cell.input_size, cell.heads * cell.width], dim=1)
-    state = flatten((*case.state.controller, *case.state[1:]), kind)
-    tensors = Tensors(
+        w_ih, b, w_hh = cell.controller.summed_kernel_weights()
+    w_x, w = w_ih.split([cell.input_size, cell.heads * cell.width], dim=1)
+    state = naive.flatten((*case.state.controller, *case.state[1:]), controller)
+    tensors = [
         case.inputs,
-        weight_x,
-        bias,
-        weight if weight_hh is None else torch.cat((weight_hh, weight), dim=1),
+        w_x,
+        b,
+        w if w_hh is None else torch.cat((w_hh, w), dim=1),
         cell.interface.weight,
         cell.interface.bias,
         state,
         None if case.starts is None else state[0] * 0.9,
-    )
-    leaves = (None if tensor is None else tensor.detach().clone() for tensor in tensors)
-    return FixedArguments(cell.memory, kind, case.write, case.lengths, case.starts), Tensors(*leaves)
-
-
-def run_kernels(fixed: FixedArguments, tensors: Tensors) -> list[Tensor]:
-    return list(slot_memory._Run.apply(fixed, True, *tensors))
+    ]
+    name = "ntm" if isinstance(cell, NTMCell) else "dnc"
+    fixed = [case.write, case.lengths, case.starts, name, list(cell.memory), controller, True]
+    return [None if tensor is None else tensor.detach().clone() for tensor in tensors], fixed
 
 
 def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> tuple[Tensor, ...]:
@@ -383,11 +373,11 @@ def derivatives(values: list[Tensor], leaves: list[Tensor], **options: Any) -> t
 
 def check_against_the_twin(seed: int, **options: Any) -> None:
     """Compare values, gradients and second derivatives of the kernels with those of the twin."""
-    fixed, given = arguments_of(seed, **options)
+    given, fixed = arguments_of(seed, **options)
     found = []
-    for function in (run_kernels, naive.run):
-        tensors = Tensors(*(None if tensor is None else tensor.clone().requires_grad_() for tensor in given))
-        values, leaves = function(fixed, tensors), [tensor for tensor in tensors if tensor is not None]
+    for function in (slot_memory.OPERATOR, naive.slot_memory):
+        tensors = [None if tensor is None else tensor.clone().requires_grad_() for tensor in given]
+        values, leaves = function(*tensors, *fixed), [tensor for tensor in tensors if tensor is not None]
         alone = derivatives(values, leaves, retain_graph=True)
         first = derivatives(values, leaves, create_graph=True)
         found.append([*values, *alone, *first, *derivatives(list(first), leaves)])
@@ -413,14 +403,15 @@ def test_the_kernels_equal_the_twin_for_many_options() -> None:
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_gradients_equal_finite_differences(cell_class: type, controller: str) -> None:
     masks = {"ragged": True, "resets": 0.3, "masked": True}
-    fixed, given = arguments_of(3, cell_class=cell_class, controller=controller, **masks)
-    tensors = [None if tensor is None else tensor.requires_grad_() for tensor in given]
+    given, fixed = arguments_of(3, cell_class=cell_class, controller=controller, **masks)
 
     def function(*leaves: Tensor) -> tuple[Tensor, ...]:
         rest = iter(leaves)
-        return tuple(run_kernels(fixed, Tensors(*(None if each is None else next(rest) for each in tensors))))
+        tensors = [None if tensor is None else next(rest) for tensor in given]
+        return tuple(slot_memory.OPERATOR(*tensors, *fixed))
 
-    assert torch.autograd.gradcheck(function, [tensor for tensor in tensors if tensor is not None])
+    leaves = [tensor.requires_grad_() for tensor in given if tensor is not None]
+    assert torch.autograd.gradcheck(function, leaves)
 
 
 @every_cell
@@ -432,7 +423,7 @@ def test_a_second_backward_over_the_same_graph_gives_the_same(cell_class: type) 
     cotangents = [torch.randn_like(value) for value in values]
     first = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
     for _ in range(2):
-        model(other)[0].sum().backward()  # writes over whatever buffer the first backward gave back
+        model(other)[0].sum().backward()  # writes over whatever memory the first backward gave back
         again = torch.autograd.grad(values, leaves, cotangents, retain_graph=True, materialize_grads=True)
         assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
 
@@ -525,18 +516,3 @@ def test_a_cell_without_a_fused_path_gives_the_reason(cell_class: type) -> None:
     in_half = small(cell_class, torch.bfloat16)
     assert in_half.fused_unsupported_reason() == "there are no kernels for torch.bfloat16 on cpu"
     assert small(cell_class).fused_unsupported_reason(starts=True) is None
-
-
-# ---------------------------------------------------------------- the library
-
-
-def test_the_mirror_has_the_fields_of_the_structure() -> None:
-    assert cpu.LIBRARY.function("arguments_size")() == ctypes.sizeof(cpu.LIBRARY.arguments)
-    text = Path(cpu.__file__).with_name("slot_memory.cpp").read_text()
-    body = re.sub(r"//.*", "", re.search(r"struct Arguments \{(.*?)\};", text, re.DOTALL)[1])
-    types = {"Index": ctypes.c_int64, "void*": ctypes.c_void_p}
-    fields = []
-    for statement in body.split(";")[:-1]:
-        kind, names = statement.split(maxsplit=1)
-        fields += [(name.strip(), types[kind]) for name in names.split(",")]
-    assert fields == cpu.LIBRARY.arguments._fields_

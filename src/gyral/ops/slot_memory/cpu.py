@@ -25,7 +25,8 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """
     steps, batch, _ = a.x.shape
     new, memory = a.x.new_empty, _memory(a)
-    numbers, _ = KERNEL.fill(**_numbers(a))
+    # a compiler gives symbols for steps and batch, on which the size of a record does not depend
+    numbers, _ = KERNEL.fill(batch=1, **_sizes(a))
     is_double = ctypes.c_int64(a.x.dtype == torch.float64)
     record = KERNEL.function("record_size")(ctypes.byref(numbers), is_double)
     width = a.interface_weight.shape[1] + memory.read_heads * memory.width
@@ -73,18 +74,14 @@ def _memory(a: Any) -> Memory:
 
 
 def _kept_steps(a: Any) -> int:
-    return len(a.x) if a.keeps_records else min(len(a.x), 2)
+    return a.x.shape[0] if a.keeps_records else 2  # len would make a number of a compiler's symbol
 
 
-def _numbers(a: Any) -> dict[str, Any]:
-    steps, batch, _ = a.x.shape
+def _sizes(a: Any) -> dict[str, Any]:
     return {
-        "steps": steps,
-        "batch": batch,
         "hidden_size": a.interface_weight.shape[1],
         "memory": list(MEMORIES).index(a.memory),
         "controller": CONTROLLERS.index(a.controller),
-        "kept_steps": _kept_steps(a),
         **_memory(a)._asdict(),
     }
 
@@ -94,7 +91,10 @@ def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further
     records, parts, seen, interface = saved
     KERNEL.run(
         backward=backward,
-        **_numbers(a),
+        **_sizes(a),
+        steps=len(a.x),
+        batch=len(a.state),
+        kept_steps=_kept_steps(a),
         records=records,
         parts=parts,
         seen=seen,
