@@ -39,8 +39,8 @@ class Operator:
       `gradients` are those of the results, None stands for zeros, and `needs` tells by name which gradients are needed.
       It may overwrite `saved`, but no other tensor.
 
-    `arguments` is a named tuple; its tensors are contiguous, and outside of this class no two tensors share memory.
-    `naive` provides the second derivatives. A second backward pass over the same graph runs forward again.
+    `arguments` is a named tuple; its tensors are contiguous. No two of the returned tensors share memory. `naive`
+    provides the second derivatives. A second backward pass over the same graph runs forward again.
 
     The gradient is a `torch.autograd.Function` that is registered for the operator's dispatch key:
     `torch.library.register_autograd` takes a quarter of a millisecond longer in each training step, which is a quarter
@@ -163,7 +163,7 @@ class Operator:
         return [tensor for tensor, needed in zip(flat, needs, strict=True) if needed]
 
     def _backward_of_copies(self, gradients: Any, results: Any, saved: list[Tensor], *others: Any) -> list[Tensor]:
-        # an operator that overwrites its arguments and returns a list is none for compilers
+        # compilers do not support an operator that overwrites its arguments and returns a list
         return self._backward(gradients, results, [tensor.clone() for tensor in saved], *others)
 
     def _fake_backward(
