@@ -28,8 +28,8 @@ class KernelUnavailableError(Exception):
 class Operator:
     """An operator of torch whose readable definition is a function in plain torch, and which runs own kernels.
 
-    The name, the arguments and their types are those of `naive`, all results of which are tensors or None. A module
-    of kernels has
+    The operator takes its name, its arguments and their types from `naive`. Every result of `naive` is a tensor or
+    None. A module of kernels has
 
     * `DTYPES`, the supported dtypes of the tensors with a gradient;
     * `prepare(device)`, which makes the kernels ready, or raises `KernelUnavailableError` with the reason;
@@ -282,6 +282,11 @@ def load_as_constant(module: str | None, device: torch.device, dtype: torch.dtyp
 def count_true(mask: Tensor) -> Any:
     """Return the number of True entries; while a compiler traces, a symbol. On a GPU the call waits for the values."""
     return int(mask.sum()) if type(mask) is Tensor else torch.library.get_ctx().new_dynamic_size()
+
+
+def has_gradient(*tensors: Tensor | None) -> bool:
+    """Return whether a backward pass may follow a function of these tensors."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def check_dtypes(dtype: torch.dtype, *tensors: Tensor | None) -> None:

@@ -268,8 +268,16 @@ def test_a_source_without_arguments_is_named(tmp_path: Path) -> None:
         library.read_fields(source(tmp_path))
 
 
+def test_a_number_that_is_left_out_is_named(tmp_path: Path) -> None:
+    kernel = kernel_of(
+        tmp_path, "    Index batch, threads, steps;\n    double eta;\n    void* workspace;\n    void* x;\n"
+    )
+    with pytest.raises(TypeError, match=r"^answer\.cpp needs eta, steps$"):
+        kernel.run(backward=False, batch=2)
+
+
 def test_an_unknown_argument_is_named_with_the_allowed_ones(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, "    Index batch, threads, steps;\n    void* workspace, x;\n")
     for unknown in ("outputs", "threads", "workspace"):  # the last two are filled in
         with pytest.raises(TypeError, match=rf"^answer\.cpp has no argument {unknown}; it has batch, steps, x$"):
-            kernel.run(backward=False, batch=2, **{unknown: 1})
+            kernel.run(backward=False, batch=2, steps=1, **{unknown: 1})

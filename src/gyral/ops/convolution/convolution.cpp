@@ -10,7 +10,7 @@
 
 namespace convolution {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, channels, heads, kernel, back, past, threads;
     void* values;        // (T, B, N)

@@ -24,7 +24,7 @@ struct SubCell {
     void* mask;       // (T, B, W): factors of the input, or null
 };
 
-// The fields are those of cpu.py, in order.
+// cpu.py gives these arguments by name.
 struct Arguments {
     Index steps, batch, count, threads;
     void* subcells;      // SubCell (count)

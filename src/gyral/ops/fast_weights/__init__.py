@@ -4,11 +4,10 @@
 is imported on first use; `naive` computes the same step by step in plain torch.
 """
 
-import torch
 from torch import Tensor
 
 from gyral.ops.fast_weights import naive
-from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
 
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
 
@@ -63,8 +62,7 @@ def fast_weights(
     """
     x, h0, a0 = cast_for_autocast(w_hh.dtype, x, h0, a0)
     given = x, w_ih, b, w_hh, norm, h0, a0
-    has_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given)
     outputs, hidden, memory = OPERATOR(
-        *(kind, *given, keep, drop, lengths, starts, epsilon, decay, rate, inner_steps, has_gradient)
+        *(kind, *given, keep, drop, lengths, starts, epsilon, decay, rate, inner_steps, has_gradient(*given))
     )
     return outputs, hidden, memory

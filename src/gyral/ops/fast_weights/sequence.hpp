@@ -11,7 +11,7 @@
 
 namespace fast_weights {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, size, parts_size, weight_rows, chunk, inner_steps, kind, threads;
     double keep_mean;         // zoneout in evaluation; 0: none

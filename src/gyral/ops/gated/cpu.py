@@ -86,6 +86,7 @@ def backward(
 
 
 def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Any) -> None:
+    """Call the library; `further` are further arguments of the kernel."""
     parts, cell_states, kept = saved
     KERNEL.run(
         backward=backward,
@@ -96,7 +97,7 @@ def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further
         past_cell_states=cell_states,
         kept=kept,
         **further,
-    )  # fmt: skip
+    )
 
 
 def fields(a: Any, parts: Tensor, lag: int = 1) -> dict[str, Any]:

@@ -11,7 +11,7 @@
 
 namespace gated {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, hidden_size, cell_state_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind,
         lag, layers, threads;

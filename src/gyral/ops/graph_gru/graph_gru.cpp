@@ -7,7 +7,7 @@
 
 namespace graph_gru {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 // A step gathers a row of G numbers: first the slice of type 0, then that of each of the E other types.
 struct Arguments {
     Index steps, batch, hidden_size, capacity, final_capacity, gathered_size, first_size, edge_size, edge_types,

@@ -10,7 +10,7 @@
 
 namespace lie_access {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 // A flat state of D = 2N + W + 8 numbers is the state of a row: h (N), read vector (W), key and step of the read head,
 // key and step of the write head (2 each), c (N).
 struct Arguments {

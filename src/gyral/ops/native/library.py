@@ -278,6 +278,12 @@ class Kernel:
         return frozenset(field[0] for field in self.Arguments._fields_) - {"threads", "workspace"}
 
     @functools.cached_property
+    def numbers(self) -> frozenset[str]:
+        """The names of those that are numbers, of which none can be left out."""
+        pointers = {field[0] for field in self.Arguments._fields_ if field[1] is ctypes.c_void_p}
+        return self.names - pointers
+
+    @functools.cached_property
     def block(self) -> int:
         """The number of rows that go through a step together."""
         return int(self.function("block")())
@@ -295,7 +301,7 @@ class Kernel:
             **given: The arguments: numbers and contiguous tensors. A pointer that is None or left out is null.
 
         Raises:
-            TypeError: The source has no such argument.
+            TypeError: The source has no such argument, or a number is left out.
         """
         if given["batch"] == 0:
             return
@@ -309,6 +315,8 @@ class Kernel:
 
     def fill(self, **given: Any) -> tuple[ctypes.Structure, torch.dtype]:
         """Return the structure, with addresses of tensors, which must outlive it, and the dtype of the real ones."""
+        if not given.keys() >= self.numbers:
+            raise TypeError(f"{self.source.name} needs {', '.join(sorted(self.numbers - given.keys()))}")
         if not given.keys() <= self.names:
             unknown = ", ".join(sorted(given.keys() - self.names))
             raise TypeError(f"{self.source.name} has no argument {unknown}; it has {', '.join(sorted(self.names))}")

@@ -17,7 +17,7 @@
 
 namespace rum {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, size, gated, activation, lag, threads, checkpoint_every;
     double eta;        // 0: none

@@ -11,7 +11,7 @@ in plain torch, and `naive` has the loop.
 import torch
 from torch import Tensor
 
-from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
 from gyral.ops.slot_memory import naive
 from gyral.ops.slot_memory.dnc import DNCMemory
 from gyral.ops.slot_memory.naive import MEMORIES, Memory, flatten, unflatten
@@ -71,7 +71,6 @@ def slot_memory(
         *(x, w_x, b, w, interface_weight, interface_bias, flatten(tuple(leaves), controller)),
         None if starts is None or fresh is None else flatten(fresh, controller)[0],
     )
-    keeps_records = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given)
     name = next(name for name, kind in MEMORIES.items() if isinstance(memory, kind))
-    outputs, final = OPERATOR(*given, write, lengths, starts, name, list(memory), controller, keeps_records)
+    outputs, final = OPERATOR(*given, write, lengths, starts, name, list(memory), controller, has_gradient(*given))
     return outputs, unflatten(final, memory, controller, interface_weight.shape[1])

@@ -26,7 +26,7 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     steps, batch, _ = a.x.shape
     new, memory = a.x.new_empty, _memory(a)
     # a compiler gives symbols for steps and batch, on which the size of a record does not depend
-    numbers, _ = KERNEL.fill(batch=1, **_sizes(a))
+    numbers, _ = KERNEL.fill(steps=1, batch=1, kept_steps=1, **_sizes(a))
     is_double = ctypes.c_int64(a.x.dtype == torch.float64)
     record = KERNEL.function("record_size")(ctypes.byref(numbers), is_double)
     width = a.interface_weight.shape[1] + memory.read_heads * memory.width
@@ -74,7 +74,7 @@ def _memory(a: Any) -> Memory:
 
 
 def _kept_steps(a: Any) -> int:
-    return a.x.shape[0] if a.keeps_records else 2  # len would make a number of a compiler's symbol
+    return a.x.shape[0] if a.has_gradient else 2  # len would make a number of a compiler's symbol
 
 
 def _sizes(a: Any) -> dict[str, Any]:
@@ -82,6 +82,8 @@ def _sizes(a: Any) -> dict[str, Any]:
         "hidden_size": a.interface_weight.shape[1],
         "memory": list(MEMORIES).index(a.memory),
         "controller": CONTROLLERS.index(a.controller),
+        "write_heads": 1,  # a DNC has no such options
+        "max_shift": 0,
         **_memory(a)._asdict(),
     }
 

@@ -34,7 +34,7 @@ def slot_memory(
     memory: str,
     sizes: list[int],
     controller: str,
-    keeps_records: bool,
+    has_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     """Run all steps.
 
@@ -54,7 +54,7 @@ def slot_memory(
         memory: A name of `MEMORIES`.
         sizes: Of the memory, the fields of its class.
         controller: One of `CONTROLLERS`.
-        keeps_records: Whether kernels keep the states of all steps, for backward.
+        has_gradient: Whether kernels keep the states of all steps, for backward.
 
     Returns:
         outputs (T, B, N + R · W), and the state (B, S) after the last step of each sequence.

@@ -9,7 +9,7 @@
 
 namespace slot_memory {
 
-// The fields are those of cpu.py, in order. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 // N is the size of h, G that of the gates of the controller, V that of what their product reads: h, if the controller
 // is recurrent, and the read vectors (R W). A state of S numbers is these V numbers and then the rest: the state of the
 // memory and, of an LSTM, c (N). K numbers are the outputs of the controller for the memory.
