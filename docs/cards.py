@@ -8,11 +8,11 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+import speeds
 import yaml
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
-RECORDS = ROOT / "benchmarks" / "records"
 SIZE = 100  # input size and hidden size for which parameters are counted
 
 
@@ -139,7 +139,7 @@ def cell_page(name: str) -> str:
         "## Size and backends",
         size_and_backends(name, config),
         "## Speed and memory",
-        speed_table(name),
+        speeds.of_cell(name),
         "## Results",
         results_table(name),
     ]
@@ -188,38 +188,6 @@ def size_and_backends(name: str, config: Any) -> str:
     )
 
 
-@cache
-def benchmark_records() -> list[dict[str, Any]]:
-    """Return the committed measurements of `python -m benchmarks.cells json=…`."""
-    return [json.loads(line) for file in sorted(RECORDS.glob("*.jsonl")) for line in file.read_text().splitlines()]
-
-
-def speed_table(name: str) -> str:
-    """Return the committed measurements of a cell next to torch.nn.GRU."""
-    rows = []
-    for record in benchmark_records():
-        if record["model"].partition(":")[0] != name or record.get("train_ratio") is None:
-            continue
-        size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
-        error = "–" if record.get("error") is None else f"{record['error']:.1e}"
-        rows.append(
-            f"| `{record['model']}` | {record['backend']} | {size} | {record['train_ms']:.2f} |"
-            f" {record['train_ratio']:.2f} | {record['memory_ratio']:.2f} | {error} |"
-        )
-    if not rows:
-        return "Not measured yet."
-    first = next(record for record in benchmark_records() if record["model"].partition(":")[0] == name)
-    about = (
-        f"Forward and backward pass at batch × time × hidden size, float32, {first['threads']} threads,"
-        f" {first['cpu']}, PyTorch {first['torch']}, commit {first['commit'][:10]}. Ratios are relative to"
-        " `torch.nn.GRU` in the same run; below 1 is faster, or smaller. The error is the largest relative error of"
-        " outputs and gradients against float64."
-    )
-    head = "| options | backend | size | ms | time ratio | memory ratio | error |\n"
-    rule = "| --- | --- | --- | ---: | ---: | ---: | ---: |\n"
-    return f"{about}\n\n{head}{rule}" + "\n".join(rows)
-
-
 def published(paper: dict[str, Any]) -> str:
     """Return what a paper publishes about a row, in one line."""
 
@@ -229,30 +197,6 @@ def published(paper: dict[str, Any]) -> str:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     return "; ".join(f"{key}: {text(value)}" for key, value in paper.items() if key != "row")
-
-
-def speed_overview() -> str:
-    """Return the committed time ratios of the fused paths of all cells."""
-    ratios: dict[str, dict[str, float]] = {}
-    for record in benchmark_records():
-        if record["backend"] in ("fused", "torch"):
-            size = f"{record['batch']} × {record['steps']} × {record['hidden']}"
-            ratios.setdefault(record["model"], {})[size] = record["train_ratio"]
-    sizes = sorted(
-        {size for row in ratios.values() for size in row}, key=lambda size: list(map(int, size.split(" × ")))
-    )
-    first = benchmark_records()[0]
-    about = (
-        "Time of the forward and backward pass relative to `torch.nn.GRU` of the same size in the same run, at batch ×"
-        f" time × hidden size; below 1 is faster. {first['threads']} threads, {first['cpu']}, PyTorch {first['torch']},"
-        f" commit {first['commit'][:10]}."
-    )
-    head = f"| cell | {' | '.join(sizes)} |\n| --- |{' ---: |' * len(sizes)}\n"
-    rows = (
-        f"| `{model}` | {' | '.join(f'{row[size]:.2f}' if size in row else '–' for size in sizes)} |"
-        for model, row in sorted(ratios.items(), key=lambda item: min(item[1].values()))
-    )
-    return f"{about}\n\n{head}" + "\n".join(rows)
 
 
 def experiment_model(experiment: str) -> str | None:

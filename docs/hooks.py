@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cards import cell_page, index_page, names, speed_overview, task_page
+import speeds
+from cards import cell_page, index_page, names, task_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from uses import table
@@ -55,7 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the tables of speeds and of uses."""
-    for name, make in (("{{ speed }}", speed_overview), ("{{ uses }}", table)):
+    for name, make in (("{{ speed }}", speeds.overview), ("{{ uses }}", table)):
         if name in markdown:
             markdown = markdown.replace(name, make())
     return markdown

@@ -1,5 +1,7 @@
 """Fills in the tables of docs/results and docs/applications from the records of finished runs: python docs/results.py
 
+The figures in README.md and benchmarks/README.md come from benchmarks/records, see `filled` in docs/speeds.py.
+
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
 `columns=[…]` and `missing=false`, and the report of the records in this folder between the comment and `<!-- end -->`.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
@@ -15,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
+import speeds
+
 from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
 from gyral.reports.catalogue import load, rows_of
@@ -28,6 +32,7 @@ from gyral.runs.run_record import RunRecord
 
 ROOT = Path(__file__).parents[1]
 PAGES = (Path("docs/results"), Path("docs/applications"))
+MEASURED = (Path("README.md"), Path("benchmarks/README.md"))
 REPORT = re.compile(
     r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)? -->\n).*?(<!-- end -->)",
     re.DOTALL,
@@ -115,9 +120,9 @@ def main() -> int:
     """Write the pages; with the argument --check only say whether they are up to date."""
     os.chdir(ROOT)
     outdated = []
-    for path in sorted(path for folder in PAGES for path in folder.rglob("*.md")):
+    for path in (*MEASURED, *sorted(path for folder in PAGES for path in folder.rglob("*.md"))):
         text = path.read_text()
-        new = filled(text, path.parent)
+        new = speeds.filled(text) if path in MEASURED else filled(text, path.parent)
         if new == text:
             continue
         outdated.append(path)

@@ -1,5 +1,6 @@
 """What all tests share: one thread, a fixed seed, the golden tensors, Triton's interpreter."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # before triton is imported anywhere: without a GPU its kernels run in its interpreter
 os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
+
+for logger in logging.root.manager.loggerDict.values():
+    if isinstance(logger, logging.Logger) and not logger.propagate:
+        logger.propagate = True  # pytest attaches its handlers to each logger that does not, before and after every test
 
 torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
 
@@ -28,7 +33,7 @@ else:
 @pytest.fixture(autouse=True)
 def seed() -> None:
     """Make every test's random numbers its own, whatever ran before it."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats a traceback for each kind of GPU
     torch.set_flush_denormal(False)  # a run that was built in this process has set it
 
 

@@ -1,4 +1,4 @@
-"""The tables in docs/results and docs/applications are those that the records in results/records give."""
+"""The tables of the pages are those that the records in results/records and benchmarks/records give."""
 
 import importlib.util
 import sys
@@ -18,7 +18,9 @@ def results() -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")  # as if the file were run
+        spec.loader.exec_module(module)
     return module
 
 

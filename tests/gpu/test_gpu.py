@@ -71,6 +71,8 @@ def test_agrees_with_the_float64_reference(model: str, backend: str, kind: str) 
     module = build(model, backend)
     if not supports(module, kind):
         pytest.skip("the fused path has no resets")
+    if model == "DNC" and kind == "resets":
+        pytest.skip("after a reset all slots of the memory are equal, and rounding decides which one is written first")
     make = partial(build, model)
     lines, _ = compare(partial(make, "reference"), {backend: partial(make, backend)}, (T, B, X), kind, factor=4)
     assert not lines

@@ -157,7 +157,7 @@ def forward_without_memory(
                 step = StepArguments(
                     parts_t, scales_t, keep_t, norms, norms, keep_probability, eta, epsilon, block, columns, active
                 )
-                started = load_starts(starts + step_offset, block, active, config)
+                block_started = load_starts(starts + step_offset, block, active, config)
                 valid = active[:, None] & inside
                 at = parts_t + block[:, None] * width + columns[None, :]
                 target = tl.load(at, mask=valid, other=0.0)
@@ -165,7 +165,7 @@ def forward_without_memory(
                 if config.gated:
                     gate = tl.load(at + size, mask=valid, other=0.0)
                 here = block[:, None] * size + columns[None, :]
-                old = tl.load(previous + here, mask=valid & (started == 0)[:, None], other=0.0)
+                old = tl.load(previous + here, mask=valid & (block_started == 0)[:, None], other=0.0)
                 new = _forward_step(target, gate, old, cosines + step_offset, step, config)
                 tl.store(outputs_t + here, tl.where(valid, new, 0.0), mask=(block < batch)[:, None] & inside)
                 tl.store(final + here, new, mask=(t + 1 == ends)[:, None] & inside)
@@ -226,13 +226,13 @@ def backward_without_memory(
             step = StepArguments(
                 parts_t, scales_t, keep_t, norms, grad_norms, keep_probability, eta, epsilon, block, columns, active
             )
-            started = load_starts(starts + step_offset, block, active, config)
+            block_started = load_starts(starts + step_offset, block, active, config)
             in_batch = (block < batch)[:, None] & inside
             valid = active[:, None] & inside
             here = block[:, None] * size + columns[None, :]
             grad_next = tl.load(grad_hidden + here, mask=in_batch, other=0.0)
             d = tl.where(valid, grad_next + tl.load(grad_outputs_t + here, mask=valid, other=0.0), 0.0)
-            old = tl.load(previous + here, mask=valid & (started == 0)[:, None], other=0.0)
+            old = tl.load(previous + here, mask=valid & (block_started == 0)[:, None], other=0.0)
             dtarget, dgate, dembedded, dh = _backward_step(d, old, step, config)
             dtarget = tl.where(valid, dtarget, 0.0)
             dgate = tl.where(valid, dgate, 0.0)
@@ -247,7 +247,7 @@ def backward_without_memory(
                 if config.gated:
                     dh = tl.dot(dgate.to(weight.dtype.element_ty), gate_weight, dh, input_precision=precision)
             if config.has_starts:
-                dh = tl.where(started[:, None], 0.0, dh)
+                dh = tl.where(block_started[:, None], 0.0, dh)
             tl.store(grad_hidden + here, dh, mask=in_batch)
         tl.debug_barrier()
         if not resident:
