@@ -233,6 +233,8 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         write_provenance(run.directory, sweep_name())
         write_config(run.directory / CONFIG, plain_values(run.config))
     (run.directory / FAILED).unlink(missing_ok=True)
+    for unfinished in run.directory.glob("*.tmp"):  # of a process that was killed while it wrote a file
+        unfinished.unlink()
     _open_log(run.directory / LOG)
     try:
         yield
