@@ -189,6 +189,75 @@ struct Goru {
     }
 };
 
+// Writes the normalization of each of `count` gates of n units in place, and that times gain plus bias to `out`.
+template <class Real>
+void normalize_gates(Real* __restrict z, Index count, Index n, const Real* __restrict gain, const Real* __restrict bias,
+                     Real epsilon, Real* rstd, Real* __restrict out) {
+    for (Index gate = 0; gate < count; ++gate) {
+        Real mean;
+        mean_and_rstd(z + gate * n, n, mean, rstd[gate], epsilon);
+        const Real scale = rstd[gate];
+#pragma omp simd
+        for (Index i = gate * n; i < (gate + 1) * n; ++i) {
+            z[i] = (z[i] - mean) * scale;
+            out[i] = z[i] * gain[i] + bias[i];
+        }
+    }
+}
+
+// The same with layer normalization of r and g before their sigmoids. `extra`: biases of modReLU (N), gains (2N) and
+// biases (2N) of the gates. After forward: the gates before normalization.
+struct NormalizedGoru {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict z = gates + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict gain = bias + n, *__restrict gate_bias = gain + 2 * n;
+        const Real* __restrict old = row.hidden;
+        Real* __restrict rotated = row.kept;
+        Real mean[2], rstd[2];
+        for (Index i = 0; i < 2 * n; ++i) gates[i] += product[i];
+        for (Index gate = 0; gate < 2; ++gate) mean_and_rstd(gates + gate * n, n, mean[gate], rstd[gate], row.epsilon);
+        const auto normal = [=](Index gate, Index i) {
+            return (gates[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + gate_bias[gate * n + i];
+        };
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            rotated[i] = product[2 * n + i];
+            z[i] += sigmoid(normal(0, i)) * rotated[i];
+            h[i] = modrelu(z[i], bias[i]);
+            h[i] += sigmoid(normal(1, i)) * (old[i] - h[i]);
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real* __restrict scratch) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict z = gates + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict gain = bias + n, *__restrict old = row.hidden;
+        Real *__restrict reset = scratch, *__restrict update = scratch + n, *__restrict rotated = row.kept;
+        Real rstd[2];
+        normalize_gates(gates, 2, n, gain, gain + 2 * n, row.epsilon, rstd, scratch);
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real c = modrelu(z[i], bias[i]), r = sigmoid(reset[i]), u = sigmoid(update[i]);
+            const Real gc = g[i] * (1 - u);
+            const Real active = gc * modrelu_slope(z[i], bias[i]);
+            grad_extra[i] += z[i] > 0 ? active : -active;
+            update[i] = g[i] * (old[i] - c) * u * (1 - u);
+            reset[i] = active * rotated[i] * r * (1 - r);
+            z[i] = active;
+            rotated[i] = active * r;
+            g[i] *= u;
+        }
+        for (Index gate = 0; gate < 2; ++gate)
+            norm_backward(scratch + gate * n, gates + gate * n, gain + gate * n, rstd[gate], n,
+                          grad_extra + (1 + gate) * n, grad_extra + (3 + gate) * n);
+        std::memcpy(gates, scratch, 2 * n * sizeof(Real));
+    }
+};
+
 // r, z = sigmoid; c = tanh(input + r * (W_hn h + b)); h' = z h + (1 - z) c. Kept: W_hn h + b. `extra`: b, or null. After
 // forward: r, z and c.
 struct Gru {
@@ -415,15 +484,7 @@ struct NormalizedLstm {
         Real *__restrict write = scratch, *__restrict forget = write + n, *__restrict candidate = forget + n,
              *__restrict out = candidate + n, *__restrict cell_state = out + n, *__restrict slope = cell_state + n;
         Real mean, rstd[5];
-        for (Index gate = 0; gate < 4; ++gate) {
-            mean_and_rstd(z + gate * n, n, mean, rstd[gate], row.epsilon);
-            const Real scale = rstd[gate];
-#pragma omp simd
-            for (Index i = gate * n; i < (gate + 1) * n; ++i) {
-                z[i] = (z[i] - mean) * scale;
-                scratch[i] = z[i] * gain[i] + bias[i];
-            }
-        }
+        normalize_gates(z, 4, n, gain, bias, row.epsilon, rstd, scratch);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             write[i] = sigmoid(write[i]);
@@ -679,11 +740,12 @@ auto with_cell(const Arguments& given, Work work) {
         case 0: return work(Scan<Real, RealModRelu>(given));
         case 1: return work(Scan<Real, ComplexModRelu>(given));
         case 2: return work(Scan<Real, Goru>(given));
-        case 3: return work(Scan<Real, OnLstm>(given));
-        case 4: return work(Scan<Real, Lstm>(given));
-        case 5: return work(Scan<Real, NormalizedLstm>(given));
-        case 6: return work(Scan<Real, Gru>(given));
-        case 7: return work(Scan<Real, Elman<Tanh>>(given));
+        case 3: return work(Scan<Real, NormalizedGoru>(given));
+        case 4: return work(Scan<Real, OnLstm>(given));
+        case 5: return work(Scan<Real, Lstm>(given));
+        case 6: return work(Scan<Real, NormalizedLstm>(given));
+        case 7: return work(Scan<Real, Gru>(given));
+        case 8: return work(Scan<Real, Elman<Tanh>>(given));
         default: return work(Scan<Real, Elman<Relu>>(given));
     }
 }
