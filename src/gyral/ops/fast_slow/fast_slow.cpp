@@ -22,14 +22,18 @@ struct SubCell {
     void* weight_ih;  // (G, W), null without source
     void* bias;       // (G), or null
     void* mask;       // (T, B, W): factors of the input, or null
+    void* grad_weight_ih;  // (G, W), null if there is no input
+    void* grad_weight_hh;  // (R, H)
 };
 
 // cpu.py gives these arguments by name.
 struct Arguments {
-    Index steps, batch, count, threads;
-    void* subcells;      // SubCell (count)
-    void* grad_outputs;  // (T, B, H) of the last subcell
-    void* workspace;     // fast_slow_workspace(...) elements
+    Index steps, batch, count, threads, input_size;
+    Index product_threads;  // for the gradients of the weights
+    void* subcells;         // SubCell (count)
+    void* input;            // (T, B, input_size)
+    void* grad_outputs;     // (T, B, H) of the last subcell
+    void* workspace;        // fast_slow_workspace(...) elements
 };
 
 namespace {
@@ -37,7 +41,8 @@ namespace {
 // The interface of a recurrence.
 template <class Real> struct Recurrence {
     Index outputs_width, parts_width, packed_size, temporaries, weight_bytes, rows_a_thread;
-    Real *outputs, *parts;
+    Index product_width, kept_width;  // of the recurrent product, and of its last columns, which are kept
+    Real *outputs, *parts, *kept;     // `kept` is null without that part
     bool updates_last;  // whether it is the last one in a step that updates its state
 
     virtual ~Recurrence() = default;
@@ -47,6 +52,8 @@ template <class Real> struct Recurrence {
     virtual void backward_step(Index t, Index first, Index last, const Real* outer, Index outer_row,
                                const Real* packed, Real* buffer) const = 0;
     virtual void end_backward(Index first, Index last, Real* buffer) const = 0;
+    // The hidden vector of a row that the product of a step reads, in memory or in `buffer`.
+    virtual const Real* read(Index t, Index row, Real* buffer) const = 0;
 };
 
 template <class Real, class Scan> struct RecurrenceOf final : Recurrence<Real> {
@@ -61,6 +68,9 @@ template <class Real, class Scan> struct RecurrenceOf final : Recurrence<Real> {
         this->rows_a_thread = scan.rows_a_thread();
         this->outputs = scan.at(scan.given.outputs);
         this->parts = scan.at(scan.given.parts);
+        this->product_width = scan.product_width();
+        this->kept_width = scan.kept_width();
+        this->kept = kept_of(scan.given);
         this->updates_last = scan.given.final_hidden || scan.given.grad_hidden;
     }
     void pack_weight(bool backward, Real* packed) const override { scan.pack_weight(backward, packed); }
@@ -75,6 +85,10 @@ template <class Real, class Scan> struct RecurrenceOf final : Recurrence<Real> {
         scan.backward_step(t, first, last, outer, outer_row, packed, buffer);
     }
     void end_backward(Index first, Index last, Real* buffer) const override { scan.end_backward(first, last, buffer); }
+    const Real* read(Index t, Index row, Real* buffer) const override { return scan.read(t, row, buffer); }
+
+    static Real* kept_of(const gated::Arguments& given) { return static_cast<Real*>(given.kept); }
+    static Real* kept_of(const rum::Arguments&) { return nullptr; }
 };
 
 template <class Real> std::unique_ptr<Recurrence<Real>> make_recurrence(const SubCell& subcell) {
@@ -94,6 +108,7 @@ template <class Real> struct Network {
     // offsets in a thread's buffer: of each state, and of the gradient of each subcell's outputs (-1: none)
     std::vector<Index> buffer_offsets, grad_offsets;
     Index packed_size = 0, buffer_size = 0, products_offset = 0, masked_offset = 0, rows_a_thread = 0, weight_bytes = 0;
+    Index products_size = 0;  // of a thread's buffer for the gradients of the weights
 
     explicit Network(const Arguments& a)
         : given(a), subcells(static_cast<const SubCell*>(a.subcells)), packed_own(a.count), packed_input(a.count),
@@ -123,11 +138,21 @@ template <class Real> struct Network {
         products_offset = buffer_size;
         masked_offset = products_offset + rows_a_thread * widest_parts;
         buffer_size = masked_offset + rows_a_thread * widest_input;
+        for (Index i = 0; i < given.count; ++i) {
+            const Recurrence<Real>& own = *recurrences[i];
+            const Index rows = std::max(own.parts_width, own.kept_width) / given.product_threads + ROWS;
+            const Index width = subcells[i].grad_weight_ih ? std::max(input_width(i), own.outputs_width) : own.outputs_width;
+            products_size = std::max(products_size, (DEPTH + rows + 1) * padded<Real>(width));
+        }
     }
 
-    Index workspace() const { return packed_size + given.threads * buffer_size; }
+    Index workspace() const {
+        return std::max(packed_size + given.threads * buffer_size, given.product_threads * products_size);
+    }
     Real* state_buffer(Index index, Real* buffer) const { return buffer + buffer_offsets[subcells[index].state]; }
-    Index input_width(Index index) const { return recurrences[subcells[index].source]->outputs_width; }
+    Index input_width(Index index) const {
+        return subcells[index].projected ? given.input_size : recurrences[subcells[index].source]->outputs_width;
+    }
     const Real* mask(Index index, Index t, Index row) const {
         const Real* masks = static_cast<const Real*>(subcells[index].mask);
         return masks ? masks + (t * given.batch + row) * input_width(index) : nullptr;
@@ -196,6 +221,58 @@ template <class Real> struct Network {
             if (recurrences[i]->updates_last) recurrences[i]->end_backward(first, last, state_buffer(i, buffer));
     }
 
+    // The vector of one row that the input weights of a subcell multiply, in memory or in `buffer`.
+    const Real* read_input(Index index, Index t, Index row, Real* buffer) const {
+        const Index width = input_width(index);
+        const Real* input = subcells[index].projected ? static_cast<const Real*>(given.input)
+                                                      : recurrences[subcells[index].source]->outputs;
+        input += (t * given.batch + row) * width;
+        const Real* factors = mask(index, t, row);
+        if (!factors) return input;
+        for (Index i = 0; i < width; ++i) buffer[i] = factors[i] * input[i];
+        return buffer;
+    }
+
+    // Writes rows `first` to `last` of the gradient of a weight, one sum over all rows of all steps. `gradient` is that
+    // of the product, with row stride `width`; read(t, row, buffer) returns what the weight multiplies.
+    template <class Read>
+    void weight_gradient(const Real* gradient, Index width, Index first, Index last, Index columns, Real* out,
+                         Real* buffer, Read read) const {
+        const Index total = given.steps * given.batch, sums_row = padded<Real>(columns);
+        Real *packed = buffer, *sums = packed + DEPTH * sums_row, *row_buffer = sums + (last - first) * sums_row;
+        for (Index from = 0; from < total; from += DEPTH) {
+            const Index depth = std::min(DEPTH, total - from);
+            for (Index k = 0; k < depth; ++k)
+                pack_row(read((from + k) / given.batch, (from + k) % given.batch, row_buffer), k, depth, columns, packed);
+            multiply<Real, true>(last - first, gradient + from * width + first, width, packed, depth, columns, sums,
+                                 sums_row, from > 0);
+        }
+        for (Index i = first; i < last; ++i)
+            std::memcpy(out + i * columns, sums + (i - first) * sums_row, columns * sizeof(Real));
+    }
+
+    // The gradients of all weights, given those of all products. Each thread has some rows of each weight.
+    void weight_gradients(Index thread, Real* buffer) const {
+        for (Index i = 0; i < given.count; ++i) {
+            const Recurrence<Real>& own = *recurrences[i];
+            const auto rows_of = [&](const Real* gradient, Index width, Index rows, Index columns, Real* out, auto read) {
+                const Index blocks = (rows + ROWS - 1) / ROWS, share = (blocks + given.product_threads - 1) /
+                                                                       given.product_threads * ROWS;
+                const Index first = std::min(rows, thread * share), last = std::min(rows, first + share);
+                if (first < last) weight_gradient(gradient, width, first, last, columns, out, buffer, read);
+            };
+            Real* out = static_cast<Real*>(subcells[i].grad_weight_ih);
+            if (out)
+                rows_of(own.parts, own.parts_width, own.parts_width, input_width(i), out,
+                        [&](Index t, Index row, Real* memory) { return read_input(i, t, row, memory); });
+            const Index columns = own.outputs_width, added = own.product_width - own.kept_width;
+            const auto read = [&](Index t, Index row, Real* memory) { return own.read(t, row, memory); };
+            out = static_cast<Real*>(subcells[i].grad_weight_hh);
+            rows_of(own.parts, own.parts_width, added, columns, out, read);
+            rows_of(own.kept, own.kept_width, own.kept_width, columns, out + added * columns, read);
+        }
+    }
+
     void run(bool is_backward) const {
         Real* packed = static_cast<Real*>(given.workspace);
         for (Index i = 0; i < given.count; ++i) {
@@ -212,6 +289,10 @@ template <class Real> struct Network {
                      buffer_size, [&](Index first, Index last, Real* buffer) {
                          is_backward ? backward(first, last, packed, buffer) : forward(first, last, packed, buffer);
                      });
+        if (!is_backward) return;
+#pragma omp parallel for num_threads(given.product_threads) schedule(static)
+        for (Index thread = 0; thread < given.product_threads; ++thread)
+            weight_gradients(thread, packed + thread * products_size);
     }
 };
 

@@ -562,6 +562,8 @@ struct Scan {
     Index rows_together() const { return rows_at_once(weight_bytes(), rows_a_thread()); }
     Index outputs_width() const { return hidden; }
     Index parts_width() const { return parts; }
+    Index product_width() const { return product; }
+    Index kept_width() const { return kept; }
     Index packed_size() const {
         if (is_rotated()) return given.layers * hidden;
         return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product));
@@ -596,6 +598,9 @@ struct Scan {
         }
         return buffer;
     }
+
+    // The same for one row.
+    const Real* read(Index t, Index row, Real* buffer) const { return factors(t, row, row + 1, buffer); }
 
     void pack_weight(bool backward, Real* packed) const {
         if (is_rotated()) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 using Index = std::int64_t;
 
@@ -110,9 +111,21 @@ void pack(const Real* source, Index row, Index column, Index depth, Index column
     }
 }
 
+// Writes row k of a packed matrix (depth, columns).
+template <class Real>
+void pack_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
+    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
+        const Index width = std::min<Index>(VECTORS * LANES<Real>, padded<Real>(columns) - first);
+        const Index some = std::min(width, columns - first);
+        Real* out = packed + first * depth + k * width;
+        std::memcpy(out, source + first, some * sizeof(Real));
+        std::fill(out + some, out + width, Real(0));
+    }
+}
+
 // `ahead` points to weights that are used soon: one cache line of them is prefetched for each k, because large weights
-// do not fit into the second-level cache.
-template <class Real, int rows, int vectors>
+// do not fit into the second-level cache. `transposed`: a is stored as (depth, rows).
+template <class Real, int rows, int vectors, bool transposed>
 void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
           const Real* ahead) {
     typedef Real Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
@@ -122,7 +135,7 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
-            const Real value = a[i * a_row + k];  // not a vector, so that the broadcast is part of the load
+            const Real value = transposed ? a[k * a_row + i] : a[i * a_row + k];  // not a vector, so that the broadcast is part of the load
             for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
         }
     }
@@ -133,19 +146,19 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         }
 }
 
-template <class Real, int vectors, int rows = ROWS>
+template <class Real, int vectors, bool transposed, int rows = ROWS>
 void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
              const Real* ahead) {
     if constexpr (rows > 1) {
         if (wanted < rows)
-            return tile_of<Real, vectors, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
+            return tile_of<Real, vectors, transposed, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
     }
-    tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add, ahead);
+    tile<Real, rows, vectors, transposed>(a, a_row, panel, depth, c, c_row, add, ahead);
 }
 
 // c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). The order of summation
-// does not depend on `rows`, so that results do not depend on the number of threads.
-template <class Real>
+// does not depend on `rows`, so that results do not depend on the number of threads. `transposed`: see `tile`.
+template <class Real, bool transposed = false>
 void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index depth, Index columns, Real* c,
               Index c_row, bool add) {
     for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
@@ -156,11 +169,14 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
             const Real* ahead = packed + some * vectors * LANES<Real>;
             for (Index row = 0; row < rows; row += ROWS, ahead += some * LANES<Real>) {
                 const Index wanted = std::min<Index>(ROWS, rows - row);
-                const Real* left = a + row * a_row + from;
+                const Real* left = transposed ? a + from * a_row + row : a + row * a_row + from;
                 Real* out = c + row * c_row + first;
-                if (vectors == 1) tile_of<Real, 1>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
-                if (vectors == 2) tile_of<Real, 2>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
-                if (vectors == 3) tile_of<Real, 3>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                const auto run = [&](auto count) {
+                    tile_of<Real, count, transposed>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                };
+                if (vectors == 1) run(std::integral_constant<int, 1>());
+                if (vectors == 2) run(std::integral_constant<int, 2>());
+                if (vectors == 3) run(std::integral_constant<int, 3>());
             }
             packed += some * vectors * LANES<Real>;
         }
