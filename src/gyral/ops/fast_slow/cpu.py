@@ -87,18 +87,16 @@ def backward(
             further[-1]["grad_extra"] = grad_extra
         sums.append(grad_extra)
     grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
-    grad_matrices = [
-        torch.zeros_like(weight) for index in _indices(a) for weight in a.weights[4 * index : 4 * index + 3 : 2]
+    grad_weights = [
+        (torch.zeros_like(w_ih), w_ih.new_zeros(len(w_ih)), torch.zeros_like(w_hh))
+        for w_ih, w_hh in zip(a.weights[::4], a.weights[2::4], strict=True)
     ]
-    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs, grad_matrices=grad_matrices)
+    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs, grad_weights=grad_weights)
     weights: list[Tensor | None] = []
     for index in _indices(a):
-        _, b, _, extra = a.weights[4 * index : 4 * index + 4]
-        grad_w_ih, grad_w_hh = grad_matrices[2 * index : 2 * index + 2]
-        grad_b = None if b is None else saved[index].flatten(0, 1).sum(0)
+        extra = a.weights[4 * index + 3]
         # one partial sum per block of rows, two for RUM
-        summed = None if extra is None else sums[index].view(-1, *extra.shape).sum(0)
-        weights += [grad_w_ih, grad_b, grad_w_hh, summed]
+        weights += [*grad_weights[index], None if extra is None else sums[index].view(-1, *extra.shape).sum(0)]
     grad_x = saved[0] @ a.weights[0] if needs["x"] else None
     return {"x": grad_x, "weights": weights, "states": states}
 
@@ -158,7 +156,7 @@ def _run(
     *,
     backward: bool,
     grad_outputs: Tensor | None = None,
-    grad_matrices: list[Tensor] | None = None,
+    grad_weights: list[tuple[Tensor, ...]] | None = None,
 ) -> None:
     """Call the library.
 
@@ -167,7 +165,7 @@ def _run(
         further: Further arguments of the kernel of each subcell.
         backward: Whether to run backward; the last two are given then.
         grad_outputs: (T, B, H).
-        grad_matrices: For each subcell memory for the gradients of w_ih and w_hh.
+        grad_weights: For each subcell memory for the gradients of w_ih, b and w_hh.
     """
     subcells = _of_subcells(a, saved, outputs)
     owned, table = [], []  # structures and tensors must outlive the call, which reads their addresses
@@ -193,15 +191,10 @@ def _run(
         own |= {"outputs": subcells.outputs[index], "past": subcells.outputs[predecessor]} | further[index]
         structure, _ = kernel.fill(**own)
         owned.append((structure, own))
-        source = index - 1 if index <= SLOW + 1 else -1
-        grad_w_ih, grad_w_hh = (None, None) if grad_matrices is None else grad_matrices[2 * index : 2 * index + 2]
-        pointers = (
-            w_ih,
-            b,
-            mask,
-            None if index > SLOW + 1 else grad_w_ih,
-            grad_w_hh,
-        )  # from SLOW + 2 on without inputs
+        has_inputs = index <= SLOW + 1
+        source = index - 1 if has_inputs else -1
+        grad_w_ih, grad_b, grad_w_hh = (None, None, None) if grad_weights is None else grad_weights[index]
+        pointers = (w_ih, b, mask, grad_w_ih if has_inputs else None, grad_w_hh, grad_b)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in pointers]
         flags = [kind == "rum", source, index == SLOW, index == 0]
         table.append([*flags, ctypes.addressof(structure), *addresses])

@@ -5,6 +5,7 @@
 // subcells of a step.
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gated/gated.hpp"
@@ -24,6 +25,7 @@ struct SubCell {
     void* mask;       // (T, B, W): factors of the input, or null
     void* grad_weight_ih;  // (G, W), null if there is no input
     void* grad_weight_hh;  // (R, H)
+    void* grad_bias;       // (G)
 };
 
 // cpu.py gives these arguments by name.
@@ -140,9 +142,9 @@ template <class Real> struct Network {
         buffer_size = masked_offset + rows_a_thread * widest_input;
         for (Index i = 0; i < given.count; ++i) {
             const Recurrence<Real>& own = *recurrences[i];
-            const Index rows = std::max(own.parts_width, own.kept_width) / given.product_threads + ROWS;
-            const Index width = subcells[i].grad_weight_ih ? std::max(input_width(i), own.outputs_width) : own.outputs_width;
-            products_size = std::max(products_size, (DEPTH + rows + 1) * padded<Real>(width));
+            const Index inputs = subcells[i].grad_weight_ih ? input_width(i) : 0, all = inputs + own.outputs_width + ROWS;
+            const Index columns = padded<Real>(own.parts_width) / given.product_threads + LANES<Real>;
+            products_size = std::max(products_size, DEPTH * (all + columns) + all * (columns + 2));
         }
     }
 
@@ -221,56 +223,83 @@ template <class Real> struct Network {
             if (recurrences[i]->updates_last) recurrences[i]->end_backward(first, last, state_buffer(i, buffer));
     }
 
-    // The vector of one row that the input weights of a subcell multiply, in memory or in `buffer`.
-    const Real* read_input(Index index, Index t, Index row, Real* buffer) const {
+    // The vector that the input weights of a subcell multiply in one of T B rows, in memory or in `buffer`.
+    const Real* read_input(Index index, Index row, Real* buffer) const {
         const Index width = input_width(index);
         const Real* input = subcells[index].projected ? static_cast<const Real*>(given.input)
                                                       : recurrences[subcells[index].source]->outputs;
-        input += (t * given.batch + row) * width;
-        const Real* factors = mask(index, t, row);
-        if (!factors) return input;
-        for (Index i = 0; i < width; ++i) buffer[i] = factors[i] * input[i];
+        const Real* factors = mask(index, 0, row);
+        if (!factors) return input + row * width;
+        for (Index i = 0; i < width; ++i) buffer[i] = factors[i] * input[row * width + i];
         return buffer;
     }
 
-    // Writes rows `first` to `last` of the gradient of a weight, one sum over all rows of all steps. `gradient` is that
-    // of the product, with row stride `width`; read(t, row, buffer) returns what the weight multiplies.
+    // Returns sums (count, last - first) over T B rows of `count` numbers, which read(row, buffer) returns, times columns
+    // `first` to `last` of gradients (T B, width).
     template <class Read>
-    void weight_gradient(const Real* gradient, Index width, Index first, Index last, Index columns, Real* out,
-                         Real* buffer, Read read) const {
-        const Index total = given.steps * given.batch, sums_row = padded<Real>(columns);
-        Real *packed = buffer, *sums = packed + DEPTH * sums_row, *row_buffer = sums + (last - first) * sums_row;
+    const Real* sum_products(const Real* gradients, Index width, Index first, Index last, Index count, Real* buffer,
+                             Read read) const {
+        const Index total = given.steps * given.batch, sums_row = padded<Real>(last - first);
+        Real *left = buffer, *right = left + DEPTH * (count + ROWS), *sums = right + DEPTH * sums_row;
         for (Index from = 0; from < total; from += DEPTH) {
             const Index depth = std::min(DEPTH, total - from);
-            for (Index k = 0; k < depth; ++k)
-                pack_row(read((from + k) / given.batch, (from + k) % given.batch, row_buffer), k, depth, columns, packed);
-            multiply<Real, true>(last - first, gradient + from * width + first, width, packed, depth, columns, sums,
-                                 sums_row, from > 0);
+            for (Index k = 0; k < depth; ++k) {
+                pack_left_row(read(from + k, sums + count * sums_row), k, depth, count, left);
+                pack_row(gradients + (from + k) * width + first, k, depth, last - first, right);
+            }
+            multiply<Real, true>(count, left, ROWS, right, depth, last - first, sums, sums_row, from > 0);
         }
-        for (Index i = first; i < last; ++i)
-            std::memcpy(out + i * columns, sums + (i - first) * sums_row, columns * sizeof(Real));
+        return sums;
     }
 
-    // The gradients of all weights, given those of all products. Each thread has some rows of each weight.
-    void weight_gradients(Index thread, Real* buffer) const {
-        for (Index i = 0; i < given.count; ++i) {
-            const Recurrence<Real>& own = *recurrences[i];
-            const auto rows_of = [&](const Real* gradient, Index width, Index rows, Index columns, Real* out, auto read) {
-                const Index blocks = (rows + ROWS - 1) / ROWS, share = (blocks + given.product_threads - 1) /
-                                                                       given.product_threads * ROWS;
-                const Index first = std::min(rows, thread * share), last = std::min(rows, first + share);
-                if (first < last) weight_gradient(gradient, width, first, last, columns, out, buffer, read);
-            };
-            Real* out = static_cast<Real*>(subcells[i].grad_weight_ih);
-            if (out)
-                rows_of(own.parts, own.parts_width, own.parts_width, input_width(i), out,
-                        [&](Index t, Index row, Real* memory) { return read_input(i, t, row, memory); });
-            const Index columns = own.outputs_width, added = own.product_width - own.kept_width;
-            const auto read = [&](Index t, Index row, Real* memory) { return own.read(t, row, memory); };
-            out = static_cast<Real*>(subcells[i].grad_weight_hh);
-            rows_of(own.parts, own.parts_width, added, columns, out, read);
-            rows_of(own.kept, own.kept_width, own.kept_width, columns, out + added * columns, read);
+    // Writes columns `first` to `last` of sums (count, padded columns) to rows of a weight (..., count).
+    static void write_rows(const Real* sums, Index sums_row, Index first, Index last, Index count, Real* weight) {
+        for (Index j = first; j < last; ++j)
+            for (Index i = 0; i < count; ++i) weight[j * count + i] = sums[i * sums_row + j - first];
+    }
+
+    // A thread's part of the gradients of a subcell's weights and bias, given those of its products.
+    void weight_gradients(Index index, Index thread, Real* buffer) const {
+        const SubCell& subcell = subcells[index];
+        const Recurrence<Real>& own = *recurrences[index];
+        const Index inputs = subcell.grad_weight_ih ? input_width(index) : 0, hidden = own.outputs_width;
+        const Index added = own.product_width - own.kept_width;
+        Real* grad_weight_hh = static_cast<Real*>(subcell.grad_weight_hh);
+        const auto read_hidden = [&](Index row, Real* memory) {
+            return own.read(row / given.batch, row % given.batch, memory);
+        };
+        // inputs, hidden vector and 1 are one vector
+        const auto read_all = [&](Index row, Real* memory) {
+            Real* all = memory + std::max(inputs, hidden);
+            if (inputs) std::memcpy(all, read_input(index, row, memory), inputs * sizeof(Real));
+            std::memcpy(all + inputs, read_hidden(row, memory), hidden * sizeof(Real));
+            all[inputs + hidden] = 1;
+            return all;
+        };
+        const auto [first, last] = share(own.parts_width, thread);
+        const Index sums_row = padded<Real>(last - first);
+        if (first < last) {
+            const Real* sums =
+                sum_products(own.parts, own.parts_width, first, last, inputs + hidden + 1, buffer, read_all);
+            write_rows(sums, sums_row, first, last, inputs, static_cast<Real*>(subcell.grad_weight_ih));
+            sums += inputs * sums_row;
+            write_rows(sums, sums_row, first, std::min(last, added), hidden, grad_weight_hh);
+            std::memcpy(static_cast<Real*>(subcell.grad_bias) + first, sums + hidden * sums_row,
+                        (last - first) * sizeof(Real));
         }
+        const auto [first_kept, last_kept] = share(own.kept_width, thread);
+        if (first_kept < last_kept) {
+            const Real* sums = sum_products(own.kept, own.kept_width, first_kept, last_kept, hidden, buffer, read_hidden);
+            write_rows(sums, padded<Real>(last_kept - first_kept), first_kept, last_kept, hidden,
+                       grad_weight_hh + added * hidden);
+        }
+    }
+
+    // The columns of a product that a thread computes.
+    std::pair<Index, Index> share(Index columns, Index thread) const {
+        const Index vectors = padded<Real>(columns) / LANES<Real>;
+        const auto begin = [&](Index of) { return std::min(columns, vectors * of / given.product_threads * LANES<Real>); };
+        return {begin(thread), begin(thread + 1)};
     }
 
     void run(bool is_backward) const {
@@ -292,7 +321,7 @@ template <class Real> struct Network {
         if (!is_backward) return;
 #pragma omp parallel for num_threads(given.product_threads) schedule(static)
         for (Index thread = 0; thread < given.product_threads; ++thread)
-            weight_gradients(thread, packed + thread * products_size);
+            for (Index i = 0; i < given.count; ++i) weight_gradients(i, thread, packed + thread * products_size);
     }
 };
 

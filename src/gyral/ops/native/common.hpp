@@ -123,6 +123,14 @@ void pack_row(const Real* source, Index k, Index depth, Index columns, Real* pac
     }
 }
 
+// Writes row k of a matrix (depth, columns) as a transposed left factor: panels of ROWS columns, each (depth, ROWS).
+template <class Real> void pack_left_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
+    Index first = 0;
+    for (; first + ROWS <= columns; first += ROWS)
+        std::memcpy(packed + first * depth + k * ROWS, source + first, ROWS * sizeof(Real));
+    std::copy(source + first, source + columns, packed + first * depth + k * ROWS);
+}
+
 // `ahead` points to weights that are used soon: one cache line of them is prefetched for each k, because large weights
 // do not fit into the second-level cache. `transposed`: a is stored as (depth, rows).
 template <class Real, int rows, int vectors, bool transposed>
@@ -157,7 +165,8 @@ void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index 
 }
 
 // c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). The order of summation
-// does not depend on `rows`, so that results do not depend on the number of threads. `transposed`: see `tile`.
+// does not depend on `rows`, so that results do not depend on the number of threads. `transposed`: a is the result of
+// `pack_left_row`, and the depth is at most DEPTH.
 template <class Real, bool transposed = false>
 void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index depth, Index columns, Real* c,
               Index c_row, bool add) {
@@ -169,7 +178,7 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
             const Real* ahead = packed + some * vectors * LANES<Real>;
             for (Index row = 0; row < rows; row += ROWS, ahead += some * LANES<Real>) {
                 const Index wanted = std::min<Index>(ROWS, rows - row);
-                const Real* left = transposed ? a + from * a_row + row : a + row * a_row + from;
+                const Real* left = transposed ? a + row * depth : a + row * a_row + from;
                 Real* out = c + row * c_row + first;
                 const auto run = [&](auto count) {
                     tile_of<Real, count, transposed>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
