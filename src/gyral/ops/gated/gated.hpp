@@ -190,16 +190,16 @@ struct Goru {
 };
 
 // Writes the normalization of each of `count` gates of n units in place, and that times gain plus bias to `out`.
-template <class Real>
-void normalize_gates(Real* __restrict z, Index count, Index n, const Real* __restrict gain, const Real* __restrict bias,
+template <int count, class Real>
+void normalize_gates(Real* __restrict z, Index n, const Real* __restrict gain, const Real* __restrict bias,
                      Real epsilon, Real* rstd, Real* __restrict out) {
+    Real mean[count];
+    mean_and_rstd_of<count>(z, n, mean, rstd, epsilon);
     for (Index gate = 0; gate < count; ++gate) {
-        Real mean;
-        mean_and_rstd(z + gate * n, n, mean, rstd[gate], epsilon);
-        const Real scale = rstd[gate];
+        const Real center = mean[gate], scale = rstd[gate];
 #pragma omp simd
         for (Index i = gate * n; i < (gate + 1) * n; ++i) {
-            z[i] = (z[i] - mean) * scale;
+            z[i] = (z[i] - center) * scale;
             out[i] = z[i] * gain[i] + bias[i];
         }
     }
@@ -217,7 +217,7 @@ struct NormalizedGoru {
         Real* __restrict rotated = row.kept;
         Real mean[2], rstd[2];
         for (Index i = 0; i < 2 * n; ++i) gates[i] += product[i];
-        for (Index gate = 0; gate < 2; ++gate) mean_and_rstd(gates + gate * n, n, mean[gate], rstd[gate], row.epsilon);
+        mean_and_rstd_of<2>(gates, n, mean, rstd, row.epsilon);
         const auto normal = [=](Index gate, Index i) {
             return (gates[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + gate_bias[gate * n + i];
         };
@@ -238,7 +238,7 @@ struct NormalizedGoru {
         const Real *__restrict bias = row.extra, *__restrict gain = bias + n, *__restrict old = row.hidden;
         Real *__restrict reset = scratch, *__restrict update = scratch + n, *__restrict rotated = row.kept;
         Real rstd[2];
-        normalize_gates(gates, 2, n, gain, gain + 2 * n, row.epsilon, rstd, scratch);
+        normalize_gates<2>(gates, n, gain, gain + 2 * n, row.epsilon, rstd, scratch);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real c = modrelu(z[i], bias[i]), r = sigmoid(reset[i]), u = sigmoid(update[i]);
@@ -459,7 +459,7 @@ struct NormalizedLstm {
         const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real mean[5], rstd[5];
         for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
-        for (Index gate = 0; gate < 4; ++gate) mean_and_rstd(z + gate * n, n, mean[gate], rstd[gate], row.epsilon);
+        mean_and_rstd_of<4>(z, n, mean, rstd, row.epsilon);
         const auto normal = [=](Index gate, Index i) {
             return (z[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + bias[gate * n + i];
         };
@@ -484,7 +484,7 @@ struct NormalizedLstm {
         Real *__restrict write = scratch, *__restrict forget = write + n, *__restrict candidate = forget + n,
              *__restrict out = candidate + n, *__restrict cell_state = out + n, *__restrict slope = cell_state + n;
         Real mean, rstd[5];
-        normalize_gates(z, 4, n, gain, bias, row.epsilon, rstd, scratch);
+        normalize_gates<4>(z, n, gain, bias, row.epsilon, rstd, scratch);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             write[i] = sigmoid(write[i]);

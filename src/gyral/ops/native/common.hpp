@@ -194,55 +194,11 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
 
 // ---------------------------------------------------------------- vectors
 
-template <class Real>
-inline Real dot(const Real* __restrict a, const Real* __restrict b, Index size) {
-    Real sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Index i = 0; i < size; ++i) sum += a[i] * b[i];
-    return sum;
-}
-
 // 1/|x|, given |x|^2; 0 if that is below the smallest normal number or overflows
 template <class Real>
 inline Real inverse_norm(Real squared) {
     const bool usable = squared > std::numeric_limits<Real>::min() && squared < std::numeric_limits<Real>::infinity();
     return usable ? 1 / std::sqrt(squared) : Real(0);
-}
-
-constexpr double NORM_EPSILON = 1e-5;  // the default of torch.nn.LayerNorm
-
-template <class Real>
-void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd, double epsilon = NORM_EPSILON) {
-    Real sum = 0, squares = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Index i = 0; i < size; ++i) sum += x[i];
-    const Real center = sum / size;
-#pragma omp simd reduction(+ : squares)
-    for (Index i = 0; i < size; ++i) squares += (x[i] - center) * (x[i] - center);
-    mean = center;
-    rstd = 1 / std::sqrt(squares / size + Real(epsilon));
-}
-
-// Given the gradient of normalized * gain + bias, writes that of the normalization's input in its place, and adds those
-// of gain and bias.
-template <class Real>
-void norm_backward(Real* __restrict gradient, const Real* __restrict normalized, const Real* __restrict gain, Real rstd,
-                   Index size, Real* __restrict grad_gain, Real* __restrict grad_bias) {
-    Real sum = 0, along = 0;
-#pragma omp simd reduction(+ : sum, along)
-    for (Index i = 0; i < size; ++i) {
-        grad_gain[i] += gradient[i] * normalized[i];
-        grad_bias[i] += gradient[i];
-        const Real inner = gradient[i] * gain[i];
-        sum += inner;
-        along += inner * normalized[i];
-        gradient[i] = inner;  // rounded as in the sum, so that the gradient is exactly 0 for size 1
-    }
-    sum /= size;
-    along /= size;
-#pragma omp simd
-    for (Index i = 0; i < size; ++i)
-        gradient[i] = rstd * (gradient[i] - sum - normalized[i] * along);
 }
 
 // Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.
