@@ -271,8 +271,8 @@ template <class Real> struct Network {
         // inputs, hidden vector and 1 are one vector
         const auto read_all = [&](Index row, Real* memory) {
             Real* all = memory + std::max(inputs, hidden);
-            if (inputs) std::memcpy(all, read_input(index, row, memory), inputs * sizeof(Real));
-            std::memcpy(all + inputs, read_hidden(row, memory), hidden * sizeof(Real));
+            if (inputs) copy(read_input(index, row, memory), inputs, all);
+            copy(read_hidden(row, memory), hidden, all + inputs);
             all[inputs + hidden] = 1;
             return all;
         };

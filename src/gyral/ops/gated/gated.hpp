@@ -460,19 +460,23 @@ struct NormalizedLstm {
         Real mean[5], rstd[5];
         for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
         mean_and_rstd_of<4>(z, n, mean, rstd, row.epsilon);
-        const auto normal = [=](Index gate, Index i) {
-            return (z[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + bias[gate * n + i];
-        };
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-            cell_state[i] = sigmoid(normal(1, i)) * old[i] + sigmoid(normal(0, i)) * hyperbolic_tangent(normal(2, i));
-            h[i] = sigmoid(normal(3, i));
-        }
+        for_registers<Real>(n, [&](Index i, Index count) {
+            const auto normal = [&](Index gate) {
+                const Index j = gate * n + i;
+                return (load_first(z + j, count) - mean[gate]) * rstd[gate] * load_first(gain + j, count) +
+                       load_first(bias + j, count);
+            };
+            store_first<Real>(cell_state + i, count, sigmoids<Real>(normal(1)) * load_first(old + i, count) +
+                                                         sigmoids<Real>(normal(0)) * hyperbolic_tangents<Real>(normal(2)));
+            store_first<Real>(h + i, count, sigmoids<Real>(normal(3)));
+        });
         mean_and_rstd(cell_state, n, mean[4], rstd[4], row.epsilon);
-        const Real center = mean[4], scale = rstd[4];
         gain += 8 * n, bias = gain + n;
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) h[i] *= hyperbolic_tangent((cell_state[i] - center) * scale * gain[i] + bias[i]);
+        for_registers<Real>(n, [&](Index i, Index count) {
+            const Vector<Real> normal = (load_first(cell_state + i, count) - mean[4]) * rstd[4];
+            const Vector<Real> scaled = normal * load_first(gain + i, count) + load_first(bias + i, count);
+            store_first<Real>(h + i, count, load_first(h + i, count) * hyperbolic_tangents<Real>(scaled));
+        });
     }
 
     template <class Real>
@@ -483,27 +487,32 @@ struct NormalizedLstm {
         const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real *__restrict write = scratch, *__restrict forget = write + n, *__restrict candidate = forget + n,
              *__restrict out = candidate + n, *__restrict cell_state = out + n, *__restrict slope = cell_state + n;
-        Real mean, rstd[5];
-        normalize_gates<4>(z, n, gain, bias, row.epsilon, rstd, scratch);
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-            write[i] = sigmoid(write[i]);
-            forget[i] = sigmoid(forget[i]);
-            candidate[i] = hyperbolic_tangent(candidate[i]);
-            out[i] = sigmoid(out[i]);
-            cell_state[i] = forget[i] * old[i] + write[i] * candidate[i];
-        }
-        mean_and_rstd(cell_state, n, mean, rstd[4], row.epsilon);
-        const Real scale = rstd[4];
-        const Real *__restrict cell_gain = gain + 8 * n, *__restrict cell_bias = cell_gain + n;
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-            cell_state[i] = (cell_state[i] - mean) * scale;
-            const Real squashed = hyperbolic_tangent(cell_state[i] * cell_gain[i] + cell_bias[i]), o = out[i];
-            slope[i] = g[i] * o * (1 - squashed * squashed);
-            out[i] = g[i] * squashed * o * (1 - o);
-        }
-        norm_backward(slope, cell_state, cell_gain, scale, n, grad_extra + 8 * n, grad_extra + 9 * n);
+        Real mean[5], rstd[5];
+        mean_and_rstd_of<4>(z, n, mean, rstd, row.epsilon);
+        for_registers<Real>(n, [&](Index i, Index count) {
+            Vector<Real> gates[4];
+            for (Index gate = 0; gate < 4; ++gate) {
+                const Index j = gate * n + i;
+                const Vector<Real> normal = (load_first(z + j, count) - mean[gate]) * rstd[gate];
+                store_first<Real>(z + j, count, normal);
+                gates[gate] = normal * load_first(gain + j, count) + load_first(bias + j, count);
+                gates[gate] = gate == 2 ? hyperbolic_tangents<Real>(gates[gate]) : sigmoids<Real>(gates[gate]);
+                store_first<Real>(scratch + j, count, gates[gate]);
+            }
+            store_first<Real>(cell_state + i, count, gates[1] * load_first(old + i, count) + gates[0] * gates[2]);
+        });
+        mean_and_rstd(cell_state, n, mean[4], rstd[4], row.epsilon);
+        const Real *cell_gain = gain + 8 * n, *cell_bias = cell_gain + n;
+        for_registers<Real>(n, [&](Index i, Index count) {
+            const Vector<Real> normal = (load_first(cell_state + i, count) - mean[4]) * rstd[4];
+            store_first<Real>(cell_state + i, count, normal);
+            const Vector<Real> squashed = hyperbolic_tangents<Real>(normal * load_first(cell_gain + i, count) +
+                                                                    load_first(cell_bias + i, count));
+            const Vector<Real> o = load_first(out + i, count), outer = load_first(g + i, count) * o;
+            store_first<Real>(slope + i, count, outer * (1 - squashed * squashed));
+            store_first<Real>(out + i, count, outer * squashed * (1 - o));
+        });
+        norm_backward(slope, cell_state, cell_gain, rstd[4], n, grad_extra + 8 * n, grad_extra + 9 * n);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real w = write[i], f = forget[i], c = candidate[i], all = gc[i] + slope[i];

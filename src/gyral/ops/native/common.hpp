@@ -111,26 +111,6 @@ void pack(const Real* source, Index row, Index column, Index depth, Index column
     }
 }
 
-// Writes row k of a packed matrix (depth, columns).
-template <class Real>
-void pack_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
-    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
-        const Index width = std::min<Index>(VECTORS * LANES<Real>, padded<Real>(columns) - first);
-        const Index some = std::min(width, columns - first);
-        Real* out = packed + first * depth + k * width;
-        std::memcpy(out, source + first, some * sizeof(Real));
-        std::fill(out + some, out + width, Real(0));
-    }
-}
-
-// Writes row k of a matrix (depth, columns) as a transposed left factor: panels of ROWS columns, each (depth, ROWS).
-template <class Real> void pack_left_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
-    Index first = 0;
-    for (; first + ROWS <= columns; first += ROWS)
-        std::memcpy(packed + first * depth + k * ROWS, source + first, ROWS * sizeof(Real));
-    std::copy(source + first, source + columns, packed + first * depth + k * ROWS);
-}
-
 // `ahead` points to weights that are used soon: one cache line of them is prefetched for each k, because large weights
 // do not fit into the second-level cache. `transposed`: a is stored as (depth, rows).
 template <class Real, int rows, int vectors, bool transposed>

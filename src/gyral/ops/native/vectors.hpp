@@ -46,6 +46,25 @@ template <class Real> inline void store_first(Real* to, Index count, Vector<Real
 #endif
 }
 
+// Writes row k of a packed matrix (depth, columns).
+template <class Real>
+void pack_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
+    for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
+        const Index width = std::min<Index>(VECTORS * LANES<Real>, padded<Real>(columns) - first);
+        for (Index j = first; j < first + width; j += LANES<Real>)
+            store<Real>(packed + first * depth + k * width + j - first,
+                        load_first(source + j, std::min<Index>(LANES<Real>, columns - j)));
+    }
+}
+
+// Writes row k of a matrix (depth, columns) as a transposed left factor: panels of ROWS columns, each (depth, ROWS).
+template <class Real> void pack_left_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
+    Index first = 0;
+    for (; first + ROWS <= columns; first += ROWS)
+        std::memcpy(packed + first * depth + k * ROWS, source + first, ROWS * sizeof(Real));
+    std::copy(source + first, source + columns, packed + first * depth + k * ROWS);
+}
+
 // The sum of the lower and the upper half of a register, of `lanes` elements each.
 template <class Real, class Value, std::size_t... lanes>
 inline auto add_halves(const Value& value, std::index_sequence<lanes...>) {
@@ -76,6 +95,24 @@ template <class Real, class Work> inline void for_registers(Index size, Work wor
     if (i < size) work(i, size - i);
 }
 
+template <class Real, class Function> inline Vector<Real> lane_by_lane(Vector<Real> x, Function function) {
+    Real lanes[LANES<Real>];
+    store<Real>(lanes, x);
+#pragma omp simd
+    for (int i = 0; i < LANES<Real>; ++i) lanes[i] = function(lanes[i]);
+    return load(lanes);
+}
+template <class Real> inline Vector<Real> sigmoids(Vector<Real> x) {
+    return lane_by_lane<Real>(x, [](Real value) { return sigmoid(value); });
+}
+template <class Real> inline Vector<Real> hyperbolic_tangents(Vector<Real> x) {
+    return lane_by_lane<Real>(x, [](Real value) { return hyperbolic_tangent(value); });
+}
+
+template <class Real> inline void copy(const Real* from, Index size, Real* to) {
+    for_registers<Real>(size, [&](Index i, Index count) { store_first<Real>(to + i, count, load_first(from + i, count)); });
+}
+
 template <class Real> inline Real dot(const Real* a, const Real* b, Index size) {
     Vector<Real> sum = {};
     for_registers<Real>(size, [&](Index i, Index count) {
@@ -94,16 +131,20 @@ void mean_and_rstd_of(const Real* x, Index size, Real* mean, Real* rstd, double 
     std::fill_n(ones, LANES<Real>, Real(1));
     Vector<Real> sums[rows] = {}, squares[rows] = {};
     for_registers<Real>(size, [&](Index i, Index count) {
+#pragma GCC unroll 4
         for (int row = 0; row < rows; ++row) sums[row] += load_first(x + row * size + i, count);
     });
+#pragma GCC unroll 4
     for (int row = 0; row < rows; ++row) mean[row] = sum_of<Real>(sums[row]) / size;
     for_registers<Real>(size, [&](Index i, Index count) {
         const Vector<Real> used = load_first(ones, count);
+#pragma GCC unroll 4
         for (int row = 0; row < rows; ++row) {
             const Vector<Real> centered = load_first(x + row * size + i, count) - mean[row] * used;
             squares[row] += centered * centered;
         }
     });
+#pragma GCC unroll 4
     for (int row = 0; row < rows; ++row) rstd[row] = 1 / std::sqrt(sum_of<Real>(squares[row]) / size + Real(epsilon));
 }
 
