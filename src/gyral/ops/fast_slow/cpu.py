@@ -12,9 +12,9 @@ from gyral.ops.fast_slow.naive import SLOW
 from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
-from gyral.ops.sequences import project
 
 DTYPES = library.DTYPES
+NOTHING, INPUT = -1, -2  # sources of a subcell's input other than an earlier subcell
 
 KERNEL = library.Kernel(Path(__file__).with_name("fast_slow.cpp"))
 
@@ -50,8 +50,6 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
     results, saved = allocate(a)
     _, *final, cosines = results
-    w_ih, b = a.weights[:2]
-    project(a.x, w_ih, b, out=saved[0])
     further = [_last(a, index, {"final_hidden": final[::2], "final_cell_state": final[1::2]}) for index in _indices(a)]
     _run(a, results[0], saved, further, backward=False)
     if cosines is not None:
@@ -87,17 +85,17 @@ def backward(
             further[-1]["grad_extra"] = grad_extra
         sums.append(grad_extra)
     grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
+    grad_x = torch.empty_like(a.x) if needs["x"] else None
     grad_weights = [
         (torch.zeros_like(w_ih), w_ih.new_zeros(len(w_ih)), torch.zeros_like(w_hh))
         for w_ih, w_hh in zip(a.weights[::4], a.weights[2::4], strict=True)
     ]
-    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs, grad_weights=grad_weights)
+    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs, grad_weights=grad_weights, grad_x=grad_x)
     weights: list[Tensor | None] = []
     for index in _indices(a):
         extra = a.weights[4 * index + 3]
         # one partial sum per block of rows, two for RUM
         weights += [*grad_weights[index], None if extra is None else sums[index].view(-1, *extra.shape).sum(0)]
-    grad_x = saved[0] @ a.weights[0] if needs["x"] else None
     return {"x": grad_x, "weights": weights, "states": states}
 
 
@@ -157,15 +155,17 @@ def _run(
     backward: bool,
     grad_outputs: Tensor | None = None,
     grad_weights: list[tuple[Tensor, ...]] | None = None,
+    grad_x: Tensor | None = None,
 ) -> None:
     """Call the library.
 
     Args:
         a, outputs, saved: The arguments, a result, and what is saved for backward.
         further: Further arguments of the kernel of each subcell.
-        backward: Whether to run backward; the last two are given then.
+        backward: Whether to run backward; the arguments below are given then.
         grad_outputs: (T, B, H).
         grad_weights: For each subcell memory for the gradients of w_ih, b and w_hh.
+        grad_x: Memory for the gradient of x, or None if it is not needed.
     """
     subcells = _of_subcells(a, saved, outputs)
     owned, table = [], []  # structures and tensors must outlive the call, which reads their addresses
@@ -191,12 +191,11 @@ def _run(
         own |= {"outputs": subcells.outputs[index], "past": subcells.outputs[predecessor]} | further[index]
         structure, _ = kernel.fill(**own)
         owned.append((structure, own))
-        has_inputs = index <= SLOW + 1
-        source = index - 1 if has_inputs else -1
+        source = INPUT if index == 0 else index - 1 if index <= SLOW + 1 else NOTHING
         grad_w_ih, grad_b, grad_w_hh = (None, None, None) if grad_weights is None else grad_weights[index]
-        pointers = (w_ih, b, mask, grad_w_ih if has_inputs else None, grad_w_hh, grad_b)
+        pointers = (w_ih, b, mask, grad_w_ih, grad_w_hh, grad_b)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in pointers]
-        flags = [kind == "rum", source, index == SLOW, index == 0]
+        flags = [kind == "rum", source, index == SLOW]
         table.append([*flags, ctypes.addressof(structure), *addresses])
     KERNEL.run(
         backward=backward,
@@ -208,5 +207,6 @@ def _run(
         product_threads=torch.get_num_threads(),
         subcells=torch.tensor(table, dtype=torch.int64),
         input=a.x,
+        grad_input=grad_x,
         grad_outputs=grad_outputs,
     )

@@ -13,17 +13,18 @@
 
 namespace fast_slow {
 
+constexpr Index NOTHING = -1, INPUT = -2;
+
 // W is the width of the input, G that of the parts. In Python a subcell is a row of integers.
 struct SubCell {
     Index is_rum;
-    Index source;     // the earlier subcell whose outputs it reads, or -1
+    Index source;     // the earlier subcell whose outputs it reads, INPUT or NOTHING
     Index state;      // index of its state, equal for subcells that share one
-    Index projected;  // whether the parts already contain the projected input
     void* arguments;  // gated::Arguments or rum::Arguments
-    void* weight_ih;  // (G, W), null without source
+    void* weight_ih;  // (G, W)
     void* bias;       // (G), or null
     void* mask;       // (T, B, W): factors of the input, or null
-    void* grad_weight_ih;  // (G, W), null if there is no input
+    void* grad_weight_ih;  // (G, W)
     void* grad_weight_hh;  // (R, H)
     void* grad_bias;       // (G)
 };
@@ -35,6 +36,7 @@ struct Arguments {
     void* subcells;         // SubCell (count)
     void* input;            // (T, B, input_size)
     void* grad_outputs;     // (T, B, H) of the last subcell
+    void* grad_input;       // (T, B, input_size), or null
     void* workspace;        // fast_slow_workspace(...) elements
 };
 
@@ -127,22 +129,24 @@ template <class Real> struct Network {
                 buffer_offsets[subcells[i].state] = buffer_size;
                 buffer_size += recurrence.temporaries;
             }
-            if (subcells[i].source < 0) continue;
+            widest_parts = std::max(widest_parts, padded<Real>(recurrence.parts_width));
+            if (subcells[i].source == NOTHING) continue;
             const Index width = input_width(i), parts = recurrence.parts_width;
             packed_input[i] = packed_size;
             packed_size += std::max(width * padded<Real>(parts), parts * padded<Real>(width));
             weight_bytes += width * parts * Index(sizeof(Real));
-            grad_offsets[subcells[i].source] = buffer_size;
-            buffer_size += rows_a_thread * padded<Real>(width);
-            widest_parts = std::max(widest_parts, padded<Real>(parts));
+            if (subcells[i].source != INPUT) {
+                grad_offsets[subcells[i].source] = buffer_size;
+                buffer_size += rows_a_thread * padded<Real>(width);
+            }
             widest_input = std::max(widest_input, width);
         }
         products_offset = buffer_size;
-        masked_offset = products_offset + rows_a_thread * widest_parts;
+        masked_offset = products_offset + rows_a_thread * std::max(widest_parts, padded<Real>(widest_input));
         buffer_size = masked_offset + rows_a_thread * widest_input;
         for (Index i = 0; i < given.count; ++i) {
             const Recurrence<Real>& own = *recurrences[i];
-            const Index inputs = subcells[i].grad_weight_ih ? input_width(i) : 0, all = inputs + own.outputs_width + ROWS;
+            const Index all = input_width(i) + own.outputs_width + ROWS;
             const Index columns = padded<Real>(own.parts_width) / given.product_threads + LANES<Real>;
             products_size = std::max(products_size, DEPTH * (all + columns) + all * (columns + 2));
         }
@@ -153,7 +157,13 @@ template <class Real> struct Network {
     }
     Real* state_buffer(Index index, Real* buffer) const { return buffer + buffer_offsets[subcells[index].state]; }
     Index input_width(Index index) const {
-        return subcells[index].projected ? given.input_size : recurrences[subcells[index].source]->outputs_width;
+        const Index source = subcells[index].source;
+        return source == NOTHING ? 0 : source == INPUT ? given.input_size : recurrences[source]->outputs_width;
+    }
+    const Real* input(Index index, Index t, Index row) const {
+        const Index source = subcells[index].source;
+        const Real* all = source == INPUT ? static_cast<const Real*>(given.input) : recurrences[source]->outputs;
+        return all + (t * given.batch + row) * input_width(index);
     }
     const Real* mask(Index index, Index t, Index row) const {
         const Real* masks = static_cast<const Real*>(subcells[index].mask);
@@ -165,16 +175,16 @@ template <class Real> struct Network {
         const Index rows = last - first, parts = recurrences[index]->parts_width;
         const Real* bias = static_cast<const Real*>(subcells[index].bias);
         Real* products = buffer + products_offset;
-        const bool has_input = subcells[index].source >= 0;
+        const bool has_input = subcells[index].source != NOTHING;
         if (has_input) {
             const Index width = input_width(index);
-            const Real* input = recurrences[subcells[index].source]->outputs + (t * given.batch + first) * width;
+            const Real* read = input(index, t, first);
             if (const Real* factors = mask(index, t, first)) {
                 Real* __restrict masked = buffer + masked_offset;
-                for (Index i = 0; i < rows * width; ++i) masked[i] = factors[i] * input[i];
-                input = masked;
+                for (Index i = 0; i < rows * width; ++i) masked[i] = factors[i] * read[i];
+                read = masked;
             }
-            multiply(rows, input, width, packed + packed_input[index], width, parts, products, padded<Real>(parts),
+            multiply(rows, read, width, packed + packed_input[index], width, parts, products, padded<Real>(parts),
                      false);
         }
         for (Index row = 0; row < rows; ++row) {
@@ -187,18 +197,26 @@ template <class Real> struct Network {
     // The gradient of a subcell's input.
     void input_backward(Index index, Index t, Index first, Index last, const Real* packed, Real* buffer) const {
         const Index width = input_width(index), row_size = padded<Real>(width), parts = recurrences[index]->parts_width;
-        Real* grad_input = buffer + grad_offsets[subcells[index].source];
+        const bool of_network = subcells[index].source == INPUT;
+        Real* grad_input = buffer + (of_network ? products_offset : grad_offsets[subcells[index].source]);
         multiply(last - first, recurrences[index]->parts + (t * given.batch + first) * parts, parts,
                  packed + packed_input[index], parts, width, grad_input, row_size, false);
         if (const Real* factors = mask(index, t, first))
             for (Index row = 0; row < last - first; ++row)
                 for (Index i = 0; i < width; ++i) grad_input[row * row_size + i] *= factors[row * width + i];
+        if (!of_network) return;
+        Real* out = static_cast<Real*>(given.grad_input) + (t * given.batch + first) * width;
+        for (Index row = 0; row < last - first; ++row) copy(grad_input + row * row_size, width, out + row * width);
+    }
+    bool has_input_backward(Index index) const {
+        const Index source = subcells[index].source;
+        return source == INPUT ? given.grad_input != nullptr : source != NOTHING;
     }
 
     void forward(Index first, Index last, const Real* packed, Real* buffer) const {
         for (Index t = 0; t < given.steps; ++t)
             for (Index i = 0; i < given.count; ++i) {
-                if (!subcells[i].projected) project_input(i, t, first, last, packed, buffer);
+                project_input(i, t, first, last, packed, buffer);
                 recurrences[i]->forward_step(t, first, last, packed + packed_own[i], state_buffer(i, buffer));
             }
     }
@@ -217,7 +235,7 @@ template <class Real> struct Network {
                 }
                 recurrences[i]->backward_step(t, first, last, outer, outer_row, packed + packed_own[i],
                                               state_buffer(i, buffer));
-                if (subcells[i].source >= 0) input_backward(i, t, first, last, packed, buffer);
+                if (has_input_backward(i)) input_backward(i, t, first, last, packed, buffer);
             }
         for (Index i = 0; i < given.count; ++i)
             if (recurrences[i]->updates_last) recurrences[i]->end_backward(first, last, state_buffer(i, buffer));
@@ -226,11 +244,9 @@ template <class Real> struct Network {
     // The vector that the input weights of a subcell multiply in one of T B rows, in memory or in `buffer`.
     const Real* read_input(Index index, Index row, Real* buffer) const {
         const Index width = input_width(index);
-        const Real* input = subcells[index].projected ? static_cast<const Real*>(given.input)
-                                                      : recurrences[subcells[index].source]->outputs;
-        const Real* factors = mask(index, 0, row);
-        if (!factors) return input + row * width;
-        for (Index i = 0; i < width; ++i) buffer[i] = factors[i] * input[row * width + i];
+        const Real *read = input(index, 0, row), *factors = mask(index, 0, row);
+        if (!factors) return read;
+        for (Index i = 0; i < width; ++i) buffer[i] = factors[i] * read[i];
         return buffer;
     }
 
@@ -262,7 +278,7 @@ template <class Real> struct Network {
     void weight_gradients(Index index, Index thread, Real* buffer) const {
         const SubCell& subcell = subcells[index];
         const Recurrence<Real>& own = *recurrences[index];
-        const Index inputs = subcell.grad_weight_ih ? input_width(index) : 0, hidden = own.outputs_width;
+        const Index inputs = input_width(index), hidden = own.outputs_width;
         const Index added = own.product_width - own.kept_width;
         Real* grad_weight_hh = static_cast<Real*>(subcell.grad_weight_hh);
         const auto read_hidden = [&](Index row, Real* memory) {
@@ -306,7 +322,7 @@ template <class Real> struct Network {
         Real* packed = static_cast<Real*>(given.workspace);
         for (Index i = 0; i < given.count; ++i) {
             recurrences[i]->pack_weight(is_backward, packed + packed_own[i]);
-            if (subcells[i].source < 0) continue;
+            if (subcells[i].source == NOTHING) continue;
             const Real* weight = static_cast<const Real*>(subcells[i].weight_ih);
             const Index width = input_width(i), parts = recurrences[i]->parts_width;
             if (is_backward)
