@@ -458,7 +458,7 @@ struct NormalizedLstm {
         Real* __restrict z = row.parts;
         const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real mean[5], rstd[5];
-        for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
+        for (Index gate = 0; gate < 4; ++gate) add(product + gate * n, n, z + gate * n);
         mean_and_rstd_of<4>(z, n, mean, rstd, row.epsilon);
         for_registers<Real>(n, [&](Index i, Index count) {
             const auto normal = [&](Index gate) {

@@ -95,6 +95,12 @@ template <class Real, class Work> inline void for_registers(Index size, Work wor
     if (i < size) work(i, size - i);
 }
 
+template <class Real> inline void add(const Real* from, Index size, Real* to) {
+    for_registers<Real>(size, [&](Index i, Index count) {
+        store_first<Real>(to + i, count, load_first(to + i, count) + load_first(from + i, count));
+    });
+}
+
 template <class Real, class Function> inline Vector<Real> lane_by_lane(Vector<Real> x, Function function) {
     Real lanes[LANES<Real>];
     store<Real>(lanes, x);
