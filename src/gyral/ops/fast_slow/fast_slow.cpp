@@ -2,7 +2,7 @@
 //
 // Every subcell is a recurrence of gated.hpp or rum.hpp. The input that a subcell reads from an earlier one of the same
 // step is a further product before its own step, with weights packed once per call. A thread runs its rows through all
-// subcells of a step.
+// subcells of a step. After all steps, one product per subcell gives the gradients of all its weights.
 
 #include <memory>
 #include <utility>
@@ -146,9 +146,10 @@ template <class Real> struct Network {
         buffer_size = masked_offset + rows_a_thread * widest_input;
         for (Index i = 0; i < given.count; ++i) {
             const Recurrence<Real>& own = *recurrences[i];
-            const Index all = input_width(i) + own.outputs_width + ROWS;
-            const Index columns = padded<Real>(own.parts_width) / given.product_threads + LANES<Real>;
-            products_size = std::max(products_size, DEPTH * (all + columns) + all * (columns + 2));
+            const Index count = input_width(i) + own.outputs_width + 1;
+            const Index vectors = padded<Real>(own.parts_width) / LANES<Real>;
+            const Index columns = (vectors + given.product_threads - 1) / given.product_threads * LANES<Real>;
+            products_size = std::max(products_size, DEPTH * (count + ROWS + columns) + count * (columns + 2));
         }
     }
 
@@ -250,8 +251,8 @@ template <class Real> struct Network {
         return buffer;
     }
 
-    // Returns sums (count, last - first) over T B rows of `count` numbers, which read(row, buffer) returns, times columns
-    // `first` to `last` of gradients (T B, width).
+    // Returns sums (count, last - first) over T B rows: the `count` numbers that read(row, buffer) returns, times
+    // columns `first` to `last` of gradients (T B, width).
     template <class Read>
     const Real* sum_products(const Real* gradients, Index width, Index first, Index last, Index count, Real* buffer,
                              Read read) const {
@@ -305,7 +306,8 @@ template <class Real> struct Network {
         }
         const auto [first_kept, last_kept] = share(own.kept_width, thread);
         if (first_kept < last_kept) {
-            const Real* sums = sum_products(own.kept, own.kept_width, first_kept, last_kept, hidden, buffer, read_hidden);
+            const Real* sums =
+                sum_products(own.kept, own.kept_width, first_kept, last_kept, hidden, buffer, read_hidden);
             write_rows(sums, padded<Real>(last_kept - first_kept), first_kept, last_kept, hidden,
                        grad_weight_hh + added * hidden);
         }
@@ -314,7 +316,9 @@ template <class Real> struct Network {
     // The columns of a product that a thread computes.
     std::pair<Index, Index> share(Index columns, Index thread) const {
         const Index vectors = padded<Real>(columns) / LANES<Real>;
-        const auto begin = [&](Index of) { return std::min(columns, vectors * of / given.product_threads * LANES<Real>); };
+        const auto begin = [&](Index index) {
+            return std::min(columns, vectors * index / given.product_threads * LANES<Real>);
+        };
         return {begin(thread), begin(thread + 1)};
     }
 

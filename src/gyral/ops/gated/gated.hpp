@@ -189,22 +189,6 @@ struct Goru {
     }
 };
 
-// Writes the normalization of each of `count` gates of n units in place, and that times gain plus bias to `out`.
-template <int count, class Real>
-void normalize_gates(Real* __restrict z, Index n, const Real* __restrict gain, const Real* __restrict bias,
-                     Real epsilon, Real* rstd, Real* __restrict out) {
-    Real mean[count];
-    mean_and_rstd_of<count>(z, n, mean, rstd, epsilon);
-    for (Index gate = 0; gate < count; ++gate) {
-        const Real center = mean[gate], scale = rstd[gate];
-#pragma omp simd
-        for (Index i = gate * n; i < (gate + 1) * n; ++i) {
-            z[i] = (z[i] - center) * scale;
-            out[i] = z[i] * gain[i] + bias[i];
-        }
-    }
-}
-
 // The same with layer normalization of r and g before their sigmoids. `extra`: biases of modReLU (N), gains (2N) and
 // biases (2N) of the gates. After forward: the gates before normalization.
 struct NormalizedGoru {
@@ -237,8 +221,13 @@ struct NormalizedGoru {
         Real *__restrict gates = row.parts, *__restrict z = gates + 2 * n;
         const Real *__restrict bias = row.extra, *__restrict gain = bias + n, *__restrict old = row.hidden;
         Real *__restrict reset = scratch, *__restrict update = scratch + n, *__restrict rotated = row.kept;
-        Real rstd[2];
-        normalize_gates<2>(gates, n, gain, gain + 2 * n, row.epsilon, rstd, scratch);
+        Real mean[2], rstd[2];
+        mean_and_rstd_of<2>(gates, n, mean, rstd, row.epsilon);
+        for (Index gate = 0; gate < 2; ++gate)
+            for (Index i = gate * n; i < (gate + 1) * n; ++i) {
+                gates[i] = (gates[i] - mean[gate]) * rstd[gate];
+                scratch[i] = gates[i] * gain[i] + gain[2 * n + i];
+            }
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real c = modrelu(z[i], bias[i]), r = sigmoid(reset[i]), u = sigmoid(update[i]);
@@ -466,8 +455,9 @@ struct NormalizedLstm {
                 return (load_first(z + j, count) - mean[gate]) * rstd[gate] * load_first(gain + j, count) +
                        load_first(bias + j, count);
             };
-            store_first<Real>(cell_state + i, count, sigmoids<Real>(normal(1)) * load_first(old + i, count) +
-                                                         sigmoids<Real>(normal(0)) * hyperbolic_tangents<Real>(normal(2)));
+            const Vector<Real> kept = sigmoids<Real>(normal(1)) * load_first(old + i, count);
+            const Vector<Real> written = sigmoids<Real>(normal(0)) * hyperbolic_tangents<Real>(normal(2));
+            store_first<Real>(cell_state + i, count, kept + written);
             store_first<Real>(h + i, count, sigmoids<Real>(normal(3)));
         });
         mean_and_rstd(cell_state, n, mean[4], rstd[4], row.epsilon);

@@ -123,7 +123,8 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
-            const Real value = transposed ? a[k * a_row + i] : a[i * a_row + k];  // not a vector, so that the broadcast is part of the load
+            // not a vector, so that the broadcast is part of the load
+            const Real value = transposed ? a[k * a_row + i] : a[i * a_row + k];
             for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
         }
     }

@@ -1,5 +1,5 @@
-// Vectors of one register, sums over vectors of any size, and products of a matrix and a vector whose rows are padded to
-// whole registers.
+// Vectors of one register, functions of vectors of any size, and products of a matrix and a vector whose rows are padded
+// to whole registers.
 
 #pragma once
 
@@ -46,7 +46,7 @@ template <class Real> inline void store_first(Real* to, Index count, Vector<Real
 #endif
 }
 
-// Writes row k of a packed matrix (depth, columns).
+// Writes row k of a matrix (depth, columns) in the form of `pack`.
 template <class Real>
 void pack_row(const Real* source, Index k, Index depth, Index columns, Real* packed) {
     for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
@@ -95,6 +95,7 @@ template <class Real, class Work> inline void for_registers(Index size, Work wor
     if (i < size) work(i, size - i);
 }
 
+// to += from
 template <class Real> inline void add(const Real* from, Index size, Real* to) {
     for_registers<Real>(size, [&](Index i, Index count) {
         store_first<Real>(to + i, count, load_first(to + i, count) + load_first(from + i, count));
@@ -116,7 +117,9 @@ template <class Real> inline Vector<Real> hyperbolic_tangents(Vector<Real> x) {
 }
 
 template <class Real> inline void copy(const Real* from, Index size, Real* to) {
-    for_registers<Real>(size, [&](Index i, Index count) { store_first<Real>(to + i, count, load_first(from + i, count)); });
+    for_registers<Real>(size, [&](Index i, Index count) {
+        store_first<Real>(to + i, count, load_first(from + i, count));
+    });
 }
 
 template <class Real> inline Real dot(const Real* a, const Real* b, Index size) {
@@ -172,7 +175,8 @@ void norm_backward(Real* __restrict gradient, const Real* __restrict normalized,
         const Vector<Real> inner = outer * load_first(gain + i, count);
         sums += inner;
         alongs += inner * normal;
-        store_first<Real>(gradient + i, count, inner);  // rounded as in the sum, so that the gradient is exactly 0 for size 1
+        // rounded as in the sum, so that the gradient is exactly 0 for size 1
+        store_first<Real>(gradient + i, count, inner);
     });
     const Real sum = sum_of<Real>(sums) / size, along = sum_of<Real>(alongs) / size;
 #pragma omp simd
