@@ -1,6 +1,7 @@
 """The kernels of `gyral.ops.fast_slow` for the CPU: fast_slow.cpp, called through ctypes."""
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -154,7 +155,7 @@ def _run(
     *,
     backward: bool,
     grad_outputs: Tensor | None = None,
-    grad_weights: list[tuple[Tensor, ...]] | None = None,
+    grad_weights: Sequence[tuple[Tensor, ...]] | None = None,
     grad_x: Tensor | None = None,
 ) -> None:
     """Call the library.
