@@ -187,9 +187,10 @@ def test_goru_with_layer_norm_equals_the_formula() -> None:
     kind = Kind(GORUCell, {"capacity": "fft", "layer_norm": True})
     cell = randomized(kind.make()).eval()
     inputs, hidden = random_run(cell)
-    with torch.no_grad():
-        outputs = run(cell, inputs, hidden)
-    np.testing.assert_allclose(outputs, written_out(kind, cell, inputs, hidden), rtol=0, atol=1e-12)
+    for backend in ("reference", "fused"):
+        with torch.no_grad():
+            outputs = run(cell, inputs, hidden, backend)
+        np.testing.assert_allclose(outputs, written_out(kind, cell, inputs, hidden), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 13])

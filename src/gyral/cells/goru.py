@@ -1,7 +1,7 @@
 """Gated orthogonal recurrent unit (GORU)."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -125,35 +125,38 @@ class GORUCell(RecurrentCell, SubCellMixin):
         return torch.sigmoid(self.norm_gates(gates)).chunk(2, dim=-1)[1]
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if self.recurrent_dropout > 0 or isinstance(self.norm_gates, LayerNorms):
-            return "recurrent_dropout and layer_norm have no fused path"
         return gated.unsupported_reason(self.bias)
 
     def subcell_unsupported_reason(self) -> str | None:
         return self.fused_unsupported_reason()
 
     def as_subcell(self, constants: Constants) -> SubCell:
-        keep = kernel_zoneout(constants.masks.zoneout, self.zoneout)
-        return SubCell("goru", *self._kernel_weights(), keep=keep, units=self.hidden_size)
+        options = self._kernel_options(constants.masks)
+        return SubCell(options.pop("kind"), *self._kernel_weights(), **options)
 
     def _kernel_weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return w_ih, b, w_hh and extra of `gyral.ops.gated.gated`."""
         factors = self.eunn()
         matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
-        bias = self.bias[2 * self.hidden_size :]
-        return self.weight_ih, self._gate_bias(), torch.cat((self.weight_hh, matrix)), bias
+        norms = [parameter.flatten() for parameter in self.norm_gates.parameters()]
+        extra = torch.cat((self.bias[2 * self.hidden_size :], *norms))
+        return self.weight_ih, self._gate_bias(), torch.cat((self.weight_hh, matrix)), extra
+
+    def _kernel_options(self, masks: DropoutMasks) -> dict[str, Any]:
+        return {
+            "kind": "normalized_goru" if isinstance(self.norm_gates, LayerNorms) else "goru",
+            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
+            "drop": None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
+            "units": self.hidden_size,
+            "epsilon": self.layer_norm_eps,
+        }
 
     def fused(
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:
+        options = self._kernel_options(self.draw_masks(*inputs.shape[:2]))
+        kind, weights = options.pop("kind"), self._kernel_weights()
         outputs, hidden, _ = gated.gated(
-            "goru",
-            inputs,
-            *self._kernel_weights(),
-            state.hidden,
-            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
-            lengths=lengths,
-            units=self.hidden_size,
-            starts=starts,
+            kind, inputs, *weights, state.hidden, lengths=lengths, starts=starts, **options
         )
         return outputs, HiddenState(hidden)

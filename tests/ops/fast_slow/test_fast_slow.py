@@ -56,7 +56,8 @@ def inner(kind: str, pick: random.Random, normalized: bool, noisy: bool) -> func
     if kind == "eurnn":
         return partial(EURNNCell, capacity=1, is_complex=pick.random() < 0.5, zoneout=zoneout)
     if kind == "goru":
-        return partial(GORUCell, zoneout=zoneout)
+        dropout = pick.choice([0.0, 0.3]) if noisy else 0.0
+        return partial(GORUCell, layer_norm=normalized, zoneout=zoneout, recurrent_dropout=dropout)
     return partial(
         RUMCell,
         eta=pick.choice([None, 1.0]),
@@ -294,7 +295,7 @@ def test_steps_beyond_the_lengths_change_nothing(slow: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_zeros_stay_finite_under_layer_normalization(dtype: torch.dtype) -> None:
-    for slow in ("lstm", "rum"):
+    for slow in ("lstm", "rum", "goru"):
         cell = small(slow, dtype)
         with torch.no_grad():
             for name, parameter in cell.named_parameters():
@@ -406,10 +407,11 @@ def test_each_value_may_be_differentiated_alone(slow: str) -> None:
             torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
 
 
-def test_second_derivatives() -> None:
+@pytest.mark.parametrize("normalized", [False, True])
+def test_second_derivatives(normalized: bool) -> None:
     for seed, (fast, slow) in enumerate((("lstm", "rum"), ("rum", "eurnn"), ("eurnn", "lstm"), ("goru", "goru"))):
         sizes = {"steps": 3, "batch": 2, "hidden": 4, "slow_size": 3, "num_fast": 3}
-        case = Case(seed, fast=fast, slow=slow, **sizes, noisy=False, ragged=True, resets=0.2)
+        case = Case(seed, fast=fast, slow=slow, **sizes, noisy=False, ragged=True, normalized=normalized, resets=0.2)
         found = []
         for backend in ("reference", "fused"):
             inputs = case.inputs.clone().requires_grad_()
@@ -563,7 +565,6 @@ def test_a_cell_without_kernels_is_named() -> None:
             partial(RUMCell, lambd=1.0),
         ),
         "slow: recurrent_dropout has no fused path": (lstm, partial(RUMCell, recurrent_dropout=0.1)),
-        "slow: recurrent_dropout and layer_norm have no fused path": (lstm, partial(GORUCell, layer_norm=True)),
         "fast: GRUCell has no fused path within another cell": (GRUCell, lstm),
     }
     for reason, (fast, slow) in refused.items():

@@ -40,6 +40,7 @@ except KernelUnavailableError as error:
 FEW, MANY = 30, 500  # random cases of the property test in `make test` and in `make test-all`
 
 LSTMS = ("lstm", "normalized_lstm")
+GORUS = ("goru", "normalized_goru")
 OF_TORCH = (*LSTMS, "gru", "rnn_tanh", "rnn_relu")  # kinds whose cells may run on torch's layer
 DROPS_NOTHING = 1e-12  # of recurrent_dropout: an option that torch's layer has not, without an effect
 
@@ -75,8 +76,9 @@ def make_cell(kind: str, inputs: int, hidden: int, pick: random.Random, **option
     capacity = pick.choice(["fft", 1, hidden, max(1, hidden // 2)]) if hidden < 40 else 12
     if kind in LAYERS:
         return LayersEURNNCell(inputs, hidden, capacity=capacity, is_complex="complex" in kind, **options)
-    if kind == "goru":
-        return GORUCell(inputs, hidden, capacity=capacity, **options)
+    if kind in GORUS:
+        drawn = {"layer_norm": kind == "normalized_goru", "recurrent_dropout": pick.choice([0.0, 0.4])}
+        return GORUCell(inputs, hidden, capacity=capacity, **(drawn | options))
     if kind == "modrelu":
         return EURNNCell(inputs, hidden, capacity=capacity, is_complex=False, **options)
     others = [URNNCell, FullURNNCell] if hidden < 40 else []
@@ -88,6 +90,8 @@ def undisturbed(kind: str) -> dict[str, Any]:
     """Return the options of a kind under which nothing is random, besides zoneout."""
     if kind in OF_TORCH:
         return {"recurrent_dropout": DROPS_NOTHING} | ({"zoneout_cell": 0.0} if kind in LSTMS else {})
+    if kind in GORUS:
+        return {"recurrent_dropout": 0.0}
     return {"chunk": 2} if kind == "on_lstm" else {}
 
 
@@ -220,7 +224,7 @@ def test_every_chunk_size(hidden: int) -> None:
 
 def large_case(kind: str) -> Case:
     """Return a case whose weights exceed 512 KiB in float64: all rows of a thread go through a step together."""
-    hidden = {"modrelu": 257, "goru": 150, "gru": 150, "rnn_tanh": 257, "rnn_relu": 257}
+    hidden = {"modrelu": 257, "goru": 150, "normalized_goru": 150, "gru": 150, "rnn_tanh": 257, "rnn_relu": 257}
     case = Case(
         kind, 5, steps=3, batch=33, hidden=hidden.get(kind, 130), inputs=2, ragged=True, zoneout=0.3, training=False
     )
@@ -615,12 +619,12 @@ def test_half_precision_has_no_kernels_on_the_cpu(kind: str) -> None:
     assert small(kind).fused_unsupported_reason() is None
 
 
-@pytest.mark.parametrize("kind", ["goru", "on_lstm"])
-def test_options_without_kernels_are_named(kind: str) -> None:
-    for option in ({"recurrent_dropout": 0.1}, {"layer_norm": True}):
-        extra = {"chunk": 2} if kind == "on_lstm" else {}
-        cell = make_cell(kind, 3, 5, random.Random(1), **extra, **option)
-        assert next(iter(option)) in str(cell.fused_unsupported_reason())
+@pytest.mark.parametrize(
+    "option", [{"recurrent_dropout": 0.1}, {"layer_norm": True}], ids=lambda option: next(iter(option))
+)
+def test_options_without_kernels_are_named(option: dict[str, Any]) -> None:
+    cell = make_cell("on_lstm", 3, 5, random.Random(1), chunk=2, **option)
+    assert next(iter(option)) in str(cell.fused_unsupported_reason())
 
 
 def test_kinds_without_kernels_are_refused() -> None:

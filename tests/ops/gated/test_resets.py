@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gyral.cells.full_urnn import FullURNNCell
+from gyral.cells.goru import GORUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.urnn import URNNCell
 from gyral.cells.weinet import WeiNetCell
@@ -99,7 +100,9 @@ def test_an_empty_batch_on_the_layer_of_torch() -> None:
     assert all((parameter.grad == 0).all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("cell_class", [functools.partial(LSTMCell, layer_norm=True), WeiNetCell])
+@pytest.mark.parametrize(
+    "cell_class", [*(functools.partial(cell, layer_norm=True) for cell in (LSTMCell, GORUCell)), WeiNetCell]
+)
 def test_the_epsilon_of_layer_normalization(cell_class: Any) -> None:
     torch.manual_seed(1)
     inputs, found = torch.randn(5, 4, 3).double(), []
@@ -134,11 +137,20 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> dict[str, Any]:
     hidden = {"complex_modrelu": 2 * units}.get(kind, units)
     has_cell = kind in ("on_lstm", "lstm", "normalized_lstm")
     cell = units if has_cell else None
-    gates = {"modrelu": 1, "complex_modrelu": 2, "goru": 3, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+    gates = {
+        "modrelu": 1,
+        "complex_modrelu": 2,
+        "goru": 3,
+        "normalized_goru": 3,
+        "gru": 3,
+        "rnn_tanh": 1,
+        "rnn_relu": 1,
+    }
     width = gates.get(kind, 4) * units + (2 * -(-units // chunk) if kind == "on_lstm" else 0)
     extra = {
         "gru": draw(units) if pick.random() < 0.5 else None,
         "normalized_lstm": draw(10 * units),
+        "normalized_goru": draw(5 * units),
     } | dict.fromkeys(("modrelu", "complex_modrelu", "goru"), draw(units))
     weight = draw(width, hidden) / hidden
     partner = None

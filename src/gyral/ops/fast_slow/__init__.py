@@ -1,10 +1,9 @@
 """Fast-slow networks, several recurrences per step, over a whole sequence: the fused path of `gyral.cells.fs_rnn`.
 
-Each step runs its subcells one after another. The first, a fast one, reads the inputs of the sequence, whose
-projections are one product. The second, the slow one, reads the output of the first. The third reads the output of the
-slow one, and further ones read nothing. All fast subcells share a state: one updates it after the other, and the next
-step starts from the last update. `fast_slow` runs the kernels of `cpu`, which is imported on first use; `naive`
-computes the same in plain torch.
+Each step runs its subcells one after another. The first, a fast one, reads the inputs of the sequence. The second, the
+slow one, reads the output of the first. The third reads the output of the slow one, and further ones read nothing.
+All fast subcells share a state: one updates it after the other, and the next step starts from the last update.
+`fast_slow` runs the kernels of `cpu`, which is imported on first use; `naive` computes the same in plain torch.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """The kernels of `gyral.ops.fast_slow` for the CPU: fast_slow.cpp, called through ctypes."""
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -12,9 +13,9 @@ from gyral.ops.fast_slow.naive import SLOW
 from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
-from gyral.ops.sequences import project, project_backward, recurrent_gradient
 
 DTYPES = library.DTYPES
+NOTHING, INPUT = -1, -2  # sources of a subcell's input other than an earlier subcell
 
 KERNEL = library.Kernel(Path(__file__).with_name("fast_slow.cpp"))
 
@@ -50,8 +51,6 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
     results, saved = allocate(a)
     _, *final, cosines = results
-    w_ih, b = a.weights[:2]
-    project(a.x, w_ih, b, out=saved[0])
     further = [_last(a, index, {"final_hidden": final[::2], "final_cell_state": final[1::2]}) for index in _indices(a)]
     _run(a, results[0], saved, further, backward=False)
     if cosines is not None:
@@ -87,17 +86,18 @@ def backward(
             further[-1]["grad_extra"] = grad_extra
         sums.append(grad_extra)
     grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
-    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs)
-    w_ih, b = a.weights[:2]
-    first = project_backward(saved[0], a.x, w_ih, b, needs)
+    grad_x = torch.empty_like(a.x) if needs["x"] else None
+    grad_weights = [
+        (torch.zeros_like(w_ih), w_ih.new_zeros(len(w_ih)), torch.zeros_like(w_hh))
+        for w_ih, w_hh in zip(a.weights[::4], a.weights[2::4], strict=True)
+    ]
+    _run(a, outputs, saved, further, backward=True, grad_outputs=grad_outputs, grad_weights=grad_weights, grad_x=grad_x)
     weights: list[Tensor | None] = []
     for index in _indices(a):
-        extra, grad_extra = a.weights[4 * index + 3], sums[index]
-        own = [first["w_ih"], first["b"]] if index == 0 else _input_gradients(a, index, saved)
+        extra = a.weights[4 * index + 3]
         # one partial sum per block of rows, two for RUM
-        summed = None if extra is None else grad_extra.view(-1, *extra.shape).sum(0)
-        weights += [*own, _recurrent_gradient(a, index, outputs, saved), summed]
-    return {"x": first["x"], "weights": weights, "states": states}
+        weights += [*grad_weights[index], None if extra is None else sums[index].view(-1, *extra.shape).sum(0)]
+    return {"x": grad_x, "weights": weights, "states": states}
 
 
 def _indices(a: Any) -> range:
@@ -131,35 +131,6 @@ def _last(a: Any, index: int, by_state: dict[str, list[Any]]) -> dict[str, Any]:
     }
 
 
-def _input_gradients(a: Any, index: int, saved: list[Any]) -> list[Tensor | None]:
-    """Return the gradients of w_ih and b of a subcell after the first, given the gradient of its parts."""
-    w_ih, b = a.weights[4 * index : 4 * index + 2]
-    rows = saved[index].flatten(0, 1)
-    if index > SLOW + 1:  # without inputs
-        gradient = torch.zeros_like(w_ih)
-    else:
-        read, mask = saved[4 * len(a.units) + index - 1], a.masks[4 * index]
-        gradient = rows.T @ (read if mask is None else read * mask).flatten(0, 1)
-    return [gradient, None if b is None else rows.sum(0)]
-
-
-def _recurrent_gradient(a: Any, index: int, outputs: Tensor, saved: list[Any]) -> Tensor:
-    """Return the gradient of w_hh of a subcell, given that of its parts and of the kept part of its product."""
-    subcells, (predecessor, lag) = _of_subcells(a, saved, outputs), _predecessor(a, index)
-    read, drop, kept = subcells.outputs[predecessor], a.masks[4 * index + 3], subcells.kept[index]
-    added = len(a.weights[4 * index + 2]) - (0 if kept is None else a.units[index])
-    gradients = []
-    for products in (subcells.parts[index][..., :added], kept):
-        if products is None:
-            continue
-        if lag:
-            gradients.append(recurrent_gradient(products, _state(a, index)[0], read, a.starts, drop))
-        else:
-            seen = read if drop is None else read * drop
-            gradients.append(products.flatten(0, 1).T @ seen.flatten(0, 1))
-    return gradients[0] if kept is None else torch.cat(gradients)
-
-
 class SubCells(NamedTuple):
     """Lists with the tensors of each subcell."""
 
@@ -184,8 +155,19 @@ def _run(
     *,
     backward: bool,
     grad_outputs: Tensor | None = None,
+    grad_weights: Sequence[tuple[Tensor, ...]] | None = None,
+    grad_x: Tensor | None = None,
 ) -> None:
-    """Call the library; `further` has further arguments of the kernel of each subcell."""
+    """Call the library.
+
+    Args:
+        a, outputs, saved: The arguments, a result, and what is saved for backward.
+        further: Further arguments of the kernel of each subcell.
+        backward: Whether to run backward; the arguments below are given then.
+        grad_outputs: (T, B, H).
+        grad_weights: For each subcell memory for the gradients of w_ih, b and w_hh.
+        grad_x: Memory for the gradient of x, or None if it is not needed.
+    """
     subcells = _of_subcells(a, saved, outputs)
     owned, table = [], []  # structures and tensors must outlive the call, which reads their addresses
     for index, kind in enumerate(a.kinds.split()):
@@ -210,9 +192,11 @@ def _run(
         own |= {"outputs": subcells.outputs[index], "past": subcells.outputs[predecessor]} | further[index]
         structure, _ = kernel.fill(**own)
         owned.append((structure, own))
-        source = index - 1 if index <= SLOW + 1 else -1
-        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (w_ih, b, mask)]
-        flags = [kind == "rum", source, index == SLOW, index == 0]
+        source = INPUT if index == 0 else index - 1 if index <= SLOW + 1 else NOTHING
+        grad_w_ih, grad_b, grad_w_hh = (None, None, None) if grad_weights is None else grad_weights[index]
+        pointers = (w_ih, b, mask, grad_w_ih, grad_w_hh, grad_b)
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in pointers]
+        flags = [kind == "rum", source, index == SLOW]
         table.append([*flags, ctypes.addressof(structure), *addresses])
     KERNEL.run(
         backward=backward,
@@ -220,6 +204,10 @@ def _run(
         steps=len(a.x),
         batch=a.x.shape[1],
         count=len(table),
+        input_size=a.x.shape[2],
+        product_threads=torch.get_num_threads(),
         subcells=torch.tensor(table, dtype=torch.int64),
+        input=a.x,
+        grad_input=grad_x,
         grad_outputs=grad_outputs,
     )

@@ -50,7 +50,8 @@ def gated(
             imaginary parts.
         extra: Further parameters or None: the biases of modReLU (N,); gain and bias of a normalization (2, N); for
             normalized_lstm (10N,) the concatenation of gains (4N) and biases (4N) of the gates, gain (N) and bias (N)
-            of c; for gru the bias (N,) of the recurrent product in the candidate.
+            of c; for normalized_goru (5N,) that of the biases of modReLU (N), gains (2N) and biases (2N) of the gates;
+            for gru the bias (N,) of the recurrent product in the candidate.
         h0, c0: (B, H) and (B, C) before the first step; `c0` is None without a cell state.
         keep: Zoneout of the hidden vector: a mask (T, B, H) in training, the probability () in evaluation, or None.
         lengths: (B,) int64 in [1, T], or None if every sequence has T steps. Steps beyond the length of a sequence do

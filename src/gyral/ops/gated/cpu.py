@@ -11,7 +11,7 @@ from gyral.ops.native import library
 from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
 
 # Kinds whose last N columns of the product are not only added to the last columns of P_t; backward needs them.
-KEEPS_PRODUCT = ("goru", "gru")
+KEEPS_PRODUCT = ("goru", "normalized_goru", "gru")
 DTYPES = library.DTYPES
 
 KERNEL = library.Kernel(Path(__file__).with_name("gated.cpp"))

@@ -189,6 +189,64 @@ struct Goru {
     }
 };
 
+// The same with layer normalization of r and g before their sigmoids. `extra`: biases of modReLU (N), gains (2N) and
+// biases (2N) of the gates. After forward: the gates before normalization.
+struct NormalizedGoru {
+    template <class Real>
+    static void forward(const Row<Real>& row, const Real* __restrict product, Real* __restrict h, Real*) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict z = gates + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict gain = bias + n, *__restrict gate_bias = gain + 2 * n;
+        const Real* __restrict old = row.hidden;
+        Real* __restrict rotated = row.kept;
+        Real mean[2], rstd[2];
+        for (Index i = 0; i < 2 * n; ++i) gates[i] += product[i];
+        mean_and_rstd_of<2>(gates, n, mean, rstd, row.epsilon);
+        const auto normal = [=](Index gate, Index i) {
+            return (gates[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + gate_bias[gate * n + i];
+        };
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            rotated[i] = product[2 * n + i];
+            z[i] += sigmoid(normal(0, i)) * rotated[i];
+            h[i] = modrelu(z[i], bias[i]);
+            h[i] += sigmoid(normal(1, i)) * (old[i] - h[i]);
+        }
+    }
+
+    template <class Real>
+    static void backward(const Row<Real>& row, const Real*, Real* __restrict g, Real*, Real* __restrict grad_extra,
+                         Real* __restrict scratch) {
+        const Index n = row.units;
+        Real *__restrict gates = row.parts, *__restrict z = gates + 2 * n;
+        const Real *__restrict bias = row.extra, *__restrict gain = bias + n, *__restrict old = row.hidden;
+        Real *__restrict reset = scratch, *__restrict update = scratch + n, *__restrict rotated = row.kept;
+        Real mean[2], rstd[2];
+        mean_and_rstd_of<2>(gates, n, mean, rstd, row.epsilon);
+        for (Index gate = 0; gate < 2; ++gate)
+            for (Index i = gate * n; i < (gate + 1) * n; ++i) {
+                gates[i] = (gates[i] - mean[gate]) * rstd[gate];
+                scratch[i] = gates[i] * gain[i] + gain[2 * n + i];
+            }
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+            const Real c = modrelu(z[i], bias[i]), r = sigmoid(reset[i]), u = sigmoid(update[i]);
+            const Real gc = g[i] * (1 - u);
+            const Real active = gc * modrelu_slope(z[i], bias[i]);
+            grad_extra[i] += z[i] > 0 ? active : -active;
+            update[i] = g[i] * (old[i] - c) * u * (1 - u);
+            reset[i] = active * rotated[i] * r * (1 - r);
+            z[i] = active;
+            rotated[i] = active * r;
+            g[i] *= u;
+        }
+        for (Index gate = 0; gate < 2; ++gate)
+            norm_backward(scratch + gate * n, gates + gate * n, gain + gate * n, rstd[gate], n,
+                          grad_extra + (1 + gate) * n, grad_extra + (3 + gate) * n);
+        std::memcpy(gates, scratch, 2 * n * sizeof(Real));
+    }
+};
+
 // r, z = sigmoid; c = tanh(input + r * (W_hn h + b)); h' = z h + (1 - z) c. Kept: W_hn h + b. `extra`: b, or null. After
 // forward: r, z and c.
 struct Gru {
@@ -389,21 +447,26 @@ struct NormalizedLstm {
         Real* __restrict z = row.parts;
         const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real mean[5], rstd[5];
-        for (Index i = 0; i < 4 * n; ++i) z[i] += product[i];
-        for (Index gate = 0; gate < 4; ++gate) mean_and_rstd(z + gate * n, n, mean[gate], rstd[gate], row.epsilon);
-        const auto normal = [=](Index gate, Index i) {
-            return (z[gate * n + i] - mean[gate]) * rstd[gate] * gain[gate * n + i] + bias[gate * n + i];
-        };
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-            cell_state[i] = sigmoid(normal(1, i)) * old[i] + sigmoid(normal(0, i)) * hyperbolic_tangent(normal(2, i));
-            h[i] = sigmoid(normal(3, i));
-        }
+        for (Index gate = 0; gate < 4; ++gate) add(product + gate * n, n, z + gate * n);
+        mean_and_rstd_of<4>(z, n, mean, rstd, row.epsilon);
+        for_registers<Real>(n, [&](Index i, Index count) {
+            const auto normal = [&](Index gate) {
+                const Index j = gate * n + i;
+                return (load_first(z + j, count) - mean[gate]) * rstd[gate] * load_first(gain + j, count) +
+                       load_first(bias + j, count);
+            };
+            const Vector<Real> kept = sigmoids<Real>(normal(1)) * load_first(old + i, count);
+            const Vector<Real> written = sigmoids<Real>(normal(0)) * hyperbolic_tangents<Real>(normal(2));
+            store_first<Real>(cell_state + i, count, kept + written);
+            store_first<Real>(h + i, count, sigmoids<Real>(normal(3)));
+        });
         mean_and_rstd(cell_state, n, mean[4], rstd[4], row.epsilon);
-        const Real center = mean[4], scale = rstd[4];
         gain += 8 * n, bias = gain + n;
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) h[i] *= hyperbolic_tangent((cell_state[i] - center) * scale * gain[i] + bias[i]);
+        for_registers<Real>(n, [&](Index i, Index count) {
+            const Vector<Real> normal = (load_first(cell_state + i, count) - mean[4]) * rstd[4];
+            const Vector<Real> scaled = normal * load_first(gain + i, count) + load_first(bias + i, count);
+            store_first<Real>(h + i, count, load_first(h + i, count) * hyperbolic_tangents<Real>(scaled));
+        });
     }
 
     template <class Real>
@@ -414,35 +477,32 @@ struct NormalizedLstm {
         const Real *__restrict gain = row.extra, *__restrict bias = gain + 4 * n, *__restrict old = row.cell_state;
         Real *__restrict write = scratch, *__restrict forget = write + n, *__restrict candidate = forget + n,
              *__restrict out = candidate + n, *__restrict cell_state = out + n, *__restrict slope = cell_state + n;
-        Real mean, rstd[5];
-        for (Index gate = 0; gate < 4; ++gate) {
-            mean_and_rstd(z + gate * n, n, mean, rstd[gate], row.epsilon);
-            const Real scale = rstd[gate];
-#pragma omp simd
-            for (Index i = gate * n; i < (gate + 1) * n; ++i) {
-                z[i] = (z[i] - mean) * scale;
-                scratch[i] = z[i] * gain[i] + bias[i];
+        Real mean[5], rstd[5];
+        mean_and_rstd_of<4>(z, n, mean, rstd, row.epsilon);
+        for_registers<Real>(n, [&](Index i, Index count) {
+            Vector<Real> gates[4];
+            for (Index gate = 0; gate < 4; ++gate) {
+                const Index j = gate * n + i;
+                const Vector<Real> normal = (load_first(z + j, count) - mean[gate]) * rstd[gate];
+                store_first<Real>(z + j, count, normal);
+                gates[gate] = normal * load_first(gain + j, count) + load_first(bias + j, count);
+                gates[gate] = gate == 2 ? hyperbolic_tangents<Real>(gates[gate]) : sigmoids<Real>(gates[gate]);
+                store_first<Real>(scratch + j, count, gates[gate]);
             }
-        }
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-            write[i] = sigmoid(write[i]);
-            forget[i] = sigmoid(forget[i]);
-            candidate[i] = hyperbolic_tangent(candidate[i]);
-            out[i] = sigmoid(out[i]);
-            cell_state[i] = forget[i] * old[i] + write[i] * candidate[i];
-        }
-        mean_and_rstd(cell_state, n, mean, rstd[4], row.epsilon);
-        const Real scale = rstd[4];
-        const Real *__restrict cell_gain = gain + 8 * n, *__restrict cell_bias = cell_gain + n;
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-            cell_state[i] = (cell_state[i] - mean) * scale;
-            const Real squashed = hyperbolic_tangent(cell_state[i] * cell_gain[i] + cell_bias[i]), o = out[i];
-            slope[i] = g[i] * o * (1 - squashed * squashed);
-            out[i] = g[i] * squashed * o * (1 - o);
-        }
-        norm_backward(slope, cell_state, cell_gain, scale, n, grad_extra + 8 * n, grad_extra + 9 * n);
+            store_first<Real>(cell_state + i, count, gates[1] * load_first(old + i, count) + gates[0] * gates[2]);
+        });
+        mean_and_rstd(cell_state, n, mean[4], rstd[4], row.epsilon);
+        const Real *cell_gain = gain + 8 * n, *cell_bias = cell_gain + n;
+        for_registers<Real>(n, [&](Index i, Index count) {
+            const Vector<Real> normal = (load_first(cell_state + i, count) - mean[4]) * rstd[4];
+            store_first<Real>(cell_state + i, count, normal);
+            const Vector<Real> squashed = hyperbolic_tangents<Real>(normal * load_first(cell_gain + i, count) +
+                                                                    load_first(cell_bias + i, count));
+            const Vector<Real> o = load_first(out + i, count), outer = load_first(g + i, count) * o;
+            store_first<Real>(slope + i, count, outer * (1 - squashed * squashed));
+            store_first<Real>(out + i, count, outer * squashed * (1 - o));
+        });
+        norm_backward(slope, cell_state, cell_gain, rstd[4], n, grad_extra + 8 * n, grad_extra + 9 * n);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
             const Real w = write[i], f = forget[i], c = candidate[i], all = gc[i] + slope[i];
@@ -501,6 +561,8 @@ struct Scan {
     Index rows_together() const { return rows_at_once(weight_bytes(), rows_a_thread()); }
     Index outputs_width() const { return hidden; }
     Index parts_width() const { return parts; }
+    Index product_width() const { return product; }
+    Index kept_width() const { return kept; }
     Index packed_size() const {
         if (is_rotated()) return given.layers * hidden;
         return std::max(product * padded<Real>(hidden), hidden * padded<Real>(product));
@@ -535,6 +597,9 @@ struct Scan {
         }
         return buffer;
     }
+
+    // The same for one row.
+    const Real* read(Index t, Index row, Real* buffer) const { return factors(t, row, row + 1, buffer); }
 
     void pack_weight(bool backward, Real* packed) const {
         if (is_rotated()) {
@@ -679,11 +744,12 @@ auto with_cell(const Arguments& given, Work work) {
         case 0: return work(Scan<Real, RealModRelu>(given));
         case 1: return work(Scan<Real, ComplexModRelu>(given));
         case 2: return work(Scan<Real, Goru>(given));
-        case 3: return work(Scan<Real, OnLstm>(given));
-        case 4: return work(Scan<Real, Lstm>(given));
-        case 5: return work(Scan<Real, NormalizedLstm>(given));
-        case 6: return work(Scan<Real, Gru>(given));
-        case 7: return work(Scan<Real, Elman<Tanh>>(given));
+        case 3: return work(Scan<Real, NormalizedGoru>(given));
+        case 4: return work(Scan<Real, OnLstm>(given));
+        case 5: return work(Scan<Real, Lstm>(given));
+        case 6: return work(Scan<Real, NormalizedLstm>(given));
+        case 7: return work(Scan<Real, Gru>(given));
+        case 8: return work(Scan<Real, Elman<Tanh>>(given));
         default: return work(Scan<Real, Elman<Relu>>(given));
     }
 }

@@ -136,11 +136,16 @@ def _complex_modrelu(
 
 
 def _goru(weights: Weights, parts: Tensor, product: Tensor, hidden: Tensor, cell_state: None) -> tuple[Tensor, None]:
-    reset, update, inputs = parts.chunk(3, dim=1)
-    to_reset, to_update, rotated = product.chunk(3, dim=1)
-    reset, update = torch.sigmoid(reset + to_reset), torch.sigmoid(update + to_update)
+    size = weights.units
+    (gates, inputs), (to_gates, rotated) = (values.split((2 * size, size), dim=1) for values in (parts, product))
     assert weights.extra is not None
-    candidate = unitary.modrelu(inputs + reset * rotated, weights.extra)
+    bias, gates = weights.extra[:size], gates + to_gates
+    if weights.kind == "normalized_goru":
+        gains, biases = weights.extra[size:].chunk(2)
+        normalized = F.layer_norm(gates.unflatten(1, (2, size)), (size,), eps=weights.epsilon).flatten(1)
+        gates = normalized * gains + biases
+    reset, update = torch.sigmoid(gates).chunk(2, dim=1)
+    candidate = unitary.modrelu(inputs + reset * rotated, bias)
     return candidate + update * (hidden - candidate), None
 
 
@@ -209,6 +214,7 @@ EQUATIONS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
     "modrelu": _modrelu,
     "complex_modrelu": _complex_modrelu,
     "goru": _goru,
+    "normalized_goru": _goru,
     "on_lstm": _on_lstm,
     "lstm": _lstm,
     "normalized_lstm": _normalized_lstm,

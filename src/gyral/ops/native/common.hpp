@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 using Index = std::int64_t;
 
@@ -111,8 +112,8 @@ void pack(const Real* source, Index row, Index column, Index depth, Index column
 }
 
 // `ahead` points to weights that are used soon: one cache line of them is prefetched for each k, because large weights
-// do not fit into the second-level cache.
-template <class Real, int rows, int vectors>
+// do not fit into the second-level cache. `transposed`: a is stored as (depth, rows).
+template <class Real, int rows, int vectors, bool transposed>
 void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
           const Real* ahead) {
     typedef Real Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
@@ -122,7 +123,8 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
-            const Real value = a[i * a_row + k];  // not a vector, so that the broadcast is part of the load
+            // not a vector, so that the broadcast is part of the load
+            const Real value = transposed ? a[k * a_row + i] : a[i * a_row + k];
             for (int j = 0; j < vectors; ++j) sum[i][j] += value * weight[j];
         }
     }
@@ -133,19 +135,20 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         }
 }
 
-template <class Real, int vectors, int rows = ROWS>
+template <class Real, int vectors, bool transposed, int rows = ROWS>
 void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
              const Real* ahead) {
     if constexpr (rows > 1) {
         if (wanted < rows)
-            return tile_of<Real, vectors, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
+            return tile_of<Real, vectors, transposed, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
     }
-    tile<Real, rows, vectors>(a, a_row, panel, depth, c, c_row, add, ahead);
+    tile<Real, rows, vectors, transposed>(a, a_row, panel, depth, c, c_row, add, ahead);
 }
 
 // c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). The order of summation
-// does not depend on `rows`, so that results do not depend on the number of threads.
-template <class Real>
+// does not depend on `rows`, so that results do not depend on the number of threads. `transposed`: a is the result of
+// `pack_left_row`, and the depth is at most DEPTH.
+template <class Real, bool transposed = false>
 void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index depth, Index columns, Real* c,
               Index c_row, bool add) {
     for (Index first = 0; first < padded<Real>(columns); first += VECTORS * LANES<Real>) {
@@ -156,11 +159,14 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
             const Real* ahead = packed + some * vectors * LANES<Real>;
             for (Index row = 0; row < rows; row += ROWS, ahead += some * LANES<Real>) {
                 const Index wanted = std::min<Index>(ROWS, rows - row);
-                const Real* left = a + row * a_row + from;
+                const Real* left = transposed ? a + row * depth : a + row * a_row + from;
                 Real* out = c + row * c_row + first;
-                if (vectors == 1) tile_of<Real, 1>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
-                if (vectors == 2) tile_of<Real, 2>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
-                if (vectors == 3) tile_of<Real, 3>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                const auto run = [&](auto count) {
+                    tile_of<Real, count, transposed>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                };
+                if (vectors == 1) run(std::integral_constant<int, 1>());
+                if (vectors == 2) run(std::integral_constant<int, 2>());
+                if (vectors == 3) run(std::integral_constant<int, 3>());
             }
             packed += some * vectors * LANES<Real>;
         }
@@ -169,55 +175,11 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
 
 // ---------------------------------------------------------------- vectors
 
-template <class Real>
-inline Real dot(const Real* __restrict a, const Real* __restrict b, Index size) {
-    Real sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Index i = 0; i < size; ++i) sum += a[i] * b[i];
-    return sum;
-}
-
 // 1/|x|, given |x|^2; 0 if that is below the smallest normal number or overflows
 template <class Real>
 inline Real inverse_norm(Real squared) {
     const bool usable = squared > std::numeric_limits<Real>::min() && squared < std::numeric_limits<Real>::infinity();
     return usable ? 1 / std::sqrt(squared) : Real(0);
-}
-
-constexpr double NORM_EPSILON = 1e-5;  // the default of torch.nn.LayerNorm
-
-template <class Real>
-void mean_and_rstd(const Real* x, Index size, Real& mean, Real& rstd, double epsilon = NORM_EPSILON) {
-    Real sum = 0, squares = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Index i = 0; i < size; ++i) sum += x[i];
-    const Real center = sum / size;
-#pragma omp simd reduction(+ : squares)
-    for (Index i = 0; i < size; ++i) squares += (x[i] - center) * (x[i] - center);
-    mean = center;
-    rstd = 1 / std::sqrt(squares / size + Real(epsilon));
-}
-
-// Given the gradient of normalized * gain + bias, writes that of the normalization's input in its place, and adds those
-// of gain and bias.
-template <class Real>
-void norm_backward(Real* __restrict gradient, const Real* __restrict normalized, const Real* __restrict gain, Real rstd,
-                   Index size, Real* __restrict grad_gain, Real* __restrict grad_bias) {
-    Real sum = 0, along = 0;
-#pragma omp simd reduction(+ : sum, along)
-    for (Index i = 0; i < size; ++i) {
-        grad_gain[i] += gradient[i] * normalized[i];
-        grad_bias[i] += gradient[i];
-        const Real inner = gradient[i] * gain[i];
-        sum += inner;
-        along += inner * normalized[i];
-        gradient[i] = inner;  // rounded as in the sum, so that the gradient is exactly 0 for size 1
-    }
-    sum /= size;
-    along /= size;
-#pragma omp simd
-    for (Index i = 0; i < size; ++i)
-        gradient[i] = rstd * (gradient[i] - sum - normalized[i] * along);
 }
 
 // Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.

@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "native/common.hpp"
+#include "native/vectors.hpp"
 
 namespace {
 

@@ -132,6 +132,8 @@ struct Scan {
     Index weight_bytes() const { return recurrent * size * Index(sizeof(Real)); }
     Index outputs_width() const { return size; }
     Index parts_width() const { return parts_count * size; }
+    Index product_width() const { return recurrent; }
+    Index kept_width() const { return 0; }
 
     Index blocks() const { return (batch + BLOCK - 1) / BLOCK; }
     Index rows_a_thread() const { return (blocks() + given.threads - 1) / given.threads * BLOCK; }
@@ -153,12 +155,15 @@ struct Scan {
     bool starts(Index t, Index row) const {
         return given.starts && given.lag && *at<const char>(given.starts, t * batch + row);
     }
-    // h that step t of a row reads; `buffer` is the vectors of a row
-    const Real* before(Index t, Index row, Real* buffer) const {
+    // h that step t of a row reads; `zeros` is memory for h = 0
+    const Real* read(Index t, Index row, Real* zeros) const {
         if (!starts(t, row)) return previous(t, row);
-        Real* zeros = buffer + (TEMPORARIES - 1) * carry_row;
         std::fill_n(zeros, size, Real(0));
         return zeros;
+    }
+    // The same; `buffer` is the vectors of a row.
+    const Real* before(Index t, Index row, Real* buffer) const {
+        return read(t, row, buffer + (TEMPORARIES - 1) * carry_row);
     }
     Real* replaced(Index t, Index row) const {
         return matrix(given.replaced, *at<Index>(given.slots, t * batch + row));
