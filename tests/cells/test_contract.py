@@ -317,6 +317,10 @@ every_case = pytest.mark.parametrize(
 )
 
 
+# `make test` runs both lengths of sequences with the YAMLs; with their options, those of several lengths alone.
+without_repetitions = pytest.mark.named("*-lengths", *(f"{case}-whole" for case in DEFAULTS))
+
+
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(steps, batch, INPUT_SIZE, dtype=dtype)
 
@@ -669,6 +673,7 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
 STARTS = torch.tensor([[0, 0, 0, 1, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool().T
 
 
+@without_repetitions
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_case
 def test_a_sequence_with_starts_equals_its_segments(case: Case, ragged: bool) -> None:
@@ -752,6 +757,7 @@ def results(model: Recurrent, inputs: Tensor, state: State, lengths: Tensor | No
     return [tensor.detach().double() for tensor in (*values, *gradients)]
 
 
+@without_repetitions
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_case
 def test_fused_equals_reference(case: Case, ragged: bool) -> None:
