@@ -653,7 +653,7 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     # parts of the weights of RUM′ have no gradient, see test_rum.py
     frozen = any(name.startswith("trainable_") for name, _ in case.overrides)
     checked = {n: p for n, p in model.named_parameters() if not (frozen and "weight" in n)}
-    inputs = random_inputs(3, 2)
+    inputs = random_inputs(2, 2)
     state, structure = tree_flatten(random_state(model.cells[0], 2))
     is_float = [leaf.is_floating_point() for leaf in state]
 

@@ -124,7 +124,8 @@ def test_a_plus_before_an_experiment_and_the_flag_after_words_are_accepted(tmp_p
     assert outcome.status == 0, outcome.err
     assert "recalled: 10" in outcome.out
     words = ["seed=1", "-m", "trainer.max_steps=1", "trainer.log_every_n_steps=1", f"hydra.sweep.dir={tmp_path}"]
-    outcome = invoke(*(word for word in CHEAP if "max_steps" not in word and "log_every" not in word), *words, plot=True)
+    others = [word for word in CHEAP if "max_steps" not in word and "log_every" not in word]
+    outcome = invoke(*others, *words, plot=True)
     assert outcome.status == 0, outcome.err
     assert len(list(tmp_path.rglob("DONE"))) == 1
     assert not list(tmp_path.rglob("loss.png"))  # there is no curve through one point

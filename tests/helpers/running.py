@@ -265,7 +265,8 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
             handler.close()
         root.handlers[:], root.level = handlers, level
         for logger, old_level, disabled in states:
-            logger.setLevel(old_level)
+            if logger.level != old_level:  # setting a level empties the caches of all loggers
+                logger.setLevel(old_level)
             logger.disabled = disabled
         for number, handler in signals.items():
             signal.signal(number, handler)
