@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "run"
     # with the highest loss as the best the first validation wins
     learning = ["optimizer=adam", "optimizer.lr=0.05", "task.monitor=val/loss", "task.mode=max"]
-    outcome = invoke(*SMALL_COPY, "model=gru", *learning, f"hydra.run.dir={directory}")
+    outcome = invoke(*SMALL_COPY, "model=gru", *learning, f"hydra.run.dir={directory}", plot=True)
     assert outcome.status == 0, outcome.err
     return directory
 

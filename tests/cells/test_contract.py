@@ -317,6 +317,10 @@ every_case = pytest.mark.parametrize(
 )
 
 
+# `make test` runs both lengths of sequences with the YAMLs; with their options, those of several lengths alone.
+without_repetitions = pytest.mark.named("*-lengths", *(f"{case}-whole" for case in DEFAULTS))
+
+
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(steps, batch, INPUT_SIZE, dtype=dtype)
 
@@ -649,7 +653,7 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     # parts of the weights of RUM′ have no gradient, see test_rum.py
     frozen = any(name.startswith("trainable_") for name, _ in case.overrides)
     checked = {n: p for n, p in model.named_parameters() if not (frozen and "weight" in n)}
-    inputs = random_inputs(3, 2)
+    inputs = random_inputs(2, 2)
     state, structure = tree_flatten(random_state(model.cells[0], 2))
     is_float = [leaf.is_floating_point() for leaf in state]
 
@@ -669,6 +673,7 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
 STARTS = torch.tensor([[0, 0, 0, 1, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool().T
 
 
+@without_repetitions
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_case
 def test_a_sequence_with_starts_equals_its_segments(case: Case, ragged: bool) -> None:
@@ -752,6 +757,7 @@ def results(model: Recurrent, inputs: Tensor, state: State, lengths: Tensor | No
     return [tensor.detach().double() for tensor in (*values, *gradients)]
 
 
+@without_repetitions
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_case
 def test_fused_equals_reference(case: Case, ragged: bool) -> None:

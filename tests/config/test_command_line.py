@@ -124,7 +124,8 @@ def test_a_plus_before_an_experiment_and_the_flag_after_words_are_accepted(tmp_p
     assert outcome.status == 0, outcome.err
     assert "recalled: 10" in outcome.out
     words = ["seed=1", "-m", "trainer.max_steps=1", "trainer.log_every_n_steps=1", f"hydra.sweep.dir={tmp_path}"]
-    outcome = invoke(*(word for word in CHEAP if "max_steps" not in word and "log_every" not in word), *words)
+    others = [word for word in CHEAP if "max_steps" not in word and "log_every" not in word]
+    outcome = invoke(*others, *words, plot=True)
     assert outcome.status == 0, outcome.err
     assert len(list(tmp_path.rglob("DONE"))) == 1
     assert not list(tmp_path.rglob("loss.png"))  # there is no curve through one point
@@ -240,7 +241,7 @@ def test_empty_values_are_refused(override: str, tmp_path: Path) -> None:
 
 
 def test_a_run_directory_is_sufficient_to_repeat_the_run(tmp_path: Path) -> None:
-    outcome = invoke(*CHEAP, "optimizer.lr=0.02", f"hydra.run.dir={tmp_path}")
+    outcome = invoke(*CHEAP, "optimizer.lr=0.02", f"hydra.run.dir={tmp_path}", plot=True)
     assert outcome.status == 0, outcome.err
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     expected = {"config.yaml", "overrides.yaml", "provenance.json", "metrics.csv", "train.log", "DONE", "examples.txt"}

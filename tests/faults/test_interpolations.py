@@ -3,7 +3,9 @@
 Every key of a saved configuration gets each of `FORMS`, and every command that reads a run is given the run.
 """
 
+import functools
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +22,9 @@ from gyral.runs.saved_files import read_config
 from tests.faults import forks
 from tests.faults.hostile import CANARY, COMMAND
 from tests.faults.small_runs import SMALL_RUNS
+from tests.helpers import killing
 from tests.helpers.attacks import Attack
-from tests.helpers.running import ENTRIES, SMALL_COPY, assert_same_run, compose_config
-from tests.training.test_resume import kill_and_continue
+from tests.helpers.running import ENTRIES, SMALL_COPY, assert_same_run, compose_config, invoke
 
 SECRET = "4f1c9e27ab"  # the value of an environment variable, which no command may read for the run
 CREATES = f"${{oc.create:{{_target_:torch.utils.collect_env.run,command:'{COMMAND}'}}}}"
@@ -163,11 +165,27 @@ WRITTEN = ["${task.delay}", "${now:%Y}", *ESCAPED, "$\\{a}", "a${seed}b"]
 @pytest.mark.parametrize(
     "text", [pytest.param(text, marks=() if text == ESCAPED[0] else pytest.mark.slow) for text in WRITTEN]
 )
-def test_a_run_whose_overrides_hold_an_interpolation_resumes(tmp_path: Path, text: str) -> None:
+def test_a_run_whose_overrides_hold_an_interpolation_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Once by its directory, and after that by the same command; a copy of a directory is what a kill leaves."""
+    whole, killed, again = (tmp_path / name for name in ("whole", "killed", "again"))
     arguments = (*SMALL_COPY, "model=gru", f"paths.data_dir='{text}'")
-    whole, killed, _ = kill_and_continue(tmp_path, arguments, [["before_update", 8], ["before_update", 14]])
+    starts = [
+        ([*arguments, f"hydra.run.dir={whole}"], 8, whole, killed),
+        ([f"resume={killed}"], 14, killed, again),
+        ([*arguments, f"hydra.run.dir={again}"], None, None, None),
+    ]
+    for words, step, source, copy in starts:
+        with monkeypatch.context() as context:
+            if step is not None:
+                act = functools.partial(shutil.copytree, source, copy)
+                killing.arm("before_update", step, act, context.setattr)
+            outcome = invoke(*words)
+        assert outcome.status == 0, outcome.err
     assert_same_run(whole, killed)
+    assert_same_run(whole, again)
     saved = read_config(killed / "config.yaml")
-    assert saved == read_config(whole / "config.yaml")
+    assert saved == read_config(whole / "config.yaml") == read_config(again / "config.yaml")
     is_evaluated = text.partition("${")[0].count("\\") % 2 == 0 and "$\\" not in text  # by Hydra, on the command line
     assert ("${" in str(saved["paths"]["data_dir"])) != is_evaluated or text == "$\\{a}"

@@ -102,6 +102,7 @@ def run_child(point: tuple[str, int] | None, arguments: list[str], log: Path) ->
         os.dup2(output, 2)
         if point is not None:
             arm(*point)
+        train.loss_curve = lambda *_: None  # half of the time of a small run
         sys.argv = ["src/train.py", *arguments]
         status = 0
         try:

@@ -471,7 +471,12 @@ REFUSED: dict[str, tuple[bytes | None, tuple[str, ...], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", list(REFUSED))
+REPEATED = ("no words", "words not in UTF-8", "unseen by default")  # each has the message of another one
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in REPEATED else ()) for case in REFUSED]
+)
 def test_texts_that_cannot_be_used_are_refused_in_one_line(case: str, tmp_path: Path) -> None:
     content, options, begins, says = REFUSED[case]
     path, data, run = tmp_path / "text.txt", tmp_path / "data", tmp_path / "run"

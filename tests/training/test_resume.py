@@ -438,7 +438,7 @@ def test_another_logger_or_data_directory_is_the_same_run(stopped: Path, whole: 
     [
         ("optimizer.lr=0.5", "optimizer.lr is 0.001 there and 0.5 here"),
         ("model=lstm", "model.cell._target_ is gyral.cells.gru.GRUCell there and gyral.cells.lstm.LSTMCell here"),
-        ("seed=2", "seed is 1 there and 2 here"),
+        pytest.param("seed=2", "seed is 1 there and 2 here", marks=pytest.mark.slow),
         ("trainer.max_steps=30", "trainer.max_steps is 24 there and 30 here"),
     ],
 )
@@ -527,15 +527,15 @@ def make_directory(path: Path) -> None:
     ("spoil", "said", "entry"),
     [
         (empty, "damaged or not a checkpoint", "train"),
-        (randomize, "damaged or not a checkpoint", "train"),
+        pytest.param(randomize, "damaged or not a checkpoint", "train", marks=pytest.mark.slow),
         (plant_pickle, "damaged or not a checkpoint", "train"),
         (plant_torch_pickle, "execute code", "train"),
         (strip, "was not written by a training run", "train"),
-        (replace_by_tensor, "was not written by a training run", "train"),
+        pytest.param(replace_by_tensor, "was not written by a training run", "train", marks=pytest.mark.slow),
         (replace_by_another_model, "of another model", "train"),
         (plant_torch_pickle, "execute code", "evaluate"),
         (flip_a_byte, "is damaged: a checksum does not match", "evaluate"),
-        (replace_by_another_model, "of another model", "evaluate"),
+        pytest.param(replace_by_another_model, "of another model", "evaluate", marks=pytest.mark.slow),
     ],
 )
 def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], None], said: str, entry: str) -> None:

@@ -41,7 +41,7 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]
         with patch.context() as failing:
             failing.setattr(SequenceTask, "training_step", fail_late)
             assert invoke(*arguments).status == 1
-        outcome = invoke(*arguments)
+        outcome = invoke(*arguments, plot=True)
     wandb.teardown()
     assert outcome.status == 0, outcome.err
     return [read_records(path) for path in sorted(folder.rglob("offline-run-*"))]
