@@ -120,9 +120,10 @@ def main() -> int:
     """Write the pages; with the argument --check only say whether they are up to date."""
     os.chdir(ROOT)
     outdated = []
-    for path in (*MEASURED, *sorted(path for folder in PAGES for path in folder.rglob("*.md"))):
+    measured = [path for path in MEASURED if path.is_file()]
+    for path in (*measured, *sorted(path for folder in PAGES for path in folder.rglob("*.md"))):
         text = path.read_text()
-        new = speeds.filled(text) if path in MEASURED else filled(text, path.parent)
+        new = speeds.filled(text) if path in measured else filled(text, path.parent)
         if new == text:
             continue
         outdated.append(path)

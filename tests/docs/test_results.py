@@ -1,12 +1,12 @@
 """The tables of the pages are those that the records in results/records and benchmarks/records give."""
 
-import importlib.util
 import sys
 from types import ModuleType
 
 import pytest
 
 from gyral.runs.record_files import SUFFIX
+from tests.helpers.pages import load_results_pages
 from tests.helpers.running import ROOT
 
 LARGEST = 50_000  # bytes
@@ -14,14 +14,7 @@ LARGEST = 50_000  # bytes
 
 @pytest.fixture(scope="module")
 def results() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results_pages", ROOT / "docs" / "results.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "docs")  # as if the file were run
-        spec.loader.exec_module(module)
-    return module
+    return load_results_pages()
 
 
 def test_pages_are_up_to_date(

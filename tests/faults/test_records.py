@@ -4,7 +4,6 @@ The fields, the files and the ways of damage are those that the code has: there 
 """
 
 import copy
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from gyral.runs.record_files import SUFFIX, write_record
 from tests.faults import forks
 from tests.faults.damages import CONTENTS, OTHERS, damage
 from tests.helpers.attacks import Attack
-from tests.helpers.running import ROOT
+from tests.helpers.pages import load_results_pages
 from tests.helpers.written import TABLE1, write_run
 
 GOOD = 20
@@ -269,11 +268,7 @@ def fill_pages(root: Path) -> forks.Ended:
     """Run docs/results.py in another directory than the project's."""
 
     def call() -> None:
-        spec = importlib.util.spec_from_file_location("results_pages", ROOT / "docs" / "results.py")
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load_results_pages()
         module.ROOT = root  # type: ignore[attr-defined]
         raise SystemExit(module.main())
 
