@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from gyral.ops.native import products
+
 
 def project(x: Tensor, w_ih: Tensor, b: Tensor | None, out: Tensor) -> None:
     """Write the parts W_ih x_t + b of all steps to `out` (T, B, G), in one product in its dtype.
@@ -32,8 +34,8 @@ def project_backward(
     """
     rows = grad_parts.flatten(0, 1)
     return {
-        "x": (rows @ w_ih.to(rows.dtype)).view(x.shape).to(x.dtype) if needs["x"] else None,
-        "w_ih": (rows.T @ x.flatten(0, 1).to(rows.dtype)).to(w_ih.dtype),
+        "x": products.multiply(rows, w_ih.to(rows.dtype)).view(x.shape).to(x.dtype) if needs["x"] else None,
+        "w_ih": products.sum_outer(rows, x.flatten(0, 1).to(rows.dtype)).to(w_ih.dtype),
         "b": None if b is None else rows.sum(0),
     }
 
@@ -63,7 +65,7 @@ def recurrent_gradient(
         grad_products[begins] = 0.0
     gradient = grad_products[0].T @ h0
     if len(grad_products) > 1:
-        gradient.addmm_(grad_products[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
+        gradient += products.sum_outer(grad_products[1:].flatten(0, 1), outputs[:-1].flatten(0, 1))
     if starts is not None:
         grad_products[begins] = apart
         if fresh is not None:

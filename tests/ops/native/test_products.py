@@ -1,0 +1,64 @@
+"""Products of long and small matrices against torch's, for the sizes at which tiles and shares end."""
+
+import itertools
+
+import pytest
+import torch
+
+from gyral.ops.native import library, products
+from gyral.ops.operator import KernelUnavailableError
+
+try:
+    products.KERNEL.prepare()
+except KernelUnavailableError as error:
+    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+
+ROWS = (1, 7, 16, 17, 255, 256, 257, 600)
+SIZES = (1, 2, 8, 9, 16, 33, 49, 100)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> int:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", library.DTYPES, ids=str)
+@pytest.mark.parametrize("gap", [0, 3], ids=["contiguous", "gaps"])
+def test_products_equal_those_of_torch(gap: int, dtype: torch.dtype, threads: int) -> None:
+    for index, (depth, columns) in enumerate(itertools.product(SIZES, SIZES)):
+        count = ROWS[index % len(ROWS)]
+        rows, gradients = (torch.randn(count, size + gap, dtype=dtype)[:, :size] for size in (depth, columns))
+        weight = torch.randn(depth, columns, dtype=dtype)
+        tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
+        torch.testing.assert_close(products.multiply(rows, weight), rows @ weight, **tolerance)
+        torch.testing.assert_close(products.sum_outer(gradients, rows), gradients.T @ rows, **tolerance)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    rows, weight, gradients = torch.randn(500, 36), torch.randn(36, 150), torch.randn(500, 150)
+    before = torch.get_num_threads()
+    found = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append((products.multiply(rows, weight), products.sum_outer(gradients, rows)))
+    torch.set_num_threads(before)
+    for one in found[1:]:
+        assert all(torch.equal(*pair) for pair in zip(one, found[0], strict=True))
+
+
+def test_a_nan_stays_in_its_row_and_column() -> None:
+    rows, weight = torch.randn(40, 20), torch.randn(20, 30)
+    rows[7, 3] = torch.nan
+    assert products.multiply(rows, weight).isnan().any(1).nonzero().flatten().tolist() == [7]
+    assert products.sum_outer(torch.randn(40, 30), rows).isnan().any(0).nonzero().flatten().tolist() == [3]
+
+
+def test_large_matrices_and_empty_ones_are_those_of_torch() -> None:
+    rows, weight = torch.randn(3, 400), torch.randn(400, 400)
+    assert weight.nbytes > products.LARGEST
+    assert torch.equal(products.multiply(rows, weight), rows @ weight)
+    assert products.multiply(torch.empty(0, 5), torch.randn(5, 2)).shape == (0, 2)
+    assert torch.equal(products.sum_outer(torch.empty(0, 5), torch.empty(0, 2)), torch.zeros(5, 2))
