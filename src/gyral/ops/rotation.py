@@ -183,15 +183,13 @@ class _RotationPower(torch.autograd.Function):
     @differentiable_by(_second)
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
         _, half_angles, vectors = ctx.saved_tensors
-        total = half_angles[..., :, None] + half_angles[..., None, :]
         difference = half_angles[..., :, None] - half_angles[..., None, :]
         # sin(λδ)/sin δ as a quotient of sincs, which torch defines at δ = 0 as well
         quotient = ctx.exponent * torch.sinc(ctx.exponent * difference / torch.pi) / torch.sinc(difference / torch.pi)
-        cosines = half_angles.cos()
-        size = 2 * cosines[..., :, None] * cosines[..., None, :] * quotient
-        divided = 1j * torch.polar(torch.ones_like(total), ctx.exponent * total) * size
-        inner = divided.conj() * (vectors.mH @ gradient.to(vectors.dtype) @ vectors)
-        return -(vectors @ inner @ vectors.mH).imag, None
+        # e^{iλ(φ_i+φ_j)} cos φ_i cos φ_j is a product, of which each side takes one factor: cheaper than N × N of them
+        factor = torch.polar(half_angles.cos(), ctx.exponent * half_angles)[..., None, :]
+        inner = (vectors * factor).mH @ gradient.to(vectors.dtype) @ (vectors * factor.conj())
+        return 2 * (vectors @ (quotient * inner) @ vectors.mH).real, None
 
 
 def power(rotation: Tensor, exponent: float) -> Tensor:
@@ -207,8 +205,9 @@ def power(rotation: Tensor, exponent: float) -> Tensor:
     """
     dtype, rotation = rotation.dtype, rotation.to(torch.promote_types(rotation.dtype, torch.float32))
     identity = torch.eye(rotation.shape[-1], dtype=rotation.dtype, device=rotation.device)
-    cayley = torch.linalg.solve(rotation + identity, rotation - identity, left=False)
-    skew = (cayley - cayley.mT) / 2
+    # the Cayley transform is I - 2 (R + I)⁻¹
+    inverse = torch.linalg.inv(rotation + identity)
+    skew = inverse.mT - inverse
     if compat.transform_is_active():  # which do not support `_RotationPower`
         return _by_logarithm(skew, exponent).to(dtype)
     powered: Tensor = _RotationPower.apply(skew, exponent)
