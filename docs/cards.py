@@ -199,24 +199,22 @@ def published(paper: dict[str, Any]) -> str:
     return "; ".join(f"{key}: {text(value)}" for key, value in paper.items() if key != "row")
 
 
-def experiment_model(experiment: str) -> str | None:
-    """Return the model of a row of conf/experiment, None if there is no such row."""
-    file = CONF / "experiment" / f"{experiment}.yaml"
-    if not file.is_file():
-        return None
-    found = re.search(r"override /model: (\w+)", file.read_text())
-    return found[1] if found else None
+def rows_of(group: str, choice: str) -> dict[str, dict[str, Any]]:
+    """Return what was published about the rows of tables that have a choice, by their names on the command line."""
+    from gyral.config.groups import load_table, served
+
+    found = {}
+    for experiment, file in served("experiment").items():
+        table = load_table(file)
+        row = experiment.removeprefix(f"{table.experiment}/")
+        if not row.startswith("_") and (table.protocol() | table.options(row)).get(group) == choice:
+            found[experiment] = table.papers[experiment]
+    return dict(sorted(found.items()))
 
 
 def results_table(name: str) -> str:
-    """Return what was measured with a cell, and the rows of conf/experiment that use it with the published numbers."""
-    rows = []
-    for file in sorted((CONF / "experiment").rglob("[!_]*.yaml")):
-        experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        if experiment_model(experiment) != name:
-            continue
-        paper = yaml.safe_load(file.read_text()).get("paper") or {}
-        rows.append(f"| `{experiment}` | {published(paper)} |")
+    """Return the rows of tables that use a cell with the published numbers."""
+    rows = [f"| `{experiment}` | {published(paper)} |" for experiment, paper in rows_of("model", name).items()]
     if not rows:
         return "No row of a paper uses this cell."
     head = "| experiment | published |\n| --- | --- |"
@@ -253,14 +251,8 @@ def task_page(name: str) -> str:
 
 def published_table(name: str) -> str:
     """Return the rows of papers on a task."""
-    rows = []
-    for protocol in sorted((CONF / "experiment").rglob("_protocol.yaml")):
-        if not re.search(rf"override /task: {name}\b", protocol.read_text()):
-            continue
-        for file in sorted(protocol.parent.glob("[!_]*.yaml")):
-            paper = yaml.safe_load(file.read_text()).get("paper") or {}
-            experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
-            rows.append(f"| {paper.get('row', '')} | {published(paper)} | `{experiment}` |")
+    found = rows_of("task", name).items()
+    rows = [f"| {paper['row']} | {published(paper)} | `{experiment}` |" for experiment, paper in found]
     if not rows:
         return "No published row uses this task directly."
     return "| row | published | experiment |\n| --- | --- | --- |\n" + "\n".join(rows)

@@ -4,6 +4,11 @@ import os
 import sys
 from pathlib import Path
 
+from omegaconf import DictConfig, OmegaConf
+
+from gyral.config import tables
+from gyral.config.tables import Table
+
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parents[1]
 CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
@@ -33,23 +38,42 @@ def config_folders() -> list[Path]:
     return [Path(CONFIG_PATH)] if user is None else [Path(CONFIG_PATH), user]
 
 
+def served(group: str) -> dict[str, Path]:
+    """Return the file of the table that each choice of a group comes from, if it has no file of its own."""
+    return tables.served(group, config_folders(), groups()) if group in tables.SERVED else {}
+
+
+def load_table(file: Path) -> Table:
+    """Return the table in a file of conf/table."""
+    return tables.read(file, groups())
+
+
 def find_config(group: str, name: str) -> Path:
-    """Return the file of a choice; the path in Gyral's own folder if there is no such file."""
+    """Return the file that has a choice; the path in Gyral's own folder if there is no such file."""
     candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
-    return next((file for file in candidates if file.is_file()), candidates[0])
+    return next((file for file in candidates if file.is_file()), None) or served(group).get(name, candidates[0])
+
+
+def load_choice(group: str, name: str) -> DictConfig:
+    """Return the configuration of a choice, with its list of defaults."""
+    file = find_config(group, name)
+    config = load_table(file).config(group, name) if file.parent.name == tables.GROUP else OmegaConf.load(file)
+    assert isinstance(config, DictConfig)
+    return config
 
 
 def config_files(group: str) -> dict[str, Path]:
     """Return the file of each choice of a group, as `find_config` does for one."""
     folders = [root / group for root in reversed(config_folders())]  # so that Gyral's own files come last and stay
     files = {path.relative_to(folder).with_suffix(""): path for folder in folders for path in folder.rglob("*.yaml")}
-    return {str(name): path for name, path in files.items() if not name.name.startswith("_")}
+    found = served(group) | {name.as_posix(): path for name, path in files.items()}
+    return {name: path for name, path in found.items() if not name.rpartition("/")[2].startswith("_")}
 
 
 def groups() -> list[str]:
     """Return the names of all groups of the command line."""
     names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
-    return sorted(name for name in names if not name.startswith(("_", ".")))
+    return sorted(name for name in {*names, *tables.SERVED} - {tables.GROUP} if not name.startswith(("_", ".")))
 
 
 def choices(group: str) -> list[str]:
