@@ -40,7 +40,12 @@ def config_folders() -> list[Path]:
 
 def served(group: str) -> dict[str, Path]:
     """Return the file of the table that each choice of a group comes from, if it has no file of its own."""
-    return tables.served(group, config_folders(), groups()) if group in tables.SERVED else {}
+    if group not in tables.SERVED:
+        return {}
+    files = tables.files(config_folders())
+    if group == "sweep":
+        return files
+    return {experiment: file for file in files.values() for experiment in load_table(file).experiments}
 
 
 def load_table(file: Path) -> Table:

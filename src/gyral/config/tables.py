@@ -137,24 +137,13 @@ class Table:
         )
 
 
-def served(group: str, folders: Iterable[Path], groups: Iterable[str]) -> dict[str, Path]:
-    """Return the file of the table that each choice of a group comes from.
-
-    Args:
-        group: a group of the command line; only those of `SERVED` have choices from tables.
-        folders: those with configurations. The first of two tables with the same name counts.
-        groups: the groups of the command line.
-
-    Raises:
-        UserError: a file is no table.
-    """
-    files: dict[str, Path] = {}
-    for folder in folders if group in SERVED else ():
+def files(folders: Iterable[Path]) -> dict[str, Path]:
+    """Return the tables in folders of configurations by name. The first of two with the same name counts."""
+    found: dict[str, Path] = {}
+    for folder in folders:
         for file in sorted((folder / GROUP).glob("*.yaml")):
-            files.setdefault(file.stem, file)
-    if group == "sweep":
-        return files
-    return {choice: file for file in files.values() for choice in read(file, groups).experiments}
+            found.setdefault(file.stem, file)
+    return found
 
 
 def read(file: Path, groups: Iterable[str]) -> Table:

@@ -65,7 +65,7 @@ def collect(
     found = [record for record in found if all(map(record.has, only))]
     if not found:
         raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
-    name = where if where in served("sweep") else None
+    name = where if directory == catalogue.DIRECTORY / where and where in served("sweep") else None
     is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
     sections = make_sections(found, None if is_archive else directory, name, missing)
     if others:
