@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import speeds
-import yaml
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -18,12 +17,16 @@ SIZE = 100  # input size and hidden size for which parameters are counted
 
 def names(group: str) -> list[str]:
     """Return the choices of a configuration group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml") if not path.stem.startswith("_"))
+    from gyral.config.groups import choices
+
+    return choices(group)
 
 
 def description(group: str, name: str) -> str:
     """Return the comment at the start of a configuration file."""
-    lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
+    from gyral.config.groups import find_config
+
+    lines = find_config(group, name).read_text().splitlines()
     comment = []
     for line in lines:
         if not line.startswith("#"):
@@ -113,7 +116,6 @@ def docstring(of: Any) -> str:
 
 def cell_page(name: str) -> str:
     """Return the card of a cell."""
-    file = CONF / "cell" / f"{name}.yaml"
     config = composed(f"model={name}")
     cell_class = target(config.model.cell._target_)
     from omegaconf import OmegaConf
@@ -122,7 +124,7 @@ def cell_page(name: str) -> str:
     layer = layer_name(cell_class)
     parts = [
         f"# {name}",
-        description("cell", name) or description("model", name),
+        description("cell", name),
         f"```bash\ngyral train model={name} task=copy\n```",
     ]
     if variants := variants_of(name):
@@ -135,7 +137,7 @@ def cell_page(name: str) -> str:
         docstring(cell_class),
         "## Options",
         f"Options are `model.cell.<option>` on the command line and keyword arguments of `{cell_class.__name__}`.",
-        options_table(options, arguments(cell_class) | comments(file, *sorted((CONF / "cell").glob("_*.yaml")))),
+        options_table(options, arguments(cell_class)),
         "## Size and backends",
         size_and_backends(name, config),
         "## Speed and memory",
@@ -148,9 +150,11 @@ def cell_page(name: str) -> str:
 
 def variants_of(name: str) -> list[str]:
     """Return the models that are a model with other options, or a variant of it with further ones."""
+    from gyral.config.groups import load_choice
+
     found: list[str] = []
     for model in names("model"):
-        defaults = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text()).get("defaults", [])
+        defaults = load_choice("model", model).get("defaults", [])
         if {name, *found} & {default for default in defaults if isinstance(default, str)}:
             found.append(model)
     return found
@@ -260,7 +264,5 @@ def published_table(name: str) -> str:
 
 def index_page(title: str, group: str) -> str:
     """Return the list of a group's cards."""
-    rows = [
-        f"| [`{name}`]({name}.md) | {description(group, name) or description('model', name)} |" for name in names(group)
-    ]
+    rows = [f"| [`{name}`]({name}.md) | {description(group, name)} |" for name in names(group)]
     return f"# {title}\n\n| | |\n| --- | --- |\n" + "\n".join(rows) + "\n"

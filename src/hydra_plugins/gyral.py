@@ -28,26 +28,27 @@ class UserConfig(SearchPathPlugin):
         if Path(CONFIG_PATH) in [Path(path.removeprefix("file://")) for path in paths]:
             if user is not None:
                 search_path.append("user", f"file://{user}")
-            search_path.append("tables", f"{Tables.scheme()}://conf")
+            search_path.prepend("gyral", f"{Choices.scheme()}://conf", "main")
 
 
-class Tables(ConfigSource):
-    """The choices of `experiment` and `sweep` that are rows and tables of conf/table, see `gyral.config.tables`."""
+class Choices(ConfigSource):
+    """The choices that are more than the content of a file, see `gyral.config.groups.served`."""
 
     @staticmethod
     def scheme() -> str:
-        return "table"
+        return "gyral"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        config = load_choice(*_split(config_path))
-        return ConfigResult(self.provider, self.full_path(), config, {"package": "_global_"})
+        group, name = _split(config_path)
+        package = "_global_" if group in SERVED else None
+        return ConfigResult(self.provider, self.full_path(), load_choice(group, name), {"package": package})
 
     def available(self) -> bool:
         return True
 
     def is_group(self, config_path: str) -> bool:
         group, name = _split(config_path)
-        return config_path in SERVED or any(choice.startswith(f"{name}/") for choice in served(group))
+        return any(choice.startswith(f"{name}/" if name else "") for choice in served(group))
 
     def is_config(self, config_path: str) -> bool:
         group, name = _split(config_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config import tables
+from gyral.config.signatures import constructor_defaults
 from gyral.config.tables import Table
 
 PACKAGE = Path(__file__).parents[1]
@@ -39,13 +40,19 @@ def config_folders() -> list[Path]:
 
 
 def served(group: str) -> dict[str, Path]:
-    """Return the file of the table that each choice of a group comes from, if it has no file of its own."""
-    if group not in tables.SERVED:
-        return {}
-    files = tables.files(config_folders())
+    """Return the files of the choices that `load_choice` makes, also of private ones.
+
+    These are rows and tables, cells and models, whose options come from their constructors, and a model for every cell.
+    """
     if group == "sweep":
-        return files
-    return {experiment: file for file in files.values() for experiment in load_table(file).experiments}
+        return tables.files(config_folders())
+    if group == "experiment":
+        files = tables.files(config_folders()).values()
+        return {experiment: file for file in files for experiment in load_table(file).experiments}
+    if group == "model":
+        cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
+        return cells | _files("model")
+    return _files("cell") if group == "cell" else {}
 
 
 def load_table(file: Path) -> Table:
@@ -60,19 +67,48 @@ def find_config(group: str, name: str) -> Path:
 
 
 def load_choice(group: str, name: str) -> DictConfig:
-    """Return the configuration of a choice, with its list of defaults."""
+    """Return the configuration of a choice, with its list of defaults.
+
+    A cell has all options of its constructor, as if its file listed them. So has a cell within the file of a model.
+    """
     file = find_config(group, name)
-    config = load_table(file).config(group, name) if file.parent.name == tables.GROUP else OmegaConf.load(file)
+    if file.parent.name == tables.GROUP:
+        return load_table(file).config(group, name)
+    if group == "model" and file.parent.name == "cell":
+        return OmegaConf.create({"defaults": ["_base", {"/cell@cell": name}]})
+    config = OmegaConf.load(file)
     assert isinstance(config, DictConfig)
+    for node in [config] if group == "cell" else config.values() if group == "model" else []:
+        if isinstance(node, DictConfig) and "_target_" in node:
+            _add_options(node)
     return config
+
+
+def _add_options(node: DictConfig) -> None:
+    """Add the options of the constructor of a cell that its node lacks."""
+    node.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
+    sections = [
+        str(key).partition("@")[2]
+        for entry in node.get("defaults", [])
+        if isinstance(entry, DictConfig)
+        for key in entry
+    ]
+    for option, value in constructor_defaults(node._target_).items():
+        if option not in node and option not in sections:
+            node[option] = value
 
 
 def config_files(group: str) -> dict[str, Path]:
     """Return the file of each choice of a group, as `find_config` does for one."""
+    found = served(group) | _files(group)
+    return {name: path for name, path in found.items() if not name.rpartition("/")[2].startswith("_")}
+
+
+def _files(group: str) -> dict[str, Path]:
+    """Return the files in the folders of a group by the names of their choices."""
     folders = [root / group for root in reversed(config_folders())]  # so that Gyral's own files come last and stay
     files = {path.relative_to(folder).with_suffix(""): path for folder in folders for path in folder.rglob("*.yaml")}
-    found = served(group) | {name.as_posix(): path for name, path in files.items()}
-    return {name: path for name, path in found.items() if not name.rpartition("/")[2].startswith("_")}
+    return {name.as_posix(): path for name, path in files.items()}
 
 
 def groups() -> list[str]:
