@@ -7,7 +7,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, load_choice
+from gyral.config.groups import choices, load_choice, load_table
 from gyral.core.errors import UserError
 from gyral.reports import catalogue
 from tests.helpers.running import compose_config, invoke
@@ -83,6 +83,14 @@ def test_a_protocol_may_begin_with_that_of_another_table(write: Any) -> None:
     assert config.optimizer.lr == 0.5
 
 
+def test_a_row_has_the_source_of_the_table_or_its_own(write: Any) -> None:
+    rows = {"gru": {"model": "gru"}, "lstm": {"model": "lstm", "source": {"place": "page 3", "verified": True}}}
+    write(source={"paper": "Mine", "place": "Table 1"}, rows=rows)
+    table = load_table(Path("conf/table/mine.yaml"))
+    assert table.source("gru") == {"paper": "Mine", "place": "Table 1", "verified": None}
+    assert table.source("lstm") == {"paper": "Mine", "place": "page 3", "verified": True}
+
+
 def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
     write(sweep={"model.cell.activation": ["tanh", "a, b"], "seed": [1]})
     assert load_choice("sweep", "mine").hydra.sweeper.params["model.cell.activation"] == "tanh,'a, b'"
@@ -95,6 +103,7 @@ def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
         ({"rows": None}, "must have the name `experiment`, the section `report`, and `rows` with options each"),
         ({"rows": {"gru": "model=gru"}}, "must have the name `experiment`"),
         ({"report": None}, "must have the name `experiment`"),
+        ({"source": {"page": 3}}, "source: must have the keys paper, place, verified alone"),
         ({"sweep": {"seed": 1}}, "sweep.seed=1: must be a list of values"),
         ({"rows": {"gru": {"like": "lstm"}}}, "like=lstm: must be one of gru"),
         ({"rows": {"gru": {"like": "lstm"}, "lstm": {"like": "gru"}}}, "like=gru: is like itself"),

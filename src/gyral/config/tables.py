@@ -1,6 +1,7 @@
 """Tables and figures of papers: a file of conf/table is a choice of `sweep`, and its rows are choices of `experiment`.
 
     experiment: rum_paper/table1               # the rows are experiment=rum_paper/table1/<row>
+    source: {paper: "Dangovski et al., 2019", place: Table 1, verified: null}  # of the published values
     report: {title: Table 1, measure: accuracy, column: task.length}      # see gyral.reports.catalogue
     sweep: {task.length: [30, 50], seed: [1, 2]}
     protocol: {task: recall, task.length: 30}  # options of all rows, as on the command line
@@ -29,6 +30,7 @@ GROUP = "table"
 SERVED = ("experiment", "sweep")  # the groups whose choices come from tables
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
 SECTIONS = ("experiment", "report", "sweep", "protocol", "rows", "hydra", "source")
+SOURCE = ("paper", "place", "verified")  # verified: true if the value was read there, false if not, null: not known
 OWN = ("name", "like", "paper", "source", "published_only")  # what a row has besides options
 
 
@@ -83,6 +85,11 @@ class Table:
         if not other.is_file():
             raise UserError(f"{self.file}: protocol.like={like}: there is no table {other}")
         return read(other, self.groups).protocol() | own
+
+    def source(self, name: str) -> dict[str, Any]:
+        """Return where the published values of a row come from: `paper`, `place` in it, and whether it is `verified`."""
+        own = self.rows[name].get("source") or {}
+        return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
 
     @property
     def experiments(self) -> list[str]:
@@ -170,6 +177,9 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
     named = isinstance(content.get("experiment"), str) and isinstance(content.get("report"), dict)
     if not named or not isinstance(rows, dict) or not all(isinstance(row or {}, dict) for row in rows.values()):
         raise UserError(f"{file}: must have the name `experiment`, the section `report`, and `rows` with options each")
+    for source in (content, *rows.values()):
+        if not {*((source or {}).get("source") or {})} <= {*SOURCE}:
+            raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")
     for key, values in (content.get("sweep") or {}).items():
         if not isinstance(values, list):
             raise UserError(f"{file}: sweep.{key}={values}: must be a list of values")
