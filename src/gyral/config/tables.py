@@ -87,7 +87,7 @@ class Table:
         return read(other, self.groups).protocol() | own
 
     def source(self, name: str) -> dict[str, Any]:
-        """Return where the published values of a row come from: `paper`, `place` in it, and whether it is `verified`."""
+        """Return where the published values of a row come from: the paper, the place in it, and if this is verified."""
         own = self.rows[name].get("source") or {}
         return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
 
