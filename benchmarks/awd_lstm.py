@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.awd_lstm [key=value …]
 
-  row=awd_lstm,on_lstm     rows of conf/experiment/on_lstm_paper/lm; default: both
+  row=awd_lstm,on_lstm     rows of conf/table/on_lstm_paper_lm.yaml; default: both
   steps=5                  training steps per round
   rounds=3                 a time is the median over the rounds
   json=path                append one line of JSON per row to this file

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import speeds
-import yaml
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -18,12 +17,16 @@ SIZE = 100  # input size and hidden size for which parameters are counted
 
 def names(group: str) -> list[str]:
     """Return the choices of a configuration group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml") if not path.stem.startswith("_"))
+    from gyral.config.groups import choices
+
+    return choices(group)
 
 
 def description(group: str, name: str) -> str:
     """Return the comment at the start of a configuration file."""
-    lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
+    from gyral.config.groups import find_config
+
+    lines = find_config(group, name).read_text().splitlines()
     comment = []
     for line in lines:
         if not line.startswith("#"):
@@ -113,7 +116,6 @@ def docstring(of: Any) -> str:
 
 def cell_page(name: str) -> str:
     """Return the card of a cell."""
-    file = CONF / "cell" / f"{name}.yaml"
     config = composed(f"model={name}")
     cell_class = target(config.model.cell._target_)
     from omegaconf import OmegaConf
@@ -122,7 +124,7 @@ def cell_page(name: str) -> str:
     layer = layer_name(cell_class)
     parts = [
         f"# {name}",
-        description("cell", name) or description("model", name),
+        description("cell", name),
         f"```bash\ngyral train model={name} task=copy\n```",
     ]
     if variants := variants_of(name):
@@ -135,7 +137,7 @@ def cell_page(name: str) -> str:
         docstring(cell_class),
         "## Options",
         f"Options are `model.cell.<option>` on the command line and keyword arguments of `{cell_class.__name__}`.",
-        options_table(options, arguments(cell_class) | comments(file, *sorted((CONF / "cell").glob("_*.yaml")))),
+        options_table(options, arguments(cell_class)),
         "## Size and backends",
         size_and_backends(name, config),
         "## Speed and memory",
@@ -148,9 +150,11 @@ def cell_page(name: str) -> str:
 
 def variants_of(name: str) -> list[str]:
     """Return the models that are a model with other options, or a variant of it with further ones."""
+    from gyral.config.groups import load_choice
+
     found: list[str] = []
     for model in names("model"):
-        defaults = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text()).get("defaults", [])
+        defaults = load_choice("model", model).get("defaults", [])
         if {name, *found} & {default for default in defaults if isinstance(default, str)}:
             found.append(model)
     return found
@@ -199,24 +203,22 @@ def published(paper: dict[str, Any]) -> str:
     return "; ".join(f"{key}: {text(value)}" for key, value in paper.items() if key != "row")
 
 
-def experiment_model(experiment: str) -> str | None:
-    """Return the model of a row of conf/experiment, None if there is no such row."""
-    file = CONF / "experiment" / f"{experiment}.yaml"
-    if not file.is_file():
-        return None
-    found = re.search(r"override /model: (\w+)", file.read_text())
-    return found[1] if found else None
+def rows_of(group: str, choice: str) -> dict[str, dict[str, Any]]:
+    """Return what was published about the rows of tables that have a choice, by their names on the command line."""
+    from gyral.config.groups import load_table, served
+
+    found = {}
+    for experiment, file in served("experiment").items():
+        table = load_table(file)
+        row = experiment.removeprefix(f"{table.experiment}/")
+        if not row.startswith("_") and (table.protocol() | table.options(row)).get(group) == choice:
+            found[experiment] = table.papers[experiment]
+    return dict(sorted(found.items()))
 
 
 def results_table(name: str) -> str:
-    """Return what was measured with a cell, and the rows of conf/experiment that use it with the published numbers."""
-    rows = []
-    for file in sorted((CONF / "experiment").rglob("[!_]*.yaml")):
-        experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        if experiment_model(experiment) != name:
-            continue
-        paper = yaml.safe_load(file.read_text()).get("paper") or {}
-        rows.append(f"| `{experiment}` | {published(paper)} |")
+    """Return the rows of tables that use a cell with the published numbers."""
+    rows = [f"| `{experiment}` | {published(paper)} |" for experiment, paper in rows_of("model", name).items()]
     if not rows:
         return "No row of a paper uses this cell."
     head = "| experiment | published |\n| --- | --- |"
@@ -253,14 +255,8 @@ def task_page(name: str) -> str:
 
 def published_table(name: str) -> str:
     """Return the rows of papers on a task."""
-    rows = []
-    for protocol in sorted((CONF / "experiment").rglob("_protocol.yaml")):
-        if not re.search(rf"override /task: {name}\b", protocol.read_text()):
-            continue
-        for file in sorted(protocol.parent.glob("[!_]*.yaml")):
-            paper = yaml.safe_load(file.read_text()).get("paper") or {}
-            experiment = file.relative_to(CONF / "experiment").with_suffix("").as_posix()
-            rows.append(f"| {paper.get('row', '')} | {published(paper)} | `{experiment}` |")
+    found = rows_of("task", name).items()
+    rows = [f"| {paper['row']} | {published(paper)} | `{experiment}` |" for experiment, paper in found]
     if not rows:
         return "No published row uses this task directly."
     return "| row | published | experiment |\n| --- | --- | --- |\n" + "\n".join(rows)
@@ -268,7 +264,5 @@ def published_table(name: str) -> str:
 
 def index_page(title: str, group: str) -> str:
     """Return the list of a group's cards."""
-    rows = [
-        f"| [`{name}`]({name}.md) | {description(group, name) or description('model', name)} |" for name in names(group)
-    ]
+    rows = [f"| [`{name}`]({name}.md) | {description(group, name)} |" for name in names(group)]
     return f"# {title}\n\n| | |\n| --- | --- |\n" + "\n".join(rows) + "\n"

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
-from gyral.config.groups import CONFIG_PATH, user_config_path
+from gyral.config.groups import CONFIG_PATH, load_choice, served, user_config_path
+from gyral.config.tables import SERVED
 
 
 class UserConfig(SearchPathPlugin):
@@ -22,8 +25,51 @@ class UserConfig(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         user = user_config_path()
         paths = [entry.path or "" for entry in search_path.get_path() if entry.provider == "main"]
-        if user is not None and Path(CONFIG_PATH) in [Path(path.removeprefix("file://")) for path in paths]:
-            search_path.append("user", f"file://{user}")
+        if Path(CONFIG_PATH) in [Path(path.removeprefix("file://")) for path in paths]:
+            if user is not None:
+                search_path.append("user", f"file://{user}")
+            search_path.prepend("gyral", f"{Choices.scheme()}://conf", "main")
+
+
+class Choices(ConfigSource):
+    """The choices that are more than the content of a file, see `gyral.config.groups.served`."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "gyral"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        group, name = _split(config_path)
+        package = "_global_" if group in SERVED else None
+        return ConfigResult(self.provider, self.full_path(), load_choice(group, name), {"package": package})
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        group, name = _split(config_path)
+        return any(choice.startswith(f"{name}/" if name else "") for choice in served(group))
+
+    def is_config(self, config_path: str) -> bool:
+        group, name = _split(config_path)
+        return name in served(group)
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        group, name = _split(config_path)
+        prefix = f"{name}/" if name else ""
+        inner = {choice.removeprefix(prefix) for choice in served(group) if choice.startswith(prefix)}
+        found = set()
+        for choice in inner:
+            first, slash, _ = choice.partition("/")
+            if results_filter in (None, ObjectType.GROUP if slash else ObjectType.CONFIG):
+                found.add(first)
+        return sorted(found)
+
+
+def _split(config_path: str) -> tuple[str, str]:
+    """Return group and choice of the path of a configuration."""
+    group, _, name = config_path.partition("/")
+    return group, name
 
 
 class _Deferred:

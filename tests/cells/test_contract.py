@@ -33,7 +33,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import gyral.cells
 from gyral.cells.base import RecurrentCell, State
-from gyral.config.groups import choices, find_config
+from gyral.config.groups import choices, load_choice
 from gyral.core.errors import ChoiceError
 from gyral.nn.recurrent import Recurrent
 
@@ -154,7 +154,7 @@ def model_config(model: str) -> dict[str, Any]:
 
 def parent_of(model: str) -> str | None:
     """Return the model that a variant starts from, rum for `defaults: [rum, _self_]`, None if a model is no variant."""
-    named = OmegaConf.load(find_config("model", model)).get("defaults", [])
+    named = load_choice("model", model).get("defaults", [])
     return next((name for name in named if name in choices("model")), None)
 
 

@@ -10,10 +10,11 @@ import pytest
 from omegaconf import OmegaConf
 
 import gyral
+from gyral.config.groups import choices, load_choice
 from gyral.config.trust import DOTTED_NAME, check_names, trust_words, trusted_modules
 from gyral.core.errors import OptionError, UserError
 from gyral.runs.directory import flatten, load_run, resolve
-from tests.helpers.running import CONF, SMALL_COPY, compose_config, invoke
+from tests.helpers.running import SMALL_COPY, compose_config, invoke
 
 RELEASED = Path(__file__).parents[1] / "runs" / "released"
 PLAIN: Any = OmegaConf.to_container(resolve(compose_config(*SMALL_COPY, "model=fs_rum", "scheduler=plateau")))
@@ -140,9 +141,9 @@ def test_all_modules_that_need_trust_are_named_at_once() -> None:
 def test_texts_in_conf_that_are_names_are_those_that_are_checked() -> None:
     """`check_names` knows that `cell` of one of Gyral's cells names a class; no other option of a section may."""
     found = set()
-    for path in (CONF / "model", CONF / "cell", CONF / "task", CONF / "optimizer", CONF / "scheduler"):
-        for file in path.rglob("*.yaml"):
-            for key, value in flatten(OmegaConf.to_container(OmegaConf.load(file))):
+    for group in ("model", "cell", "task", "optimizer", "scheduler"):
+        for choice in choices(group):
+            for key, value in flatten(OmegaConf.to_container(load_choice(group, choice))):
                 if isinstance(value, str) and DOTTED_NAME.fullmatch(value) and "." in value:
                     found.add(key.rpartition(".")[2])
     assert found == {"_target_", "cell"}

@@ -1,4 +1,4 @@
-"""Sweeps of conf/sweep."""
+"""Tables of conf/table and the rows that runs belong to."""
 
 import sys
 from pathlib import Path
@@ -91,14 +91,14 @@ def test_a_sweep_without_runs_has_the_measures_of_its_task() -> None:
 def test_an_unknown_measure_of_a_sweep_is_refused_with_those_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "conf" / "sweep"
+    folder = tmp_path / "conf" / "table"
     folder.mkdir(parents=True)
     (folder / "own.yaml").write_text(
-        f"report: {{layout: table, title: Own, measure: rogue1}}\nhydra: {{sweeper: {{params: "
-        f"{{experiment: {TABLE1}/gru, seed: 1}}}}}}\n"
+        "experiment: own\nreport: {layout: table, title: Own, measure: rogue1}\n"
+        "sweep: {seed: [1]}\nprotocol: {task: recall}\nrows: {gru: {model: gru}}\n"
     )
     monkeypatch.chdir(tmp_path)
-    directory = write_run(tmp_path / "outputs" / "sweep" / "own", f"{TABLE1}/gru", accuracy=0.5)
+    directory = write_run(tmp_path / "outputs" / "sweep" / "own", "own/gru", accuracy=0.5)
     error = invoke("sweep=own", entry="report").error
     assert error.startswith("report.measure=rogue1: must be one of")
     assert "accuracy" in error

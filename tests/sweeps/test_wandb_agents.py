@@ -10,11 +10,11 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
-from gyral.config.groups import choices
+from gyral.config.groups import choices, served
 from gyral.reports import catalogue as sweeps
 from tests.helpers.running import compose_config, invoke
 
-GRIDS = [name for name in choices("sweep") if sweeps.has_report(name)]
+GRIDS = sorted(served("sweep"))
 SEARCHES = [("task=copy",), ("task=recall", "model=rum")]
 
 

@@ -13,6 +13,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.profilers import SimpleProfiler
 from torch import nn
 
+from gyral.config.groups import load_choice
 from gyral.config.instantiation import make
 from gyral.core.errors import UserError
 from gyral.tasks.base import SequenceTask
@@ -196,9 +197,8 @@ def test_every_experiment_builds(experiment: str) -> None:
     built = build_or_skip(config)
     assert parameters(built) > 0
     # its own settings arrive
-    text = (Path(__file__).parents[2] / "conf" / "experiment" / f"{experiment}.yaml").read_text()
-    wanted = OmegaConf.create(text)
-    wanted.pop("defaults", None)
+    wanted = load_choice("experiment", experiment)
+    wanted.pop("defaults")
     merged = OmegaConf.merge(config, wanted)
     for key, _ in flat(OmegaConf.to_container(wanted)):
         assert OmegaConf.select(config, key) == OmegaConf.select(merged, key), key

@@ -18,6 +18,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from gyral.cells.gru import GRUCell
 from gyral.core.signals import SECOND
 from gyral.tasks.base import SequenceTask
 from gyral.training import build, checkpoints
@@ -424,6 +425,15 @@ def test_the_same_command_resumes_at_the_saved_step(stopped: Path, whole: Path) 
     outcome = invoke(*CHEAP, f"hydra.run.dir={stopped}")
     assert outcome.status == 0, outcome.err
     assert f"Resuming from {stopped / 'checkpoints' / 'last.ckpt'}" in outcome.err
+    assert_same_run(whole, stopped)
+
+
+def test_a_run_resumes_with_the_defaults_that_it_began_with(
+    stopped: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GRUCell.__init__.__kwdefaults__, "zoneout", 0.5)  # as a later version might have it
+    outcome = invoke(f"resume={stopped}")
+    assert outcome.status == 0, outcome.err
     assert_same_run(whole, stopped)
 
 

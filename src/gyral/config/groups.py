@@ -4,6 +4,12 @@ import os
 import sys
 from pathlib import Path
 
+from omegaconf import DictConfig, OmegaConf
+
+from gyral.config import tables
+from gyral.config.signatures import constructor_defaults
+from gyral.config.tables import Table
+
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parents[1]
 CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
@@ -33,23 +39,82 @@ def config_folders() -> list[Path]:
     return [Path(CONFIG_PATH)] if user is None else [Path(CONFIG_PATH), user]
 
 
+def served(group: str) -> dict[str, Path]:
+    """Return the files of the choices that `load_choice` makes, also of private ones.
+
+    These are rows and tables, cells and models, whose options come from their constructors, and a model for every cell.
+    """
+    if group == "sweep":
+        return tables.files(config_folders())
+    if group == "experiment":
+        files = tables.files(config_folders()).values()
+        return {experiment: file for file in files for experiment in load_table(file).experiments}
+    if group == "model":
+        cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
+        return cells | _files("model")
+    return _files("cell") if group == "cell" else {}
+
+
+def load_table(file: Path) -> Table:
+    """Return the table in a file of conf/table."""
+    return tables.read(file, groups())
+
+
 def find_config(group: str, name: str) -> Path:
-    """Return the file of a choice; the path in Gyral's own folder if there is no such file."""
+    """Return the file that has a choice; the path in Gyral's own folder if there is no such file."""
     candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
-    return next((file for file in candidates if file.is_file()), candidates[0])
+    return next((file for file in candidates if file.is_file()), None) or served(group).get(name, candidates[0])
+
+
+def load_choice(group: str, name: str) -> DictConfig:
+    """Return the configuration of a choice, with its list of defaults.
+
+    A cell has all options of its constructor, as if its file listed them. So has a cell within the file of a model.
+    """
+    file = find_config(group, name)
+    if file.parent.name == tables.GROUP:
+        return load_table(file).config(group, name)
+    if group == "model" and file.parent.name == "cell":
+        return OmegaConf.create({"defaults": ["_base", {"/cell@cell": name}]})
+    config = OmegaConf.load(file)
+    assert isinstance(config, DictConfig)
+    for node in [config] if group == "cell" else config.values() if group == "model" else []:
+        if isinstance(node, DictConfig) and "_target_" in node:
+            _add_options(node)
+    return config
+
+
+def _add_options(node: DictConfig) -> None:
+    """Add the options of the constructor of a cell that its node lacks."""
+    node.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
+    sections = [
+        str(key).partition("@")[2]
+        for entry in node.get("defaults", [])
+        if isinstance(entry, DictConfig)
+        for key in entry
+    ]
+    for option, value in constructor_defaults(node._target_).items():
+        if option not in node and option not in sections:
+            node[option] = value
 
 
 def config_files(group: str) -> dict[str, Path]:
     """Return the file of each choice of a group, as `find_config` does for one."""
+    found = served(group) | _files(group)
+    return {name: path for name, path in found.items() if not name.rpartition("/")[2].startswith("_")}
+
+
+def _files(group: str) -> dict[str, Path]:
+    """Return the files in the folders of a group by the names of their choices."""
     folders = [root / group for root in reversed(config_folders())]  # so that Gyral's own files come last and stay
     files = {path.relative_to(folder).with_suffix(""): path for folder in folders for path in folder.rglob("*.yaml")}
-    return {str(name): path for name, path in files.items() if not name.name.startswith("_")}
+    return {name.as_posix(): path for name, path in files.items()}
 
 
 def groups() -> list[str]:
     """Return the names of all groups of the command line."""
     names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
-    return sorted(name for name in names if not name.startswith(("_", ".")))
+    return sorted(name for name in {*names, *tables.SERVED} - {tables.GROUP} if not name.startswith(("_", ".")))
 
 
 def choices(group: str) -> list[str]:

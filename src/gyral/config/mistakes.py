@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import choices, find_config, groups
 from gyral.config.overrides import is_sweep, quote
+from gyral.config.tables import SERVED
 from gyral.core.errors import OptionError, UserError, similar_keys
 
 MULTIRUN = {"-m", "--multirun"}
@@ -133,7 +134,7 @@ def _check_hydra(word: str, file: Path) -> None:
 def _check_choice(key: str, word: str) -> None:
     """Raise `OptionError` for a choice that is a number, null or a reference, or for a group that has no package."""
     group, at, _ = key.partition("@")
-    if at and find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL):
+    if at and (group in SERVED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)):
         raise OptionError(key, word.partition("=")[2], f"sets options of several sections; write {group}=<name>")
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return

@@ -6,9 +6,26 @@ values of a run are evaluated once, when its configuration is composed. From the
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
+
+SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
+
+
+class Loader(SafeLoader):
+    """Reads YAML as OmegaConf does: 1e-3 is a number, and a date is text."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def plain_values(config: DictConfig) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gyral.core.files import replace_when_written
 
 if TYPE_CHECKING:
+    import numpy as np
     from jinja2 import Template
 
 
@@ -51,12 +50,14 @@ def write_html(path: Path, module_file: str, **values: Any) -> None:
     replace_when_written(path, write)
 
 
-def strengths(attention: np.ndarray) -> np.ndarray:
+def strengths(attention: "np.ndarray") -> "np.ndarray":
     """Return the strengths of color in [0, 1] for attention (…, S) to the S words of an article.
 
     The strength is 1 + log(attention) / log(S), at least 0: it is 0 up to the share 1/S that every word has if the
     attention is uniform, and 1 for a word with all of the attention.
     """
+    import numpy as np  # reports of tables need none
+
     words = attention.shape[-1]
     if words < 2:
         return np.clip(attention, 0, 1)

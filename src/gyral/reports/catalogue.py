@@ -1,4 +1,4 @@
-"""The sweeps of conf/sweep that a report can show, and the rows that their runs belong to. Imports no torch."""
+"""The sweeps of tables, which a report shows, and the rows that their runs belong to. Imports no torch."""
 
 import itertools
 import math
@@ -10,9 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from gyral.config.groups import choices, config_files, find_config
+from gyral.config.groups import choices, load_table, served
 from gyral.config.overrides import undefer_option, values_of_text
 from gyral.config.roles import IN_FOLDERS, PROCESS, role_of, settings_of
 from gyral.core.checks import check_boolean, check_choice
@@ -31,10 +29,10 @@ LAYOUTS = ("table", "tasks", "curves", "groups")
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep of conf/sweep and how a report shows it.
+    """The sweep of a table and how a report shows it.
 
     Attributes:
-        name: name of its file, as in sweep=<name>.
+        name: name of the table, as in sweep=<name>.
         title: title of the report.
         layout: one of `LAYOUTS`.
         measure: the name of a measure of the task: the metric of the tables, in the results of runs and in the node
@@ -42,7 +40,7 @@ class Sweep:
         column: the key whose values are the columns of a table, None for a single column. With the layout "tasks", the
             values are lines, and a row has its average over them.
         axes: the values of each key, in order; the values of `experiment` are the rows.
-        papers: the published values of each row: the node `paper` of its file in conf/experiment.
+        papers: the published values of each row.
         ngrams: orders of the n-gram models below the rows.
         solved: with the layout "tasks", a line counts as solved from this value of the measure, as printed.
         also: more measures, as columns of a table without `column`.
@@ -105,9 +103,9 @@ class Row:
     """Runs of one row of a sweep that differ only in seed and column.
 
     Attributes:
-        experiment: name in conf/experiment.
+        experiment: its name on the command line.
         setting: overrides as on the command line, empty for the values of the experiment.
-        paper: the node `paper` of the experiment.
+        paper: its published values.
         records: the runs; empty if none was started.
     """
 
@@ -126,68 +124,43 @@ def load(name: str) -> Sweep:
     """Return a sweep by its name.
 
     Raises:
-        OptionError: Its file has no node `report`, or one with a value that is not allowed.
+        OptionError: it is none of a table, or a value of the table's section `report` is not allowed.
     """
-    file = find_config("sweep", name)
-    node = OmegaConf.load(file)
-    report = OmegaConf.select(node, "report")
-    if report is None:
-        raise OptionError("sweep", name, f"{file} has no node `report`, which says how to show the sweep")
-    axes = {str(key): _axis(str(key), str(values), file) for key, values in node.hydra.sweeper.params.items()}
+    file = served("sweep").get(name)
+    if file is None:
+        reason = "is no table: a file conf/table/<name>.yaml has rows and says how to show them"
+        raise OptionError("sweep", name, reason)
+    table = load_table(file)
+    report = table.content["report"]
+    published = report.get("published", {})
     return Sweep(
         name,
-        report.title,
-        check_choice("report.layout", report.layout, LAYOUTS),
+        report["title"],
+        check_choice("report.layout", report["layout"], LAYOUTS),
         str(report.get("measure", ACCURACY.name)),
         report.get("column"),
-        axes,
-        {experiment: _read_paper(experiment) for experiment in axes["experiment"]},
+        {key: list(map(str, values)) for key, values in table.axes.items()},
+        table.papers,
         tuple(report.get("ngrams", ())),
         report.get("solved", math.inf),
         tuple(map(str, report.get("also", ()))),
         check_boolean("report.best_seed", report.get("best_seed", False)),
         report.get("trained"),
-        {
-            str(name): {int(number): float(value) for number, value in values.items()}
-            for name, values in report.get("published", {}).items()
-        },
+        {str(name): {int(key): float(value) for key, value in values.items()} for name, values in published.items()},
     )
 
 
 def named() -> tuple[Sweep, ...]:
-    """Return the sweeps of conf/sweep that have a node `report`."""
-    return tuple(load(name) for name in choices("sweep") if has_report(name))
-
-
-def has_report(name: str) -> bool:
-    """Return whether a sweep of conf/sweep has a node `report`, which says how to show it."""
-    return OmegaConf.select(OmegaConf.load(find_config("sweep", name)), "report") is not None
+    """Return the sweeps of all tables."""
+    return tuple(load(name) for name in sorted(served("sweep")))
 
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
-    """Return the sweeps with a node `report` that have one of these experiments. No other sweep is composed."""
+    """Return the sweeps of the tables that have one of these experiments."""
     wanted = {experiment for experiment in experiments if experiment}
-    if not wanted:
-        return ()
-    texts = {name: file.read_text() for name, file in sorted(config_files("sweep").items())}
-    named = [name for name, text in texts.items() if any(experiment in text for experiment in wanted)]
-    sweeps = (load(name) for name in named if has_report(name))
-    return tuple(sweep for sweep in sweeps if not wanted.isdisjoint(sweep.papers))
-
-
-def _axis(key: str, text: str, file: Path) -> list[str]:
-    """Return the values of an axis of a sweep."""
-    values = values_of_text(text)
-    if values is None:
-        raise OptionError(key, text, f"must be a list of values in {file}, which has a node `report`")
-    return values
-
-
-def _read_paper(experiment: str) -> dict[str, Any]:
-    node = OmegaConf.load(find_config("experiment", experiment))
-    paper = OmegaConf.to_container(node.paper)
-    assert isinstance(paper, dict)
-    return {str(key): value for key, value in paper.items()}
+    tables = served("experiment") if wanted else {}
+    names = {tables[experiment].stem for experiment in wanted if experiment in tables}
+    return tuple(load(name) for name in sorted(names))
 
 
 def find(where: str) -> Path:

@@ -38,7 +38,7 @@ def with_measures(sweep: Sweep, records: Sequence[RunRecord]) -> Sweep:
 
 
 def task_measures(experiment: str) -> tuple[Measure, ...]:
-    """Return the measures of the task of an experiment in conf/experiment."""
+    """Return the measures of the task of an experiment."""
     return _measures_of_class(compose_with_hydra([f"experiment={experiment}"]).task._target_)
 
 

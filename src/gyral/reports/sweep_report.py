@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gyral.config.groups import choices
+from gyral.config.groups import served
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
@@ -30,7 +30,7 @@ def collect(
     """Collect the runs of a sweep.
 
     Args:
-        where: a name in conf/sweep, a directory, or wandb:<entity>/<project>.
+        where: the name of a table, a directory, or wandb:<entity>/<project>.
         known: runs that were read before, by place.
         everything: whether to show all runs of a directory; otherwise those of the sweep that was last started in it.
         only: show the runs with these options, see `RunRecord.has`.
@@ -65,7 +65,7 @@ def collect(
     found = [record for record in found if all(map(record.has, only))]
     if not found:
         raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
-    name = where if where in choices("sweep") and catalogue.has_report(where) else None
+    name = where if directory == catalogue.DIRECTORY / where and where in served("sweep") else None
     is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
     sections = make_sections(found, None if is_archive else directory, name, missing)
     if others:
@@ -78,7 +78,7 @@ def print_comparison(name: str | None, directory: Path) -> None:
     """Print the tables of a sweep that has ended, without its missing runs, and the commands that show and save it.
 
     Args:
-        name: its name in conf/sweep, or None.
+        name: the name of its table, or None.
         directory: its directory.
     """
     is_named = name is not None and directory == catalogue.DIRECTORY / name
@@ -119,7 +119,7 @@ def report_sweep(
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
     Args:
-        where: a name in conf/sweep, a directory, or wandb:<entity>/<project>.
+        where: the name of a table, a directory, or wandb:<entity>/<project>.
         saved: files to write, each with one of `render.files.SUFFIXES` or `figures.options.SUFFIXES`.
         with_runs: whether to list the runs behind the numbers.
         options: what the saved figures show, None for the defaults.

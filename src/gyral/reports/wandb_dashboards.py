@@ -33,7 +33,7 @@ def save(entity: str | None, project: str, sweeps: Sequence[str]) -> None:
     Args:
         entity: a user or team of Weights & Biases, None for the owner of the key.
         project: the project.
-        sweeps: names of sweeps in conf/sweep.
+        sweeps: names of tables.
 
     Raises:
         UserError: The package wandb-workspaces is not installed.

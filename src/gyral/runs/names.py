@@ -1,13 +1,10 @@
 """Readable names of models and of the rows of a comparison. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
-from gyral.config.groups import config_files
 from gyral.config.roles import IN_FOLDERS, settings_of
+from gyral.config.signatures import constructor_defaults
 from gyral.runs.directory import flatten
 from gyral.runs.run_record import cell_of, select
 
@@ -16,7 +13,7 @@ WORDS = {"lr": "learning rate"}
 
 
 def model_name(config: Mapping[str, Any]) -> str:
-    """Return the name of a run's model: its cell, and the options of the cell that differ from conf/cell.
+    """Return the name of a run's model: its cell, and the options of the cell that have no default value.
 
     The name is "RUM λ = 1" for a RUM with `lambd=1`, and "GRU" for a GRU with the default options.
 
@@ -85,23 +82,8 @@ def _ordered(options: Mapping[str, Any]) -> list[str]:
 
 
 def _changed_options(config: Mapping[str, Any]) -> list[str]:
-    """Return the keys of the options of the cell that differ from its file in conf/cell."""
+    """Return the keys of the options of the cell that differ from the defaults of its constructor."""
     cell = select(config, "model.cell") or {}
-    defaults = _defaults(str(cell.get("_target_")))
-    return [f"cell.{key}" for key, value in defaults.items() if key in cell and cell[key] != value]
-
-
-@cache
-def _defaults(target: str) -> dict[str, Any]:
-    """Return the options in the file of a cell's class in conf/cell; the first file of a class has its defaults."""
-    for _, file in sorted(config_files("cell").items()):
-        text = file.read_text()
-        node = (yaml.safe_load(text) if target in text else None) or {}
-        if node.get("_target_") == target and "defaults" not in node:
-            return {key: value for key, value in node.items() if not key.startswith("_") and not _is_open(value)}
-    return {}
-
-
-def _is_open(value: Any) -> bool:
-    """Return whether a value of a file is a section, an interpolation, or missing."""
-    return isinstance(value, dict) or (isinstance(value, str) and ("${" in value or value == "???"))
+    defaults = constructor_defaults(str(cell.get("_target_")))
+    changed = (key for key, value in defaults.items() if key in cell and cell[key] != value)
+    return [f"cell.{key}" for key in changed if not isinstance(cell[key], Mapping)]  # the name has no cells of a cell

@@ -149,7 +149,7 @@ class RunRecord:
 
     @property
     def experiment(self) -> str | None:
-        """The run's experiment, as its name in conf/experiment."""
+        """The run's experiment, as its name on the command line."""
         return self.overrides.get("experiment", "").partition("=")[2] or None
 
     def has(self, option: str) -> bool:

@@ -4,36 +4,21 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
-from gyral.config.plain import map_texts, walk
+from gyral.config.plain import Loader, map_texts, walk
 from gyral.core.errors import UserError
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import excerpt, find_fault
 
-SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
 DEEPEST = 100  # levels of nested values
 LARGEST = 2**20  # bytes of a file that is read as a whole, except for logs
 LARGEST_LOG = 2**28
 NOT_READABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 Kind = TypeVar("Kind")
-
-
-class Loader(SafeLoader):
-    """Reads YAML as OmegaConf does: 1e-3 is a number, and a date is text."""
-
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:

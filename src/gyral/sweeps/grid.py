@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.errors import describe
-from gyral.config.groups import choices, find_config
+from gyral.config.groups import choices, load_choice
 from gyral.config.overrides import undefer_option
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
@@ -228,8 +228,7 @@ def explain_refusal(error: Exception, number: int, job: Sequence[str], axes: Seq
 def variant_of(group: str, choice: str, option: str, value: str) -> str | None:
     """Return the choice of a group that is another choice with this value of an option alone, or None."""
     for name in choices(group):
-        node = OmegaConf.load(find_config(group, name))
-        assert isinstance(node, DictConfig)
+        node = load_choice(group, name)
         named, changes = node.pop("defaults", []), dict(flatten(OmegaConf.to_container(node)))
         if choice in named and list(changes) == [option] and str(changes[option]) in (value, f"{value}.0"):
             return name

@@ -1,4 +1,4 @@
-"""The definition of a sweep for agents of Weights & Biases, from its file in conf/sweep. Imports no torch."""
+"""The definition of a sweep for agents of Weights & Biases, from its table or file. Imports no torch."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.composition import compose_with_hydra
-from gyral.config.groups import CONFIG_PATH, find_config
+from gyral.config.groups import CONFIG_PATH, load_choice
 from gyral.config.mistakes import check_words
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError
@@ -51,7 +51,7 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
     sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
     axes = {str(key): _parse(f"{key}={values}") for key, values in (sweeper.get("params") or {}).items()}
-    further = set(map(str, OmegaConf.load(find_config("sweep", name)))) - SECTIONS
+    further = set(map(str, load_choice("sweep", name))) - SECTIONS
     if not axes or (further and not searches):
         reason = f"W&B's agents know axes alone; write {', '.join(sorted(further))} below hydra.sweeper.params"
         raise OptionError("sweep", name, reason if axes else "has no axes in hydra.sweeper.params")

@@ -76,7 +76,7 @@ def describe_stopped(record: RunRecord) -> str:
 def make_sections(
     records: list[RunRecord], directory: Path | None, only: str | None = None, missing: bool = True
 ) -> list[Section]:
-    """Return the sections of a report: one per sweep of conf/sweep, then one per task for the other runs.
+    """Return the sections of a report: one per table, then one per task for the other runs.
 
     Args:
         records: the runs.

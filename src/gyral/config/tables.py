@@ -1,0 +1,203 @@
+"""Tables and figures of papers: a file of conf/table is a choice of `sweep`, and its rows are choices of `experiment`.
+
+    experiment: rum_paper/table1               # the rows are experiment=rum_paper/table1/<row>
+    source: {paper: "Dangovski et al., 2019", place: Table 1, verified: null}  # of the published values
+    report: {title: Table 1, measure: accuracy, column: task.length}      # see gyral.reports.catalogue
+    sweep: {task.length: [30, 50], seed: [1, 2]}
+    protocol: {task: recall, task.length: 30}  # options of all rows, as on the command line
+    rows:
+      gru: {name: GRU, model: gru, paper: {accuracy: {30: 21.5, 50: 17.6}}}
+      rum: {name: RUM, model: rum, model.cell.lambd: 1.0}
+      larger: {name: larger RUM, like: rum, model.cell.hidden_size: 100}
+
+Imports no torch.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+
+from gyral.config.plain import Loader
+from gyral.core.errors import UserError
+
+GROUP = "table"
+SERVED = ("experiment", "sweep")  # the groups whose choices come from tables
+PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
+SECTIONS = ("experiment", "report", "sweep", "protocol", "rows", "hydra", "source")
+SOURCE = ("paper", "place", "verified")  # verified: true if the value was read there, false if not, null: not known
+OWN = ("name", "like", "paper", "source", "published_only")  # what a row has besides options
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file of conf/table.
+
+    Attributes:
+        file: its path; its name is that of the sweep.
+        experiment: the rows are experiment=<experiment>/<row>.
+        content: its sections.
+        groups: the groups of the command line, which a row may choose from.
+    """
+
+    file: Path
+    experiment: str
+    content: dict[str, Any]
+    groups: frozenset[str]
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows, by their names on the command line; those that begin with an underscore are only for others."""
+        return {str(name): row or {} for name, row in self.content["rows"].items()}
+
+    def options(self, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the options of a row by their keys, without those of the protocol.
+
+        Raises:
+            UserError: the row is like one that does not exist, or like itself.
+        """
+        if name in seen or name not in self.rows:
+            reason = "is like itself" if name in seen else f"must be one of {', '.join(self.rows)}"
+            raise UserError(f"{self.file}: like={name}: {reason}")
+        row = self.rows[name]
+        like = row.get("like", [])
+        found: dict[str, Any] = {}
+        for other in [like] if isinstance(like, str) else like:
+            found |= self.options(other, (*seen, name))
+        return found | {key: value for key, value in row.items() if key not in OWN}
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the options of all rows by their keys.
+
+        Raises:
+            UserError: the protocol is like that of a table that does not exist.
+        """
+        own = dict(self.content.get("protocol") or {})
+        like = own.pop("like", None)
+        if like is None:
+            return own
+        other = self.file.with_name(f"{like}.yaml")
+        if not other.is_file():
+            raise UserError(f"{self.file}: protocol.like={like}: there is no table {other}")
+        return read(other, self.groups).protocol() | own
+
+    def source(self, name: str) -> dict[str, Any]:
+        """Return where the published values of a row come from: the paper, the place in it, and if this is verified."""
+        own = self.rows[name].get("source") or {}
+        return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
+
+    @property
+    def experiments(self) -> list[str]:
+        """The names of the rows that can be trained on the command line, and of the protocol."""
+        trained = (name for name, row in self.rows.items() if not row.get("published_only"))
+        return [f"{self.experiment}/{name}" for name in (PROTOCOL, *trained)]
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """The values of each key that the sweep varies, the rows first."""
+        rows = [name for name in self.experiments if not name.rpartition("/")[2].startswith("_")]
+        return {"experiment": rows, **(self.content.get("sweep") or {})}
+
+    @property
+    def papers(self) -> dict[str, dict[str, Any]]:
+        """The node `paper` of each row that the sweep trains."""
+        rows = self.rows
+        return {
+            name: _paper(row, rows[row])
+            for name, row in ((name, name.removeprefix(f"{self.experiment}/")) for name in self.axes["experiment"])
+        }
+
+    def config(self, group: str, name: str) -> DictConfig:
+        """Return the configuration of a choice, with the list of defaults for Hydra."""
+        return self._sweep() if group == "sweep" else self._row(name.removeprefix(f"{self.experiment}/"))
+
+    def _row(self, name: str) -> DictConfig:
+        options = self.protocol()
+        if name != PROTOCOL:
+            options |= self.options(name)
+        config = OmegaConf.create({"defaults": []})
+        for key, value in options.items():
+            if "@" in key or key in self.groups:
+                config.defaults.append({f"override /{key}": value})
+            else:
+                OmegaConf.update(config, key, value, force_add=True)
+        if name != PROTOCOL:
+            config.paper = _paper(name, self.rows[name])
+        return config
+
+    def _sweep(self) -> DictConfig:
+        return OmegaConf.create(
+            {
+                # the protocol, so that the command line accepts the options of its task
+                "defaults": ["_base", {"override /experiment": f"{self.experiment}/{PROTOCOL}"}, "_self_"],
+                "report": self.content["report"],
+                "hydra": {
+                    **self.content.get("hydra", {}),
+                    "sweeper": {"params": {key: ",".join(map(_as_word, values)) for key, values in self.axes.items()}},
+                },
+            }
+        )
+
+
+def files(folders: Iterable[Path]) -> dict[str, Path]:
+    """Return the tables in folders of configurations by name. The first of two with the same name counts."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for file in sorted((folder / GROUP).glob("*.yaml")):
+            found.setdefault(file.stem, file)
+    return found
+
+
+def read(file: Path, groups: Iterable[str]) -> Table:
+    """Return the table in a file; `groups` are those of the command line.
+
+    Raises:
+        UserError: the file is no table; the message names what is wrong.
+    """
+    return _read(file, file.stat().st_mtime_ns, frozenset(groups))
+
+
+@cache
+def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{file}: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{file}: must have the sections experiment, report and rows")
+    for section in content:
+        if section not in SECTIONS:
+            raise UserError(f"{file}: {section}: must be one of {', '.join(SECTIONS)}")
+    rows = content.get("rows")
+    named = isinstance(content.get("experiment"), str) and isinstance(content.get("report"), dict)
+    if not named or not isinstance(rows, dict) or not all(isinstance(row or {}, dict) for row in rows.values()):
+        raise UserError(f"{file}: must have the name `experiment`, the section `report`, and `rows` with options each")
+    for source in (content, *rows.values()):
+        if not {*((source or {}).get("source") or {})} <= {*SOURCE}:
+            raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")
+    for key, values in (content.get("sweep") or {}).items():
+        if not isinstance(values, list):
+            raise UserError(f"{file}: sweep.{key}={values}: must be a list of values")
+    return Table(file, content["experiment"], content, groups)
+
+
+def _paper(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the node `paper` of a row: its title and what was published."""
+    return {"row": row.get("name", name), **_with_text_keys(row.get("paper") or {})}
+
+
+def _with_text_keys(value: Any) -> Any:
+    return {str(key): _with_text_keys(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
+def _as_word(value: Any) -> str:
+    """Return a value as on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = str(value)
+    return text if re.fullmatch(r"[\w.+/-]+", text) else f"'{text}'"

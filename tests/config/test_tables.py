@@ -1,0 +1,128 @@
+"""Files of conf/table: what a row is, and wrong files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from gyral.config.groups import choices, load_choice, load_table
+from gyral.core.errors import UserError
+from gyral.reports import catalogue
+from tests.helpers.running import compose_config, invoke
+
+TABLE: dict[str, Any] = {
+    "experiment": "mine/first",
+    "report": {"layout": "table", "title": "Mine", "measure": "accuracy", "column": "task.length"},
+    "sweep": {"task.length": [4, 6], "seed": [1, 2], "task.data_seed": [None, 3]},
+    "protocol": {"task": "recall", "task.length": 4, "optimizer": "adam", "optimizer.lr": 0.1},
+    "rows": {
+        "_wide": {"model.cell.hidden_size": 64, "optimizer.lr": 0.2},
+        "gru": {"name": "A GRU", "model": "gru", "paper": {"accuracy": {4: 50.0}}},
+        "wide": {"like": ["gru", "_wide"], "optimizer.lr": 0.3},
+        "reader": {"model": "gated_attention", "cell@model.cell": "mage_gru", "task": "babi_reading"},
+        "of_others": {"published_only": True, "paper": {"accuracy": {4: 60.0}}},
+    },
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Write the table with other sections, in a folder conf/ of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "table").mkdir(parents=True)
+    catalogue.load.cache_clear()
+
+    def to_file(name: str = "mine", **sections: Any) -> None:
+        content = {key: value for key, value in (TABLE | sections).items() if value is not None}
+        (tmp_path / "conf" / "table" / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+    return to_file
+
+
+def test_a_row_has_the_options_of_the_protocol_and_its_own(write: Any) -> None:
+    write()
+    assert [name for name in choices("experiment") if name.startswith("mine/")] == [
+        "mine/first/gru",
+        "mine/first/reader",
+        "mine/first/wide",
+    ]
+    gru, wide = (compose_config(f"experiment=mine/first/{name}") for name in ("gru", "wide"))
+    assert gru.model.cell._target_.endswith("GRUCell")
+    assert gru.task._target_.endswith("RecallTask")
+    assert gru.task.length == 4
+    assert gru.optimizer.lr == 0.1
+    assert OmegaConf.to_container(gru.paper) == {"row": "A GRU", "accuracy": {"4": 50.0}}
+    assert wide.model.cell._target_ == gru.model.cell._target_
+    assert wide.model.cell.hidden_size == 64
+    assert wide.optimizer.lr == 0.3
+    assert OmegaConf.to_container(wide.paper) == {"row": "wide"}
+    assert compose_config("experiment=mine/first/gru", "optimizer.lr=0.5").optimizer.lr == 0.5
+    reader = compose_config("experiment=mine/first/reader")
+    assert reader.model.cell._target_.endswith("MAGEGRUCell")
+
+
+def test_the_sweep_has_the_rows_that_can_be_trained_and_all_values(write: Any) -> None:
+    write()
+    params = load_choice("sweep", "mine").hydra.sweeper.params
+    assert params == {
+        "experiment": "mine/first/gru,mine/first/wide,mine/first/reader",
+        "task.length": "4,6",
+        "seed": "1,2",
+        "task.data_seed": "null,3",
+    }
+    assert invoke("sweep=mine", "--cfg", "job", "--package", "report").status == 0
+
+
+def test_a_protocol_may_begin_with_that_of_another_table(write: Any) -> None:
+    write()
+    write("second", experiment="mine/second", protocol={"like": "mine", "optimizer.lr": 0.5})
+    config = compose_config("experiment=mine/second/gru")
+    assert config.task.length == 4
+    assert config.optimizer.lr == 0.5
+
+
+def test_a_row_has_the_source_of_the_table_or_its_own(write: Any) -> None:
+    rows = {"gru": {"model": "gru"}, "lstm": {"model": "lstm", "source": {"place": "page 3", "verified": True}}}
+    write(source={"paper": "Mine", "place": "Table 1"}, rows=rows)
+    table = load_table(Path("conf/table/mine.yaml"))
+    assert table.source("gru") == {"paper": "Mine", "place": "Table 1", "verified": None}
+    assert table.source("lstm") == {"paper": "Mine", "place": "page 3", "verified": True}
+
+
+def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
+    write(sweep={"model.cell.activation": ["tanh", "a, b"], "seed": [1]})
+    assert load_choice("sweep", "mine").hydra.sweeper.params["model.cell.activation"] == "tanh,'a, b'"
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"lines": {}}, "lines: must be one of experiment, report, sweep, protocol, rows, hydra, source"),
+        ({"rows": None}, "must have the name `experiment`, the section `report`, and `rows` with options each"),
+        ({"rows": {"gru": "model=gru"}}, "must have the name `experiment`"),
+        ({"report": None}, "must have the name `experiment`"),
+        ({"source": {"page": 3}}, "source: must have the keys paper, place, verified alone"),
+        ({"sweep": {"seed": 1}}, "sweep.seed=1: must be a list of values"),
+        ({"rows": {"gru": {"like": "lstm"}}}, "like=lstm: must be one of gru"),
+        ({"rows": {"gru": {"like": "lstm"}, "lstm": {"like": "gru"}}}, "like=gru: is like itself"),
+        ({"protocol": {"like": "nothing"}}, "protocol.like=nothing: there is no table"),
+    ],
+)
+def test_wrong_tables_are_refused_in_one_line(write: Any, sections: dict[str, Any], message: str) -> None:
+    write(**sections)
+    outcome = invoke("experiment=mine/first/gru", "--cfg", "job")
+    assert outcome.status == 1
+    assert message in outcome.error
+    assert "\n" not in outcome.error.strip()
+    with pytest.raises(UserError):
+        load_choice("experiment", "mine/first/gru")
+
+
+def test_a_file_that_is_no_yaml_is_refused(write: Any) -> None:
+    write()
+    Path("conf/table/mine.yaml").write_text("rows: [")
+    outcome = invoke("sweep=mine", "--cfg", "job")
+    assert outcome.status == 1
+    assert "mine.yaml: while parsing" in outcome.error
