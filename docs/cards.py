@@ -236,17 +236,20 @@ def task_page(name: str) -> str:
     task_class = target(node["_target_"])
     module = __import__(task_class.__module__, fromlist=["_"])
     drawn = getdoc(module) or ""
-    file = CONF / "task" / f"{name}.yaml"
+    data_class = getattr(task_class, "data_class", None)  # it has the options of the data
+    classes = [task_class] if data_class is None else [task_class, data_class]
+    meanings = comments(CONF / "task" / f"{name}.yaml", *sorted((CONF / "task").glob("_*.yaml")))
+    for one in classes:
+        meanings = arguments(one) | meanings
     parts = [
         f"# {name}",
         description("task", name),
         f"```bash\ngyral train model=rum task={name}\n```",
         f"```text\n{drawn}\n```",
-        f"## {task_class.__name__}",
-        docstring(task_class),
+        *(f"## {one.__name__}\n\n{docstring(one)}" for one in classes),
         "## Options",
         "Options are `task.<option>` on the command line.",
-        options_table(node, arguments(task_class) | comments(file, *sorted((CONF / "task").glob("_*.yaml")))),
+        options_table(node, meanings),
         "## Published results",
         published_table(name),
     ]

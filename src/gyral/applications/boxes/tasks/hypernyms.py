@@ -23,8 +23,7 @@ from gyral.applications.boxes.data.splits import HypernymSplits, held_out_splits
 from gyral.applications.boxes.tasks.concept_pairs import ConceptTask, LabelledScores, Probability, ProbabilityMetrics
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.measures import ACCURACY, Measure
-from gyral.data.batching import RepeatedBatches, mix_seed
-from gyral.data.drawn import DrawnBatches
+from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 

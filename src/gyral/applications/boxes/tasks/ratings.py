@@ -28,8 +28,7 @@ from gyral.applications.boxes.tasks.concept_pairs import (
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.core.measures import SUBSTITUTE, Measure
-from gyral.data.batching import RepeatedBatches, mix_seed
-from gyral.data.drawn import DrawnBatches
+from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 
