@@ -12,8 +12,8 @@ class DataTask(SequenceTask[Data]):
 
     Args:
         model: makes the model from the sizes of the task.
-        **options: the options of `data_class`, and those of `gyral.tasks.base.Task`: optimizer, scheduler, monitor,
-            mode, overfit, prefetch.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch. The others are
+            the options of `data_class`.
 
     Attributes:
         data_class: the class of the data. Its constructor has the options with their defaults, all keyword-only.

@@ -132,7 +132,8 @@ class RatingsTask(ConceptTask[RatingData]):
 
     Args:
         model: makes the model from the number of films.
-        ratings, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
+        ratings: a file such as ratings.csv of MovieLens. None: generated ratings.
+        films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
         val_fraction, test_fraction, batch_size, eval_batch_size, data_seed: see `RatingData`; `data_seed` is also the
             seed of generated ratings.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
