@@ -16,7 +16,7 @@ class DataTask(SequenceTask[Data]):
             the options of `data_class`.
 
     Attributes:
-        data_class: the class of the data. Its constructor has the options with their defaults, all keyword-only.
+        data_class: the class of the data. Its constructor names all of its options with their defaults, keyword-only.
 
     Raises:
         UserError: an option is out of bounds, or the data cannot be made.
