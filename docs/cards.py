@@ -70,10 +70,12 @@ def arguments(of: Any) -> dict[str, str]:
         r"^ {4}([\w*]+(?:, [\w*]+)*): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE
     ):
         found |= dict.fromkeys(match[1].replace("*", "").split(", "), " ".join(match[2].split()))
-    for name, text in found.items():
-        other = re.match(r"[Ss]ee `(gyral[\w.]+)`", text)
+    for name, text in list(found.items()):
+        other = re.match(r"[Ss]ee `([\w.]+)`", text)
         if other:
-            found[name] = arguments(target(other[1])).get(name, text)
+            path = other[1] if other[1].startswith("gyral.") else f"{of.__module__}.{other[1]}"
+            those = arguments(target(path))
+            found |= {name: those.get(name, text)} if name != "options" else those | found
     return found
 
 
@@ -232,21 +234,27 @@ def task_page(name: str) -> str:
     """Return the card of a task."""
     from omegaconf import OmegaConf
 
+    from gyral.config.groups import load_choice
+
     node = OmegaConf.to_container(composed(f"task={name}").task, resolve=True)
     task_class = target(node["_target_"])
     module = __import__(task_class.__module__, fromlist=["_"])
     drawn = getdoc(module) or ""
-    file = CONF / "task" / f"{name}.yaml"
+    data_class = getattr(task_class, "data_class", None)  # it has the options of the data
+    classes = [task_class] if data_class is None else [task_class, data_class]
+    bases = [base for base in load_choice("task", name).get("defaults", []) if base != "_self_"]
+    meanings = comments(*(CONF / "task" / f"{file}.yaml" for file in (name, *bases)))
+    for one in (task_class.__base__, *classes):
+        meanings = arguments(one) | meanings
     parts = [
         f"# {name}",
         description("task", name),
         f"```bash\ngyral train model=rum task={name}\n```",
         f"```text\n{drawn}\n```",
-        f"## {task_class.__name__}",
-        docstring(task_class),
+        *(f"## {one.__name__}\n\n{docstring(one)}" for one in classes),
         "## Options",
         "Options are `task.<option>` on the command line.",
-        options_table(node, arguments(task_class) | comments(file, *sorted((CONF / "task").glob("_*.yaml")))),
+        options_table(node, meanings),
         "## Published results",
         published_table(name),
     ]

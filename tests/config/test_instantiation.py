@@ -131,6 +131,7 @@ def test_options_that_a_class_passes_to_its_base_are_known() -> None:
     parameters = parameters_of(CopyTask)
     assert parameters is not None
     assert {"delay", "monitor", "overfit"} <= set(parameters)
+    assert parameters["delay"].default == 10  # an option of the data
     assert "options" not in parameters
     assert parameters_of(Statistics) == {}
     assert parameters_of(Outer) == dict(signature(Outer).parameters)  # of another package: options may be anything

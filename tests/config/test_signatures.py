@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 
 from gyral.config.groups import choices
 from gyral.config.signatures import constructor_defaults
-from tests.helpers.running import compose_config
+from gyral.core.errors import OptionError
+from tests.helpers.running import build_task, compose_config
 
 CELL = """
 from gyral.cells.gru import GRUCell
@@ -21,12 +22,29 @@ class GatedCell(GRUCell):
 class OtherCell(GatedCell):
     pass
 """
+TASK = """
+from gyral.tasks.copy import CopyData, CopyTask
+
+class OwnData(CopyData):
+    def __init__(self, *, delay=7, batch_size=3, data_seed=0):
+        super().__init__(delay=delay, batch_size=batch_size, train_size=9, data_seed=data_seed)
+
+class OwnTask(CopyTask):
+    data_class = OwnData
+
+class OtherTask(OwnTask):
+    pass
+"""
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with a module of cells and a cell."""
+    """The current directory, with a module of cells and one of tasks, and a cell and two tasks."""
     (tmp_path / "conf" / "cell").mkdir(parents=True)
+    (tmp_path / "conf" / "task").mkdir()
+    (tmp_path / "conf" / "task" / "own.yaml").write_text("# Own\n_target_: own_task.OwnTask\nbatch_size: 4\n")
+    (tmp_path / "conf" / "task" / "other.yaml").write_text("defaults: [own, _self_]\n_target_: own_task.OtherTask\n")
+    (tmp_path / "own_task.py").write_text(TASK)
     (tmp_path / "conf" / "cell" / "gated.yaml").write_text("# Own\n_target_: own_gated.OtherCell\n")
     (tmp_path / "own_gated.py").write_text(CELL)
     monkeypatch.chdir(tmp_path)
@@ -52,6 +70,32 @@ def test_a_class_without_a_constructor_has_that_of_its_base(project: Path) -> No
         "zoneout": 0.25,
         "sizes": [1, 2],
     }
+
+
+@pytest.mark.parametrize("task", choices("task"))
+def test_a_task_has_the_options_of_its_constructor_and_of_its_data_with_their_defaults(task: str) -> None:
+    config = compose_config(f"task={task}").task
+    found = get_class(config._target_)
+    parameters = inspect.signature(getattr(found, "data_class", found)).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    assert set(defaults) <= set(config)
+    read = constructor_defaults(config._target_)
+    assert set(defaults) - set(read) <= {"vocabulary_size"}, "the default is not a literal"
+    assert OmegaConf.create(read) == OmegaConf.create({name: defaults[name] for name in read})
+
+
+def test_a_task_of_the_user_has_the_options_of_its_data(project: Path) -> None:
+    assert constructor_defaults("own_task.OtherTask") == {"delay": 7, "batch_size": 3, "data_seed": 0}
+    task = compose_config("task=own").task
+    assert task == {"_target_": "own_task.OwnTask", "delay": 7, "batch_size": 4, "data_seed": 0}
+    assert build_task("task=own", "model=gru", delay=5).data.delay == 5
+    with pytest.raises(OptionError, match=r"^task\.delai=3: no such option; did you mean delay\? allowed: delay, "):
+        build_task("task=own", "model=gru", "+task.delai=3")
+
+
+def test_defaults_of_a_constructor_do_not_replace_what_another_choice_sets(project: Path) -> None:
+    task = compose_config("task=other").task
+    assert task == {"_target_": "own_task.OtherTask", "delay": 7, "batch_size": 4, "data_seed": 0}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
@@ -28,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from gyral import dashboard, evaluate, fetch, generate, migrate, report, sweep
 from gyral import train as train_command
 from gyral.config.groups import choices as choices
+from gyral.config.groups import load_choice
 from gyral.core.errors import UserError
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text
@@ -122,11 +122,11 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 
 
 def read_choice(group: str, name: str) -> dict[str, Any]:
-    """Return the content of a file of a group with its defaults, without composing; interpolations are not resolved.
+    """Return a choice of a group with its defaults, without composing; interpolations are not resolved.
 
     Composing takes 50 ms, which is too long for the collection of tests.
     """
-    content = yaml.safe_load((CONF / group / f"{name}.yaml").read_text()) or {}
+    content: dict[str, Any] = OmegaConf.to_container(load_choice(group, name))
     defaults = [entry for entry in content.pop("defaults", []) if isinstance(entry, str) and entry != "_self_"]
     merged: dict[str, Any] = {}
     for other in (*(read_choice(group, entry) for entry in defaults), content):

@@ -42,7 +42,8 @@ def config_folders() -> list[Path]:
 def served(group: str) -> dict[str, Path]:
     """Return the files of the choices that `load_choice` makes, also of private ones.
 
-    These are rows and tables, cells and models, whose options come from their constructors, and a model for every cell.
+    These are rows and tables, a model for every cell, and cells, models and tasks, whose options come from their
+    constructors.
     """
     if group == "sweep":
         return tables.files(config_folders())
@@ -52,7 +53,7 @@ def served(group: str) -> dict[str, Path]:
     if group == "model":
         cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
         return cells | _files("model")
-    return _files("cell") if group == "cell" else {}
+    return _files(group) if group in ("cell", "task") else {}
 
 
 def load_table(file: Path) -> Table:
@@ -69,7 +70,8 @@ def find_config(group: str, name: str) -> Path:
 def load_choice(group: str, name: str) -> DictConfig:
     """Return the configuration of a choice, with its list of defaults.
 
-    A cell has all options of its constructor, as if its file listed them. So has a cell within the file of a model.
+    A cell or a task has all options of its constructor, as if its file listed them. So has a cell within the file of a
+    model.
     """
     file = find_config(group, name)
     if file.parent.name == tables.GROUP:
@@ -78,23 +80,24 @@ def load_choice(group: str, name: str) -> DictConfig:
         return OmegaConf.create({"defaults": ["_base", {"/cell@cell": name}]})
     config = OmegaConf.load(file)
     assert isinstance(config, DictConfig)
-    for node in [config] if group == "cell" else config.values() if group == "model" else []:
+    for node in config.values() if group == "model" else [config]:
         if isinstance(node, DictConfig) and "_target_" in node:
-            _add_options(node)
+            if group != "task":
+                node.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
+            _add_options(node, group)
     return config
 
 
-def _add_options(node: DictConfig) -> None:
-    """Add the options of the constructor of a cell that its node lacks."""
-    node.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
-    sections = [
-        str(key).partition("@")[2]
-        for entry in node.get("defaults", [])
-        if isinstance(entry, DictConfig)
-        for key in entry
-    ]
+def _add_options(node: DictConfig, group: str) -> None:
+    """Add the options of the constructor of a node that neither the node nor its list of defaults has."""
+    given = {*map(str, node)}
+    for entry in node.get("defaults", []):
+        if isinstance(entry, DictConfig):
+            given.update(str(key).partition("@")[2] for key in entry)
+        elif entry in served(group):
+            given.update(map(str, load_choice(group, entry)))
     for option, value in constructor_defaults(node._target_).items():
-        if option not in node and option not in sections:
+        if option not in given:
             node[option] = value
 
 

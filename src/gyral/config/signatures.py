@@ -12,8 +12,9 @@ PACKAGE = Path(__file__).parents[1]
 def constructor_defaults(target: str) -> dict[str, Any]:
     """Return the arguments of a class's constructor that have a default, with their values.
 
-    An argument whose default is not a literal is left out: the constructor alone has it. Classes of other libraries
-    have no options here: their constructors have arguments that only programs pass.
+    A task that names the class of its data as `data_class` has the arguments of that class, too. An argument whose
+    default is not a literal is left out: the constructor alone has it. Classes of other libraries have no options here:
+    their constructors have arguments that only programs pass.
 
     Args:
         target: dotted name of the class, of Gyral or of a module in the current directory or beside it.
@@ -43,13 +44,33 @@ def _defaults(file: Path, changed: int, name: str) -> dict[str, Any]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         return {}
+    return _of_class(name, tree)
+
+
+def _of_class(name: str, tree: ast.Module) -> dict[str, Any]:
+    """Return the options of a class that a module defines or imports; of its first base if it defines none."""
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            for inner in node.body:
-                if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
-                    return _literals(inner.args)
-            return _inherited(node, tree)
+        match node:
+            case ast.ImportFrom(str(module), aliases, 0):
+                for alias in aliases:
+                    if (alias.asname or alias.name) == name:
+                        return constructor_defaults(f"{module}.{alias.name}")
+            case ast.ClassDef(found) if found == name:
+                own = [options for each in node.body if (options := _options_of(each, tree)) is not None]
+                if not own and node.bases and isinstance(node.bases[0], ast.Name):
+                    return _of_class(node.bases[0].id, tree)
+                return {option: value for options in own for option, value in options.items()}
     return {}
+
+
+def _options_of(statement: ast.stmt, tree: ast.Module) -> dict[str, Any] | None:
+    """Return the options that a statement in a class defines: its constructor, or the name of the class of its data."""
+    match statement:
+        case ast.FunctionDef("__init__"):
+            return _literals(statement.args)
+        case ast.Assign([ast.Name("data_class")], ast.Name(data)):
+            return _of_class(data, tree)
+    return None
 
 
 def _literals(arguments: ast.arguments) -> dict[str, Any]:
@@ -66,22 +87,3 @@ def _literals(arguments: ast.arguments) -> dict[str, Any]:
             continue
         found[argument.arg] = list(value) if isinstance(value, tuple) else value
     return found
-
-
-def _inherited(node: ast.ClassDef, tree: ast.Module) -> dict[str, Any]:
-    """Return the options of the first base of a class without a constructor."""
-    base = node.bases[0] if node.bases else None
-    if not isinstance(base, ast.Name):
-        return {}
-    for statement in tree.body:
-        if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
-            for alias in statement.names:
-                if (alias.asname or alias.name) == base.id:
-                    return constructor_defaults(f"{statement.module}.{alias.name}")
-    for statement in tree.body:
-        if isinstance(statement, ast.ClassDef) and statement.name == base.id:
-            for inner in statement.body:
-                if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
-                    return _literals(inner.args)
-            return _inherited(statement, tree)
-    return {}

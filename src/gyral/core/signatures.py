@@ -7,15 +7,14 @@ from typing import Any
 def parameters_of(function: Any) -> dict[str, Parameter] | None:
     """Return the parameters of a class or function, or None if they cannot be read.
 
-    Hints that cannot be evaluated are text. If a class of Gyral passes further options to its base class, these are
-    parameters, too.
+    Hints that cannot be evaluated are text. If a constructor of Gyral passes further options to the base class, or a
+    task passes them to its `data_class`, these are parameters, too.
     """
-    if not (isclass(function) and function.__module__.startswith("gyral.")):
+    owners = [each for each in function.__mro__[:-1] if "__init__" in vars(each)] if isclass(function) else []
+    if not owners or not owners[0].__module__.startswith("gyral."):
         return _signature(function)
-    parameters: dict[str, Parameter] = {}
-    for owner in function.__mro__:
-        if "__init__" not in vars(owner) or owner is object:
-            continue
+    parameters = (_signature(function.data_class) or {}) if hasattr(function, "data_class") else {}
+    for owner in owners:
         own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
         parameters |= {name: parameter for name, parameter in own.items() if name not in parameters}
         if not is_open(own):

@@ -71,6 +71,34 @@ class Batches:
             yield self.assemble(rows)
 
 
+class DrawnBatches(Generic[BatchType]):
+    """A sequence of batches, each drawn when it is read. Batch i depends only on the seed, the name and i.
+
+    Args:
+        draw: draws a batch from a random generator and the index of the batch.
+        seed: seed of all draws.
+        name: name of the sequence, such as a split. Sequences with different names have independent random streams.
+        length: number of batches.
+    """
+
+    def __init__(
+        self, draw: Callable[[np.random.Generator, int], BatchType], *, seed: int, name: str, length: int
+    ) -> None:
+        self.draw = draw
+        self.seed = seed
+        self.name = name
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> BatchType:
+        return self.draw(np.random.default_rng(mix_seed(self.seed, f"{self.name} {index}")), index)
+
+    def __iter__(self) -> Iterator[BatchType]:
+        return map(self.__getitem__, range(self.length))
+
+
 class Stream(ABC, Generic[BatchType]):
     """Training batches with a position. A new iterator continues at the position, which can be saved and restored.
 

@@ -1,40 +1,9 @@
-"""Batches that are drawn when they are read, and the layout of questions with answers."""
-
-from collections.abc import Callable, Iterator
-from typing import Generic
+"""The layout of questions with answers, for batches that are drawn when they are read."""
 
 import numpy as np
 import torch
 
-from gyral.data.batching import IGNORED, Batch, BatchType, mix_seed
-
-
-class DrawnBatches(Generic[BatchType]):
-    """A sequence of batches, each drawn when it is read. Batch i depends only on the seed, the name and i.
-
-    Args:
-        draw: draws a batch from a random generator and the index of the batch.
-        seed: seed of all draws.
-        name: name of the sequence, such as a split. Sequences with different names have independent random streams.
-        length: number of batches.
-    """
-
-    def __init__(
-        self, draw: Callable[[np.random.Generator, int], BatchType], *, seed: int, name: str, length: int
-    ) -> None:
-        self.draw = draw
-        self.seed = seed
-        self.name = name
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> BatchType:
-        return self.draw(np.random.default_rng(mix_seed(self.seed, f"{self.name} {index}")), index)
-
-    def __iter__(self) -> Iterator[BatchType]:
-        return map(self.__getitem__, range(self.length))
+from gyral.data.batching import IGNORED, Batch
 
 
 def answer_batch(

@@ -1,6 +1,5 @@
 """Run directories: names of their files, loading, creating and resuming runs. Imports no torch: `--help` stays fast."""
 
-import inspect
 import logging
 import math
 import os
@@ -26,6 +25,7 @@ from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
+from gyral.core.signatures import parameters_of
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
@@ -315,7 +315,7 @@ def _add_defaults(saved: Any, wanted: Any) -> Any:
     completed = {key: _add_defaults(value, wanted.get(key)) for key, value in saved.items()}
     missing = [key for key in wanted if key not in saved]
     if missing and wanted.get("_target_") == saved.get("_target_") is not None:
-        parameters = inspect.signature(get_object(wanted["_target_"])).parameters
+        parameters = parameters_of(get_object(wanted["_target_"])) or {}
         for key in missing:
             if key in parameters and parameters[key].default == wanted[key]:
                 completed[key] = wanted[key]

@@ -14,8 +14,8 @@ from torch import Tensor
 from gyral.core.checks import check_integer
 from gyral.data.batching import Batch
 from gyral.models.attention import LastStep
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import GeneratedData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.objective import Regression
 
 BASELINE = 1 / 6  # variance of the sum of two uniform numbers
@@ -26,10 +26,28 @@ class AddingData(GeneratedData):
     """Inputs: at each step a number, uniform in [0, 1), and 1 if it is marked, else 0. Target: the sum of two numbers.
 
     One number of the first ⌊length/2⌋ steps and one of the others are marked.
+
+    Args:
+        length: T ≥ 2, number of steps.
+        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
     """
 
-    def __init__(self, *, length: int, **sizes: int) -> None:
-        super().__init__(**sizes)
+    def __init__(
+        self,
+        *,
+        length: int = 100,
+        batch_size: int = 50,
+        train_size: int = 100_000,
+        val_size: int = 1000,
+        test_size: int = 10_000,
+        data_seed: int = 0,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size, train_size=train_size, val_size=val_size, test_size=test_size, data_seed=data_seed
+        )
         self.length = check_integer("length", length, minimum=2)
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
@@ -46,52 +64,24 @@ class AddingData(GeneratedData):
         return Batch(torch.stack([numbers, marks], dim=-1), (numbers * marks).sum(dim=1, keepdim=True))
 
 
-class AddingTask(SequenceTask[AddingData]):
+class AddingTask(DataTask[AddingData]):
     """The adding problem (Hochreiter and Schmidhuber 1997, in the form of Le et al. 2015, arXiv:1504.00941).
 
     The model predicts the sum at the last step. A predictor without memory returns the expected sum, 1; its mean
     squared error is the variance of the sum, 1/6 ≈ 0.167.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        length: T ≥ 2, number of steps.
-        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        length: int = 100,
-        batch_size: int = 50,
-        train_size: int = 100_000,
-        val_size: int = 1000,
-        test_size: int = 10_000,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = AddingData(
-            length=length,
-            batch_size=batch_size,
-            train_size=train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        super().__init__(
-            model,
-            data,
-            input_size=2,
-            objective=Regression(1),
-            readout=LastStep,
-            baseline=BASELINE,
-            max_writes=length,
-            **options,
-        )
+    data_class = AddingData
+
+    @classmethod
+    def arguments(cls, data: AddingData) -> dict[str, Any]:
+        return {
+            "input_size": 2,
+            "objective": Regression(1),
+            "readout": LastStep,
+            "baseline": BASELINE,
+            "max_writes": data.length,
+        }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         words: list[str] = []

@@ -14,7 +14,7 @@ The input is ? during the answer. The other algorithms, without the marks:
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from gyral.core.errors import OptionError
 from gyral.core.measures import percentage
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
-from gyral.tasks.answer import AnswerTask
-from gyral.tasks.base import ModelFactory
-from gyral.tasks.data_module import DrawnData
+from gyral.tasks.answer import AnswerData, AnswerTask
 
 MARKS = ("(", "?", ".")  # start of input, end of input, end of output: the last three symbols of the vocabulary
 DIGITS = 10
@@ -57,17 +55,20 @@ PROTOCOLS = {
 ARITHMETIC = ("double", "addition")
 
 
-class AlgorithmData(DrawnData):
+class AlgorithmData(AnswerData):
     """Sequences of mixed lengths: the length of each row is uniform in the range of its split or test.
 
-    `AlgorithmTask` uses the same tokens. Numbers have no leading zeros.
+    The tokens and the classes are the same symbols. Numbers have no leading zeros.
 
     Args:
-        name: the algorithm, a key of `PROTOCOLS`.
-        vocabulary_size: number of symbols, the three marks included.
-        train_lengths: shortest and longest length in training and validation.
-        test_factors: the tests; see `lengths`.
-        **sizes: see `gyral.tasks.data_module.DrawnData`.
+        name: copy, reverse, bigram_flip, double or addition.
+        train_lengths: shortest and longest sequence in training and validation: numbers of symbols, of bigrams
+            (bigram_flip), or of digits of each number (double, addition). None: the lengths of the paper.
+        test_factors: the tests, as multiples of the longest training sequence, such as [1, 2, 4]; see `lengths`. None:
+            the tests of the paper.
+        vocabulary_size: number of symbols, including the three marks; for arithmetic at least 13. None: 128, or 14 for
+            arithmetic, as in the paper.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -76,11 +77,14 @@ class AlgorithmData(DrawnData):
     def __init__(
         self,
         *,
-        name: str,
-        vocabulary_size: int | None,
-        train_lengths: Sequence[int] | None,
-        test_factors: Sequence[int] | None,
-        **sizes: int,
+        name: str = "copy",
+        train_lengths: Sequence[int] | None = None,
+        test_factors: Sequence[int] | None = None,
+        vocabulary_size: int | None = None,
+        batch_size: int = 32,
+        val_batches: int = 20,
+        test_batches: int = 100,
+        data_seed: int = 0,
     ) -> None:
         protocol = PROTOCOLS[check_choice("name", name, tuple(PROTOCOLS))]
         self.name = name
@@ -89,14 +93,18 @@ class AlgorithmData(DrawnData):
         if vocabulary_size is None:
             vocabulary_size = protocol.vocabulary_size
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=smallest, maximum=10**6)
-        self.start, self.end_of_input, self.end_of_output = range(vocabulary_size - len(MARKS), vocabulary_size)
+        self.start, self.end_of_input, self.end = range(vocabulary_size - len(MARKS), vocabulary_size)
         given = protocol.train_lengths if train_lengths is None else train_lengths
         self.shortest, self.longest = check_integers("train_lengths", given, count=2)
         given = protocol.test_factors if test_factors is None else test_factors
         self.factors = check_integers("test_factors", given)
         if self.factors[:1] != [1]:
             raise OptionError("test_factors", given, "must begin with 1, the lengths of training")
-        super().__init__(tests=len(self.factors), **sizes)
+        self.inputs = self.outputs = (*map(str, range(vocabulary_size - len(MARKS))), *MARKS)
+        self.max_writes = 1 + self.width * self.longest * self.factors[-1]
+        self.categories = [f"{factor}x" for factor in self.factors]
+        self.tests = len(self.factors)
+        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
 
     def lengths(self, test: int) -> tuple[int, int]:
         """Return the shortest and the longest length of a test.
@@ -139,7 +147,7 @@ class AlgorithmData(DrawnData):
         rows = len(questions)
         answers = np.concatenate([self.solve(questions, lengths), np.zeros((rows, 1), dtype=questions.dtype)], axis=1)
         answer_lengths = lengths + 1 if self.name in ARITHMETIC else lengths * self.width
-        answers[np.arange(rows), answer_lengths] = self.end_of_output
+        answers[np.arange(rows), answer_lengths] = self.end
         started = np.concatenate([np.full((rows, 1), self.start), questions], axis=1)
         return answer_batch(
             started, 1 + lengths * self.width, answers, answer_lengths + 1, self.end_of_input, categories=categories
@@ -184,64 +192,14 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
 
     For the permutations (copy, reverse, bigram_flip), the vocabulary has 125 symbols and three marks. For arithmetic,
     it has ten digits, three marks and, as in the paper, one symbol that does not occur.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        name: copy, reverse, bigram_flip, double or addition.
-        train_lengths: shortest and longest sequence in training: numbers of symbols, of bigrams (bigram_flip), or of
-            digits of each number (double, addition). None: the lengths of the paper.
-        test_factors: the tests, as multiples of the longest training sequence; see `AlgorithmData.lengths`. None:
-            the tests of the paper.
-        vocabulary_size: number of symbols, including the three marks; for arithmetic at least 13. None: 128, or 14 for
-            arithmetic, as in the paper.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
+    data_class = AlgorithmData
     measures = (
         *AnswerTask.measures,
         *(percentage(f"coarse_{factor}x", f"right answers at {factor}×") for factor in REPORTED_FACTORS),
         *(percentage(f"fine_{factor}x", f"right symbols at {factor}×") for factor in REPORTED_FACTORS),
     )
-
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        name: str = "copy",
-        train_lengths: Sequence[int] | None = None,
-        test_factors: Sequence[int] | None = None,
-        vocabulary_size: int | None = None,
-        batch_size: int = 32,
-        val_batches: int = 20,
-        test_batches: int = 100,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = AlgorithmData(
-            name=name,
-            train_lengths=train_lengths,
-            test_factors=test_factors,
-            vocabulary_size=vocabulary_size,
-            batch_size=batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
-        symbols = [*map(str, range(data.vocabulary_size - len(MARKS))), *MARKS]
-        super().__init__(
-            model,
-            data,
-            inputs=symbols,
-            outputs=symbols,
-            end=data.end_of_output,
-            max_writes=1 + data.width * data.longest * data.factors[-1],
-            categories=[f"{factor}x" for factor in data.factors],
-            **options,
-        )
 
     def encode(self, text: str) -> Batch:
         """Return a sequence as a batch of one row.

@@ -11,13 +11,13 @@ from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
 from gyral.core.measures import COARSE, FINE, Measure
 from gyral.data.batching import IGNORED, Batch
-from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import DrawnData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import AnswerMetrics
 from gyral.tasks.rendering import align
 
-Data = TypeVar("Data", bound=DrawnData)
 FURTHER_STEPS = 8  # extra steps for the answer of the model, beyond twice the length of the correct answer
 
 
@@ -35,53 +35,56 @@ class Answer(NamedTuple):
     right: list[int]
 
 
-class AnswerTask(SequenceTask[Data]):
-    """A task whose model reads a sequence of symbols and then answers with another sequence.
+class AnswerData(DrawnData):
+    """Data of an `AnswerTask`.
 
-    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and the model
-    does not write to an external memory. An answer ends with the class `end`. The baseline knows the frequencies of the
-    symbols in the answers of the validation split, but no inputs.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        data: the data module.
+    Attributes:
         inputs: names of the input tokens.
         outputs: names of the classes.
         end: the class that ends an answer.
         max_writes: the most symbols of a sequence, in any split or test.
         categories: names of the categories of rows (`gyral.data.batching.Batch.categories`) after the first one.
-        **options: see `SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+    """
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    end: int
+    max_writes: int
+    categories: Sequence[str]
+
+
+Data = TypeVar("Data", bound=AnswerData)
+
+
+class AnswerTask(DataTask[Data]):
+    """A task whose model reads a sequence of symbols and then answers with another sequence.
+
+    During the answer the input is the end-of-input symbol, never the answer itself (no teacher forcing), and the model
+    does not write to an external memory. The baseline knows the frequencies of the symbols in the answers of the
+    validation split, but no inputs.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        **options: see `gyral.tasks.data_task.DataTask`.
     """
 
     measures: tuple[Measure, ...] = (COARSE, FINE)
     separator = " "  # between two symbols of an answer
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        data: Data,
-        *,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        end: int,
-        max_writes: int,
-        categories: Sequence[str],
-        **options: Any,
-    ) -> None:
+    def __init__(self, model: ModelFactory, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.inputs, self.outputs, self.end = tuple(self.data.inputs), tuple(self.data.outputs), self.data.end
+
+    @classmethod
+    def arguments(cls, data: Data) -> dict[str, Any]:
         targets = torch.cat([batch.targets[batch.targets != IGNORED] for batch in data.loader("val")]).numpy()
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=len(inputs),
-            output_size=len(outputs),
-            baseline=frequency_loss(targets, targets, len(outputs)),
-            metrics=AnswerMetrics(categories),
-            max_writes=max_writes,
-            **options,
-        )
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
-        self.end = end
+        return {
+            "vocabulary_size": len(data.inputs),
+            "output_size": len(data.outputs),
+            "baseline": frequency_loss(targets, targets, len(data.outputs)),
+            "metrics": AnswerMetrics(data.categories),
+            "max_writes": data.max_writes,
+        }
 
     @abstractmethod
     def encode(self, text: str) -> Batch:

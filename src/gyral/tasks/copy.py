@@ -14,8 +14,8 @@ from torch import Tensor
 
 from gyral.core.checks import check_integer
 from gyral.data.batching import Batch
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import GeneratedData
+from gyral.tasks.data_task import DataTask
 
 BLANK = 0
 
@@ -24,10 +24,32 @@ class CopyData(GeneratedData):
     """Inputs: `recalled` data symbols, delay − 1 blanks, the marker, `recalled` blanks. Targets: blanks, then the data.
 
     Tokens: 0 blank, 1 … `symbols` data, `symbols` + 1 marker. Length delay + 2 · recalled.
+
+    Args:
+        delay: T ≥ 1, steps from the last data symbol to the first answer.
+        symbols: size of the alphabet, from 2 to 200.
+        recalled: number of data symbols to remember, ≥ 1.
+        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
     """
 
-    def __init__(self, *, delay: int, symbols: int, recalled: int, **sizes: int) -> None:
-        super().__init__(**sizes)
+    def __init__(
+        self,
+        *,
+        delay: int = 10,
+        symbols: int = 8,
+        recalled: int = 8,
+        batch_size: int = 64,
+        train_size: int = 50_000,
+        val_size: int = 500,
+        test_size: int = 500,
+        data_seed: int = 0,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size, train_size=train_size, val_size=val_size, test_size=test_size, data_seed=data_seed
+        )
         self.delay = check_integer("delay", delay)
         self.symbols = check_integer("symbols", symbols, minimum=2, maximum=200)
         self.recalled = check_integer("recalled", recalled)
@@ -49,58 +71,25 @@ class CopyData(GeneratedData):
         return Batch(inputs, targets, answers)
 
 
-class CopyTask(SequenceTask[CopyData]):
+class CopyTask(DataTask[CopyData]):
     """The copying memory task (Hochreiter and Schmidhuber 1997; protocol of Dangovski et al., TACL 2019, section 4.1).
+
+    In the paper, the delay is 500, 10 symbols are to be remembered, and a batch has 128 sequences.
 
     The loss is averaged over all delay + 2 · recalled positions. A predictor without memory
     knows the blanks and guesses the data: its loss is recalled · ln(symbols) / length.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        delay: T ≥ 1, steps from the last data symbol to the first answer; 500 in the paper.
-        symbols: size of the alphabet, from 2 to 200.
-        recalled: data symbols to remember, ≥ 1.
-        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        delay: int = 500,
-        symbols: int = 8,
-        recalled: int = 10,
-        batch_size: int = 128,
-        train_size: int = 50_000,
-        val_size: int = 500,
-        test_size: int = 500,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = CopyData(
-            delay=delay,
-            symbols=symbols,
-            recalled=recalled,
-            batch_size=batch_size,
-            train_size=train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        baseline = recalled * math.log(symbols) / data.length
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=symbols + 2,
-            output_size=symbols + 1,
-            baseline=baseline,
-            max_writes=data.length,
-            **options,
-        )
+    data_class = CopyData
+
+    @classmethod
+    def arguments(cls, data: CopyData) -> dict[str, Any]:
+        return {
+            "vocabulary_size": data.symbols + 2,
+            "output_size": data.symbols + 1,
+            "baseline": data.recalled * math.log(data.symbols) / data.length,
+            "max_writes": data.length,
+        }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         marker = self.data.marker

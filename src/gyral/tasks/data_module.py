@@ -15,6 +15,7 @@ from gyral.data.batching import (
     Batch,
     Batches,
     BucketedBatches,
+    DrawnBatches,
     Examples,
     PrefetchedBatches,
     RepeatedBatches,
@@ -23,7 +24,6 @@ from gyral.data.batching import (
     Stream,
     mix_seed,
 )
-from gyral.data.drawn import DrawnBatches
 from gyral.data.splits import SPLITS
 
 
@@ -188,19 +188,22 @@ class DrawnData(SplitData):
         val_batches: batches of a validation; each validation uses the same batches.
         test_batches: batches of each test.
         data_seed: seed of all draws.
+
+    Attributes:
         tests: number of tests. The first test has the distribution of the validation.
 
     Raises:
         OptionError: a number is below 1, the seed is below 0, or an option has the wrong type.
     """
 
-    def __init__(self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int, tests: int = 1) -> None:
+    tests = 1
+
+    def __init__(self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int) -> None:
         super().__init__()
         self.batch_size = check_integer("batch_size", batch_size)
         self.val_batches = check_integer("val_batches", val_batches)
         self.test_batches = check_integer("test_batches", test_batches)
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
-        self.tests = tests
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:

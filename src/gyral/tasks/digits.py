@@ -17,9 +17,9 @@ from gyral.core.checks import check_boolean, check_integer
 from gyral.core.extras import import_extra
 from gyral.data.batching import Batch, mix_seed
 from gyral.models.attention import LastStep
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import RowData
+from gyral.tasks.data_task import DataTask
 
 DIGITS, PIXELS, BRIGHTEST = 10, 64, 16
 SIZES = {"train": 1097, "val": 200, "test": 500}
@@ -54,7 +54,9 @@ class DigitsData(RowData):
         UserError: an option is out of bounds, or scikit-learn is not installed.
     """
 
-    def __init__(self, *, permuted: bool, permutation_seed: int, batch_size: int, data_seed: int) -> None:
+    def __init__(
+        self, *, permuted: bool = False, permutation_seed: int = 0, batch_size: int = 64, data_seed: int = 0
+    ) -> None:
         super().__init__(batch_size=batch_size, data_seed=data_seed)
         self.order = torch.arange(PIXELS)
         check_integer("permutation_seed", permutation_seed, minimum=0)
@@ -74,47 +76,27 @@ class DigitsData(RowData):
         return Batch(pixels.unsqueeze(-1), rows[:, PIXELS].long())
 
 
-class DigitsTask(SequenceTask[DigitsData]):
+class DigitsTask(DataTask[DigitsData]):
     """Classification of handwritten digits from their pixels in a sequence, after Le et al. (2015, arXiv:1504.00941).
 
     They use the 784 pixels of MNIST; this task uses the smaller images that scikit-learn contains. Each step is the
     brightness of a pixel in [0, 1], from left to right and from top to bottom, or in a fixed random order. The model
     predicts the digit at the last step. The baseline is the loss on the test split of a predictor that knows only
     the frequencies of the digits in the training split.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        permuted, permutation_seed, batch_size, data_seed: see `DigitsData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        UserError: an option is out of bounds, or scikit-learn is not installed.
     """
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        permuted: bool = False,
-        permutation_seed: int = 0,
-        batch_size: int = 64,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = DigitsData(
-            permuted=permuted, permutation_seed=permutation_seed, batch_size=batch_size, data_seed=data_seed
-        )
+    data_class = DigitsData
+
+    @classmethod
+    def arguments(cls, data: DigitsData) -> dict[str, Any]:
         train, test = (data.rows(split)[:, PIXELS].numpy() for split in ("train", "test"))
-        super().__init__(
-            model,
-            data,
-            input_size=1,
-            output_size=DIGITS,
-            readout=LastStep,
-            baseline=frequency_loss(train, test, DIGITS),
-            max_writes=PIXELS,
-            **options,
-        )
+        return {
+            "input_size": 1,
+            "output_size": DIGITS,
+            "readout": LastStep,
+            "baseline": frequency_loss(train, test, DIGITS),
+            "max_writes": PIXELS,
+        }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         brightness = batch.inputs[row, :, 0].tolist()

@@ -16,8 +16,8 @@ from torch import Tensor
 from gyral.core.checks import check_integer
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import DrawnData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.objective import Bits
 from gyral.tasks.rendering import align, describe_bits
 
@@ -28,20 +28,30 @@ class PrioritySortData(DrawnData):
     Inputs (B, items + 1 + highest, bits + 2): the bits, the priority, and the flag that ends the input.
 
     Args:
-        items: number of vectors.
-        highest: number of vectors in the answer, at most `items`.
-        bits: size of a vector.
-        **sizes: see `gyral.tasks.data_module.DrawnData`.
+        items: number of vectors; 20 in the paper.
+        highest: number of vectors in the answer, at most `items`; 16 in the paper.
+        bits: size of a vector; 8 in the paper.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
     """
 
-    def __init__(self, *, items: int, highest: int, bits: int, **sizes: int) -> None:
+    def __init__(
+        self,
+        *,
+        items: int = 20,
+        highest: int = 16,
+        bits: int = 8,
+        batch_size: int = 16,
+        val_batches: int = 20,
+        test_batches: int = 20,
+        data_seed: int = 0,
+    ) -> None:
         self.items = check_integer("items", items)
         self.highest = check_integer("highest", highest, maximum=items)
         self.bits = check_integer("bits", bits, maximum=10_000)
-        super().__init__(**sizes)
+        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         rows = self.batch_size
@@ -55,52 +65,22 @@ class PrioritySortData(DrawnData):
         return answer_batch(questions, np.full(rows, self.items + 1), answers, np.full(rows, self.highest), 0)
 
 
-class PrioritySortTask(SequenceTask[PrioritySortData]):
+class PrioritySortTask(DataTask[PrioritySortData]):
     """The priority sort task of Graves et al. (2014), arXiv:1410.5401, section 4.5.
 
     The loss is the cross-entropy per bit over the answer. A predictor without memory guesses: its loss is ln 2.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        items, highest, bits: see `PrioritySortData`; 20, 16 and 8 in the paper.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        items: int = 20,
-        highest: int = 16,
-        bits: int = 8,
-        batch_size: int = 16,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = PrioritySortData(
-            items=items,
-            highest=highest,
-            bits=bits,
-            batch_size=batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
-        super().__init__(
-            model,
-            data,
-            input_size=bits + 2,
-            objective=Bits(bits),
-            baseline=math.log(2),
-            max_writes=items + 1,
-            **options,
-        )
+    data_class = PrioritySortData
+
+    @classmethod
+    def arguments(cls, data: PrioritySortData) -> dict[str, Any]:
+        return {
+            "input_size": data.bits + 2,
+            "objective": Bits(data.bits),
+            "baseline": math.log(2),
+            "max_writes": data.items + 1,
+        }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         bits = self.data.bits

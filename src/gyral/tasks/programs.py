@@ -22,9 +22,7 @@ from gyral.data.drawn import answer_batch
 from gyral.data.programs.curriculum import Curriculum
 from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_programs, longest_program
 from gyral.data.programs.evaluation import ProgramError, evaluate_program
-from gyral.tasks.answer import AnswerTask
-from gyral.tasks.base import ModelFactory
-from gyral.tasks.data_module import DrawnData
+from gyral.tasks.answer import AnswerData, AnswerTask
 
 END_OF_INPUT = "?"
 ANSWER_SYMBOLS = "0123456789-."
@@ -33,21 +31,38 @@ TOKENS = {symbol: token for token, symbol in enumerate(SYMBOLS)}
 CLASSES = {symbol: index for index, symbol in enumerate(ANSWER_SYMBOLS)}
 
 
-class ProgramData(DrawnData):
+class ProgramData(AnswerData):
     """Programs with their answers. Validation and test have operands of mixed numbers of digits.
 
     Args:
-        kinds: one or several kinds of programs, which are equally frequent. None: all.
+        kinds: one or several of arithmetic, identity, multiplication, loop, substitution and conditional, which are
+            equally frequent. None: all.
         digits: smallest and largest number of digits of an operand.
-        curriculum, patience: the curriculum of training; see `gyral.data.programs.curriculum.Curriculum`.
-        **sizes: see `gyral.tasks.data_module.DrawnData`.
+        curriculum: numbers of digits in training: none, naive, mixed or combined; see
+            `gyral.data.programs.curriculum.Curriculum`.
+        patience: validations without a new best value of the monitored metric, before "naive" and "combined" add a
+            digit.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
     """
 
+    inputs = (*SYMBOLS, END_OF_INPUT)
+    outputs = tuple(ANSWER_SYMBOLS)
+    end = CLASSES["."]
+
     def __init__(
-        self, *, kinds: str | Sequence[str] | None, digits: Sequence[int], curriculum: str, patience: int, **sizes: int
+        self,
+        *,
+        kinds: str | Sequence[str] | None = None,
+        digits: Sequence[int] = (2, 4),
+        curriculum: str = "mixed",
+        patience: int = 3,
+        batch_size: int = 32,
+        val_batches: int = 20,
+        test_batches: int = 100,
+        data_seed: int = 0,
     ) -> None:
         chosen = tuple(KINDS) if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
         for kind in chosen:
@@ -63,7 +78,8 @@ class ProgramData(DrawnData):
         self.mixed = Curriculum("mixed", smallest, largest, patience)
         self.digits = range(smallest, largest + 1)
         self.categories = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
-        super().__init__(**sizes)
+        self.max_writes = longest_program(chosen, largest)
+        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         curriculum = self.curriculum if split == "train" else self.mixed
@@ -93,58 +109,10 @@ class ProgramsTask(AnswerTask[ProgramData]):
     as `test/coarse_4_digits`.
 
     The level of the curriculum changes after validations, and checkpoints contain it.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        kinds: one or several of arithmetic, identity, multiplication, loop, substitution, conditional. None: all.
-        digits: smallest and largest number of digits of an operand.
-        curriculum: numbers of digits in training: none, naive, mixed or combined; see
-            `gyral.data.programs.curriculum.Curriculum`.
-        patience: validations without a new best value of the monitored metric, before "naive" and "combined" add a
-            digit.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
+    data_class = ProgramData
     separator = ""
-
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        kinds: str | Sequence[str] | None = None,
-        digits: Sequence[int] = (2, 4),
-        curriculum: str = "mixed",
-        patience: int = 3,
-        batch_size: int = 32,
-        val_batches: int = 20,
-        test_batches: int = 100,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = ProgramData(
-            kinds=kinds,
-            digits=digits,
-            curriculum=curriculum,
-            patience=patience,
-            batch_size=batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
-        super().__init__(
-            model,
-            data,
-            inputs=[*SYMBOLS, END_OF_INPUT],
-            outputs=ANSWER_SYMBOLS,
-            end=CLASSES["."],
-            max_writes=longest_program(data.kinds, data.digits[-1]),
-            categories=data.categories,
-            **options,
-        )
 
     def encode(self, text: str) -> Batch:
         """Return a program as a batch of one row.

@@ -15,8 +15,8 @@ from torch import Tensor
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, Batch
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import GeneratedData
+from gyral.tasks.data_task import DataTask
 
 DIGITS = 10
 
@@ -26,10 +26,28 @@ class RecallData(GeneratedData):
 
     No letter occurs in two pairs. Tokens: 0 … length/2 − 1 are letters, then 10 digits, then the question mark.
     Sequences have length + 3 tokens. Only the last step has a target: the digit (0 … 9) of the last letter.
+
+    Args:
+        length: T, even number of characters in the pairs, from 2 to 400; 30 and 50 in the paper.
+        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+
+    Raises:
+        OptionError: an option is out of bounds.
     """
 
-    def __init__(self, *, length: int, **sizes: int) -> None:
-        super().__init__(**sizes)
+    def __init__(
+        self,
+        *,
+        length: int = 30,
+        batch_size: int = 128,
+        train_size: int = 100_000,
+        val_size: int = 10_000,
+        test_size: int = 20_000,
+        data_seed: int = 0,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size, train_size=train_size, val_size=val_size, test_size=test_size, data_seed=data_seed
+        )
         self.length = check_integer("length", length, minimum=2, maximum=400)
         if length % 2:
             raise OptionError("length", length, "must be even, since letters and digits come in pairs")
@@ -56,50 +74,22 @@ class RecallData(GeneratedData):
         return Batch(inputs, targets, targets != IGNORED)
 
 
-class RecallTask(SequenceTask[RecallData]):
+class RecallTask(DataTask[RecallData]):
     """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.2).
 
     A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        length: T, even number of characters in the pairs, from 2 to 400; 30 and 50 in the paper.
-        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        length: int = 30,
-        batch_size: int = 128,
-        train_size: int = 100_000,
-        val_size: int = 10_000,
-        test_size: int = 20_000,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = RecallData(
-            length=length,
-            batch_size=batch_size,
-            train_size=train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=data.question + 1,
-            output_size=DIGITS,
-            baseline=math.log(DIGITS),
-            max_writes=length + 3,
-            **options,
-        )
+    data_class = RecallData
+
+    @classmethod
+    def arguments(cls, data: RecallData) -> dict[str, Any]:
+        return {
+            "vocabulary_size": data.question + 1,
+            "output_size": DIGITS,
+            "baseline": math.log(DIGITS),
+            "max_writes": data.length + 3,
+        }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         tokens = [self._name(token) for token in batch.inputs[row].tolist()]

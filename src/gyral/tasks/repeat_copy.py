@@ -27,8 +27,8 @@ from gyral.core.checks import check_boolean, check_integer, check_integers, chec
 from gyral.core.measures import SEQUENCE_ACCURACY, WRONG_BITS, percentage
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import DrawnData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import BitMetrics
 from gyral.tasks.objective import Bits
 from gyral.tasks.rendering import align, describe_bits
@@ -48,7 +48,7 @@ class RepeatCopyData(DrawnData):
         test_repeats: numbers of repeats of further tests, which have the lengths of training.
         end_marker: whether a marker on a separate channel follows the last vector of the answer.
         repeats_scale: the number of repeats whose input is 1.
-        **sizes: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -57,14 +57,17 @@ class RepeatCopyData(DrawnData):
     def __init__(
         self,
         *,
-        bits: int,
-        lengths: Sequence[int],
-        repeats: Sequence[int],
-        test_lengths: Sequence[int],
-        test_repeats: Sequence[int],
-        end_marker: bool,
-        repeats_scale: float,
-        **sizes: int,
+        bits: int = 4,
+        lengths: Sequence[int] = (1, 2),
+        repeats: Sequence[int] = (1, 2),
+        test_lengths: Sequence[int] = (),
+        test_repeats: Sequence[int] = (),
+        end_marker: bool = True,
+        repeats_scale: float = 10.0,
+        batch_size: int = 16,
+        val_batches: int = 20,
+        test_batches: int = 20,
+        data_seed: int = 0,
     ) -> None:
         self.bits = check_integer("bits", bits, maximum=10_000)
         trained = tuple(check_integers("lengths", lengths, count=2)), tuple(check_integers("repeats", repeats, count=2))
@@ -80,7 +83,8 @@ class RepeatCopyData(DrawnData):
         ]
         self.categories = [*map(str, further_lengths), *(f"{count}_repeats" for count in further_repeats)]
         self.longest = max(longest for (_, longest), _ in self.ranges)
-        super().__init__(tests=len(self.ranges), **sizes)
+        self.tests = len(self.ranges)
+        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         lengths, repeats = (generator.integers(low, high + 1, self.batch_size) for low, high in self.ranges[test])
@@ -108,7 +112,7 @@ class RepeatCopyData(DrawnData):
 REPORTED_LENGTHS, REPORTED_REPEATS = (3, 4, 20, 30, 50, 80, 120), (3, 4)  # further tests that reports show
 
 
-class RepeatCopyTask(SequenceTask[RepeatCopyData]):
+class RepeatCopyTask(DataTask[RepeatCopyData]):
     """The repeat copy task, in the form of the code of Graves et al. (2016): google-deepmind/dnc, dnc/repeat_copy.py.
 
     With `repeats: [1, 1]`, `repeats_scale: 1` and no end marker it is the copy task of Graves et al. (2014),
@@ -118,17 +122,9 @@ class RepeatCopyTask(SequenceTask[RepeatCopyData]):
     without a wrong bit for further lengths, such as `test/wrong_bits_120`, and for further numbers of repeats, such as
     `test/wrong_bits_5_repeats`. A predictor without memory guesses the bits with a loss of ln 2 each or, if there is
     an end marker, with the entropy of their frequencies.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        bits, lengths, repeats, test_lengths, test_repeats, end_marker, repeats_scale: see `RepeatCopyData`.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        OptionError: an option is out of bounds.
     """
 
+    data_class = RepeatCopyData
     measures = (
         WRONG_BITS,
         *(
@@ -142,46 +138,15 @@ class RepeatCopyTask(SequenceTask[RepeatCopyData]):
         SEQUENCE_ACCURACY,
     )
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        bits: int = 4,
-        lengths: Sequence[int] = (1, 2),
-        repeats: Sequence[int] = (1, 2),
-        test_lengths: Sequence[int] = (),
-        test_repeats: Sequence[int] = (),
-        end_marker: bool = True,
-        repeats_scale: float = 10,
-        batch_size: int = 16,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        data = RepeatCopyData(
-            bits=bits,
-            lengths=lengths,
-            repeats=repeats,
-            test_lengths=test_lengths,
-            test_repeats=test_repeats,
-            end_marker=end_marker,
-            repeats_scale=repeats_scale,
-            batch_size=batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
-        super().__init__(
-            model,
-            data,
-            input_size=bits + 2,
-            objective=Bits(bits + end_marker),
-            metrics=BitMetrics(data.categories),
-            baseline=_memoryless_loss(data),
-            max_writes=data.longest + 2,
-            **options,
-        )
+    @classmethod
+    def arguments(cls, data: RepeatCopyData) -> dict[str, Any]:
+        return {
+            "input_size": data.bits + 2,
+            "objective": Bits(data.bits + data.end_marker),
+            "metrics": BitMetrics(data.categories),
+            "baseline": _memoryless_loss(data),
+            "max_writes": data.longest + 2,
+        }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         answered = self.objective.has_target(batch.targets[row])

@@ -221,7 +221,8 @@ class ScenesTask(Task[SceneData]):
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
             `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then the sizes of its excerpts, and
             `objects`, `more_objects` and `questions` have no effect. None: generated scenes.
-        batch_size, eval_batch_size, batch_questions: see `SceneData`.
+        batch_size, eval_batch_size: see `SceneData`.
+        batch_questions: questions of each scene in a training batch.
         data_seed: seed of the scenes and of the training batches.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 

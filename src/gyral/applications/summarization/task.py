@@ -129,7 +129,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         article_length: int = 400,
         summary_length: int = 100,
         batch_size: int = 16,
-        eval_batch_size: int = 16,
+        eval_batch_size: int = 32,
         data_seed: int = 0,
         coverage_weight: float = 1.0,
         decoded: int | None = None,

@@ -23,8 +23,7 @@ from gyral.applications.boxes.data.splits import HypernymSplits, held_out_splits
 from gyral.applications.boxes.tasks.concept_pairs import ConceptTask, LabelledScores, Probability, ProbabilityMetrics
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.measures import ACCURACY, Measure
-from gyral.data.batching import RepeatedBatches, mix_seed
-from gyral.data.drawn import DrawnBatches
+from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 
@@ -212,7 +211,8 @@ class HypernymsTask(HypernymTask):
 
     Args:
         model: makes the model from the number of concepts.
-        hierarchy, root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
+        hierarchy: a file of general and specific concepts, or WordNet's own folder. None: the mammals of WordNet 3.0.
+        root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
         negatives: false pairs for each true one, in all splits.
         val_size, test_size: true pairs of validation and test.
         test: "drawn" or "published": the 209 pairs of the paper, which does not say whether they are also its

@@ -28,8 +28,7 @@ from gyral.applications.boxes.tasks.concept_pairs import (
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.core.measures import SUBSTITUTE, Measure
-from gyral.data.batching import RepeatedBatches, mix_seed
-from gyral.data.drawn import DrawnBatches
+from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 
@@ -133,7 +132,8 @@ class RatingsTask(ConceptTask[RatingData]):
 
     Args:
         model: makes the model from the number of films.
-        ratings, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
+        ratings: a file such as ratings.csv of MovieLens. None: generated ratings.
+        films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
         val_fraction, test_fraction, batch_size, eval_batch_size, data_seed: see `RatingData`; `data_seed` is also the
             seed of generated ratings.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.

@@ -15,7 +15,7 @@ class Lessons:
 
     Args:
         lessons: pairs of numbers of objects and of steps, such as [[3, 3], [4, 5]]. Empty: no curriculum.
-        threshold: accuracy, in (0, 1].
+        threshold: accuracy on the questions of the lesson, in validation, at which the next lesson begins; in (0, 1].
 
     Attributes:
         level: number of the current lesson, from 0.

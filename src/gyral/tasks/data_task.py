@@ -1,0 +1,35 @@
+"""Tasks on sequences whose options are the options of their data."""
+
+from abc import abstractmethod
+from inspect import signature
+from typing import Any
+
+from gyral.tasks.base import Data, ModelFactory, SequenceTask
+
+
+class DataTask(SequenceTask[Data]):
+    """A task on sequences that makes its data from its options. A subclass needs no constructor.
+
+    Args:
+        model: makes the model from the sizes of the task.
+        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch. The others are
+            the options of `data_class`.
+
+    Attributes:
+        data_class: the class of the data. Its constructor names all of its options with their defaults, keyword-only.
+
+    Raises:
+        UserError: an option is out of bounds, or the data cannot be made.
+    """
+
+    data_class: type[Data]
+
+    def __init__(self, model: ModelFactory, **options: Any) -> None:
+        own = {name: options.pop(name) for name in signature(self.data_class).parameters if name in options}
+        data = self.data_class(**own)
+        super().__init__(model, data, **self.arguments(data), **options)
+
+    @classmethod
+    @abstractmethod
+    def arguments(cls, data: Data) -> dict[str, Any]:
+        """Return the arguments of `SequenceTask` that follow from the data, such as the sizes and the baseline."""
