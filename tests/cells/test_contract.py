@@ -305,6 +305,8 @@ WRITTEN = [Case(model, tuple(table.items())) for model, table in TABLES]
 NAMED = list({str(case): case for case in [*map(variant_case, YAML_VARIANTS), *WRITTEN]}.values())
 FURTHER = [case for case in CHANGED if case not in NAMED]
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
+# Of the tests with and without lengths, `make test` runs both with defaults; one row in those with lengths is whole.
+OF_LENGTHS = ("*-lengths", *(f"{case}-whole" for case in DEFAULTS))
 
 every_case = pytest.mark.parametrize(
     "case",
@@ -669,6 +671,7 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
 STARTS = torch.tensor([[0, 0, 0, 1, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool().T
 
 
+@pytest.mark.named(*OF_LENGTHS)
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_case
 def test_a_sequence_with_starts_equals_its_segments(case: Case, ragged: bool) -> None:
@@ -752,6 +755,7 @@ def results(model: Recurrent, inputs: Tensor, state: State, lengths: Tensor | No
     return [tensor.detach().double() for tensor in (*values, *gradients)]
 
 
+@pytest.mark.named(*OF_LENGTHS)
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_case
 def test_fused_equals_reference(case: Case, ragged: bool) -> None:

@@ -206,12 +206,20 @@ def test_the_thread_ends_with_an_iterator_that_is_left() -> None:
     assert prefetch_threads() == 0
 
 
-@pytest.mark.parametrize("ending", ["", "raise KeyboardInterrupt", "import os; os.fork() or os._exit(0); os.wait()"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param("", marks=pytest.mark.slow),
+        "raise KeyboardInterrupt",
+        "import os; os.fork() or os._exit(0); os.wait()",
+    ],
+)
 def test_the_thread_does_not_keep_the_process_alive(ending: str) -> None:
     program = (
-        "from tests.data.test_batching import prefetched\n"
-        "batches = iter(prefetched(length=10**9))\n"
-        f"next(batches)\n{ending}\n"
+        "import torch\n"
+        "from gyral.data.batching import Batch, PrefetchedBatches, ShuffledBatches\n"
+        "source = ShuffledBatches(torch.zeros(20, 1), 4, lambda rows: Batch(rows, rows, rows), seed=0, length=10**9)\n"
+        f"batches = iter(PrefetchedBatches(source, 3))\nnext(batches)\n{ending}\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == (-signal.SIGINT if "Interrupt" in ending else 0), ended.stderr

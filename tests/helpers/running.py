@@ -19,6 +19,7 @@ import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.errors import InstantiationException
@@ -112,9 +113,25 @@ def compose_config(*overrides: str, name: str = "train", hydra_too: bool = False
     return copy.deepcopy(_compose(overrides, name, hydra_too))
 
 
+def load_once(file: Any) -> Any:
+    """Parse a YAML file as `OmegaConf.load` does, each content once: a run reads 30 files, all as the last run did."""
+    if not hasattr(file, "read"):
+        return load(file)
+    text = file.read()
+    if text not in PARSED:
+        file.seek(0)
+        PARSED[text] = OmegaConf.to_container(load(file))
+    return OmegaConf.create(PARSED[text])
+
+
+load = OmegaConf.load
+PARSED: dict[str, Any] = {}
+
+
 @functools.cache
 def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConfig:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), version_base="1.3"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", load_once)
         config = compose(name, list(overrides), return_hydra_config=hydra_too)
     if not hydra_too:
         OmegaConf.resolve(config)
@@ -265,7 +282,8 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
             handler.close()
         root.handlers[:], root.level = handlers, level
         for logger, old_level, disabled in states:
-            logger.setLevel(old_level)
+            if logger.level != old_level:  # setting a level clears the caches of all loggers
+                logger.setLevel(old_level)
             logger.disabled = disabled
         for number, handler in signals.items():
             signal.signal(number, handler)
@@ -277,7 +295,12 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
 def invoke(*arguments: str, entry: str = "train") -> Outcome:
     """Run `python -m src.<entry> <arguments>` in this process, which saves the seconds that importing torch takes."""
     status, handler = 0, signal.getsignal(signal.SIGINT)
-    with as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err):
+    words = [f"src/{entry}.py", *map(str, arguments)]
+    with as_a_process(words) as (out, err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", load_once)
+        if not any("hydra.mode" in word or (entry == "train" and "sweep=" in word) for word in words):
+            # Hydra composes everything once more before, for its mode alone, which only files of sweeps set
+            patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
         try:
             ENTRIES[entry]()
         except SystemExit as end:

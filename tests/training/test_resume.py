@@ -181,7 +181,7 @@ def test_a_killed_run_of_awd_lstm_ends_bit_equal(tmp_path: Path) -> None:
     [
         ("after_replace", 6),  # a row of metrics.csv is due at the very step of the checkpoint
         ("after_replace", 24),  # trained to the end, not tested
-        ("in_test", 24),
+        pytest.param("in_test", 24, marks=pytest.mark.slow),
     ],
 )
 def test_a_kill_right_after_a_checkpoint_loses_nothing(
@@ -292,7 +292,7 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("point", "step", "number", "saved"),
     [
-        ("before_step", 5, signal.SIGINT, 6),
+        pytest.param("before_step", 5, signal.SIGINT, 6, marks=pytest.mark.slow),
         ("before_step", 23, signal.SIGHUP, 24),
         ("in_validation", 8, signal.SIGTERM, 8),
         ("before_replace", 9, signal.SIGUSR1, 10),
@@ -359,7 +359,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "FAILED").exists()
 
 
-@pytest.mark.parametrize("gap", [0, 0.005, 0.02, 0.05])
+@pytest.mark.parametrize("gap", [0, *(pytest.param(gap, marks=pytest.mark.slow) for gap in (0.005, 0.02)), 0.05])
 @pytest.mark.parametrize("moment", [0, *(pytest.param(moment, marks=pytest.mark.slow) for moment in range(1, 10))])
 def test_two_sigterms_leave_a_checkpoint(
     gap: float, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -526,16 +526,16 @@ def make_directory(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said", "entry"),
     [
-        (empty, "damaged or not a checkpoint", "train"),
-        (randomize, "damaged or not a checkpoint", "train"),
+        pytest.param(empty, "damaged or not a checkpoint", "train", marks=pytest.mark.slow),
+        pytest.param(randomize, "damaged or not a checkpoint", "train", marks=pytest.mark.slow),
         (plant_pickle, "damaged or not a checkpoint", "train"),
         (plant_torch_pickle, "execute code", "train"),
         (strip, "was not written by a training run", "train"),
-        (replace_by_tensor, "was not written by a training run", "train"),
+        pytest.param(replace_by_tensor, "was not written by a training run", "train", marks=pytest.mark.slow),
         (replace_by_another_model, "of another model", "train"),
         (plant_torch_pickle, "execute code", "evaluate"),
         (flip_a_byte, "is damaged: a checksum does not match", "evaluate"),
-        (replace_by_another_model, "of another model", "evaluate"),
+        pytest.param(replace_by_another_model, "of another model", "evaluate", marks=pytest.mark.slow),
     ],
 )
 def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], None], said: str, entry: str) -> None:
