@@ -17,7 +17,8 @@ os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
 for logger in logging.root.manager.loggerDict.values():
     if isinstance(logger, logging.Logger) and not logger.propagate:
-        logger.propagate = True  # pytest attaches its handlers to each logger that does not, before and after every test
+        # pytest attaches its handlers to each logger that does not, before and after every test
+        logger.propagate = True
 
 torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
 

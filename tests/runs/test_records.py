@@ -16,15 +16,15 @@ from tests.helpers.written import TABLE1, report_of, write_run
     [
         ("DONE", '{"test/accuracy": 0.'),
         ("DONE", '{"test/accuracy": 0.5}'),
-        ("config.yaml", ""),
+        pytest.param("config.yaml", "", marks=pytest.mark.slow),
         ("config.yaml", "seed: [1"),
         ("config.yaml", None),
         ("overrides.yaml", "{"),
-        ("overrides.yaml", ""),
+        pytest.param("overrides.yaml", "", marks=pytest.mark.slow),
         ("metrics.csv", "step,train/loss\nx,y\n"),
-        ("metrics.csv", "\0\0,\0\n1,2\n"),
+        pytest.param("metrics.csv", "\0\0,\0\n1,2\n", marks=pytest.mark.slow),
         ("DONE", ""),
-        ("DONE", "[]"),
+        pytest.param("DONE", "[]", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_run_directory_is_named_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:

@@ -340,7 +340,7 @@ def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.Monkey
 
 ANGLES = [0.0, 1e-4, 2.0, 2.2, 3.0, torch.pi - 1e-3, torch.pi - 1e-5, torch.pi]
 # the kernels for both λ call the same function; those for λ = 1 run one program per sequence, slowly when interpreted
-SAMPLED = [0.0, 2.2, torch.pi - 1e-5, torch.pi]
+SAMPLED = [2.2, torch.pi]
 
 
 @pytest.mark.parametrize(
