@@ -280,9 +280,10 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         os.environ.update(environment)
         for handler in set(root.handlers) - set(handlers):
             handler.close()
-        root.handlers[:], root.level = handlers, level
+        root.handlers[:] = handlers
+        root.setLevel(level)
         for logger, old_level, disabled in states:
-            if logger.level != old_level:  # setting a level clears the caches of all loggers
+            if logger.level != old_level:  # setting a level clears the caches of all loggers, which takes a while
                 logger.setLevel(old_level)
             logger.disabled = disabled
         for number, handler in signals.items():
