@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.errors import InstantiationException
@@ -112,9 +113,25 @@ def compose_config(*overrides: str, name: str = "train", hydra_too: bool = False
     return copy.deepcopy(_compose(overrides, name, hydra_too))
 
 
+def load_once(file: Any) -> Any:
+    """Parse a YAML file as `OmegaConf.load` does, each content once: a run reads 30 files, all as the last run did."""
+    if not hasattr(file, "read"):
+        return load(file)
+    text = file.read()
+    if text not in PARSED:
+        file.seek(0)
+        PARSED[text] = OmegaConf.to_container(load(file))
+    return OmegaConf.create(PARSED[text])
+
+
+load = OmegaConf.load
+PARSED: dict[str, Any] = {}
+
+
 @functools.cache
 def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConfig:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), version_base="1.3"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", load_once)
         config = compose(name, list(overrides), return_hydra_config=hydra_too)
     if not hydra_too:
         OmegaConf.resolve(config)
@@ -263,7 +280,8 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         os.environ.update(environment)
         for handler in set(root.handlers) - set(handlers):
             handler.close()
-        root.handlers[:], root.level = handlers, level
+        root.handlers[:] = handlers
+        root.setLevel(level)
         for logger, old_level, disabled in states:
             if logger.level != old_level:  # setting a level empties the caches of all loggers
                 logger.setLevel(old_level)
@@ -281,10 +299,13 @@ def invoke(*arguments: str, entry: str = "train", plot: bool = False) -> Outcome
     The losses of a training run are plotted only on request: the plot would take half of the time of a small run.
     """
     status, handler = 0, signal.getsignal(signal.SIGINT)
-    with (
-        as_a_process([f"src/{entry}.py", *map(str, arguments)]) as (out, err),
-        contextlib.nullcontext() if plot else without_plots(),
-    ):
+    words = [f"src/{entry}.py", *map(str, arguments)]
+    plots = contextlib.nullcontext() if plot else without_plots()
+    with as_a_process(words) as (out, err), plots, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", load_once)
+        if not any("hydra.mode" in word or (entry == "train" and "sweep=" in word) for word in words):
+            # Hydra composes everything once more before, for its mode alone, which only files of sweeps set
+            patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
         try:
             ENTRIES[entry]()
         except SystemExit as end:
