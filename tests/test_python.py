@@ -129,7 +129,7 @@ def test_a_wrong_configuration_type_is_one_line() -> None:
 
 def test_a_run_from_python_equals_that_of_the_command(folder: Path, tmp_path: Path) -> None:
     words = ["model=gru", "seed=3", *SMALL_RECALL, "model.cell.hidden_size=9"]
-    assert invoke(*words, f"hydra.run.dir={tmp_path / 'wide'}").status == 0
+    assert invoke(*words, f"hydra.run.dir={tmp_path / 'wide'}", plot=True).status == 0
     first, second = folder / "wide", tmp_path / "wide"
     assert_same_run(first, second)
     assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}

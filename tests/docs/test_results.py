@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from gyral.runs.record_files import SUFFIX
-from tests.helpers.pages import load_results_pages
+from tests.helpers.results_pages import load_results_pages
 from tests.helpers.running import ROOT
 
 LARGEST = 50_000  # bytes

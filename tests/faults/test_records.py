@@ -21,7 +21,7 @@ from gyral.runs.record_files import SUFFIX, write_record
 from tests.faults import forks
 from tests.faults.damages import CONTENTS, OTHERS, damage
 from tests.helpers.attacks import Attack
-from tests.helpers.pages import load_results_pages
+from tests.helpers.results_pages import load_results_pages
 from tests.helpers.written import TABLE1, write_run
 
 GOOD = 20

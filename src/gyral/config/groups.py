@@ -80,25 +80,29 @@ def load_choice(group: str, name: str) -> DictConfig:
         return OmegaConf.create({"defaults": ["_base", {"/cell@cell": name}]})
     config = OmegaConf.load(file)
     assert isinstance(config, DictConfig)
-    for node in config.values() if group == "model" else [config]:
+    if group != "model":
+        return _with_options(config, group) if "_target_" in config else config
+    for section, node in config.items():
         if isinstance(node, DictConfig) and "_target_" in node:
-            if group != "task":
-                node.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
-            _add_options(node, group)
+            config[section] = _with_options(node, group)
     return config
 
 
-def _add_options(node: DictConfig, group: str) -> None:
-    """Add the options of the constructor of a node that neither the node nor its list of defaults has."""
+def _with_options(node: DictConfig, group: str) -> DictConfig:
+    """Return a node with all options of its constructor but those that its list of defaults has, in their order."""
     given = {*map(str, node)}
     for entry in node.get("defaults", []):
         if isinstance(entry, DictConfig):
             given.update(str(key).partition("@")[2] for key in entry)
         elif entry in served(group):
             given.update(map(str, load_choice(group, entry)))
-    for option, value in constructor_defaults(node._target_).items():
-        if option not in given:
-            node[option] = value
+    options = constructor_defaults(node._target_)
+    own = {str(key): value for key, value in node.items_ex(resolve=False)}
+    first = {key: value for key, value in own.items() if key.startswith("_") or key == "defaults"}
+    if group != "task":
+        first.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
+    added = {key: own.get(key, value) for key, value in options.items() if key in own or key not in given}
+    return OmegaConf.create(first | added | own)
 
 
 def config_files(group: str) -> dict[str, Path]:
