@@ -9,6 +9,7 @@ from gyral.reports.tables.entries import (
     mark_best_of_column,
     move_common_notes,
     result_entry,
+    without_empty_rows,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.paper_table import measured_entry
@@ -21,10 +22,11 @@ def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
         entries = (
             result_entry(row.records, "test/loss", 4, with_deviation=False),
             loss_ratio_entry(row.records),
-            measured_entry(sweep, sweep.main, row.records),
+            measured_entry(sweep, sweep.main, row.records, others=row.others),
             Entry(row.paper.get("finding", "–")),
         )
         body.append((label(row, rows), entries))
+    body = without_empty_rows(body)
     for column, higher_is_better in enumerate((False, False, sweep.main.higher_is_better)):
         body = mark_best_of_column(body, column, higher_is_better)
     body, runs = move_common_notes(body)

@@ -24,6 +24,7 @@ class Entry:
         paper: the published value.
         mean, deviation: the mean and, of several values, the standard deviation with all digits.
         best: whether no other row is better in this column. Renderers print these entries in bold.
+        others: the entries of runs with other budgets, which are printed as notes.
     """
 
     text: str
@@ -34,10 +35,17 @@ class Entry:
     mean: float | None = None
     deviation: float | None = None
     best: bool = False
+    others: tuple["Entry", ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        return [line for line in (*self.text.split("\n"), *self.notes, *self.missing) if line]
+        return [line for line in (*self.text.split("\n"), *self.remarks) if line]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The lines below the number."""
+        others = (f"{entry.text} after {entry.notes[-1]}" for entry in self.others if entry.text and entry.notes)
+        return [*self.notes, *self.missing, *others]
 
     @property
     def values(self) -> list[float]:
@@ -52,6 +60,11 @@ class Entry:
 
 NOTHING = Entry("–")
 TableRow = tuple[str, tuple[Entry, ...]]  # the name of a row and its entries
+
+
+def without_empty_rows(rows: Sequence[TableRow]) -> list[TableRow]:
+    """Return the rows that have a number or a published value, or all of them if none has."""
+    return [row for row in rows if any(entry.lines != ["–"] for entry in row[1])] or list(rows)
 
 
 def mark_best(entries: Sequence[Entry], higher_is_better: bool, compared: Sequence[bool] | None = None) -> list[Entry]:

@@ -7,6 +7,7 @@ from statistics import fmean
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep, column_of, in_column
 from gyral.reports.tables.entries import (
+    NOTHING,
     Entry,
     Table,
     TableRow,
@@ -16,6 +17,7 @@ from gyral.reports.tables.entries import (
     published_entry,
     standard_deviation,
     value_of,
+    without_empty_rows,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
@@ -35,7 +37,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
     for row in rows:
         means = [fmean(scores) for line in sweep.lines if (scores := _scores(sweep, row, line))]
         published, lines = _published_average(sweep, row), _published_lines(sweep, row)
-        average = Entry("", missing=("missing",), paper=published)
+        average = replace(NOTHING, paper=published)
         if means:
             average = replace(
                 average,
@@ -60,7 +62,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), entries))
     best = ("best\nseeds",) if sweep.best_seed else ()
     heads = ("row", "average", *best, "paper", f"solved\n(≥ {sweep.solved:g})", "seeds", "parameters")
-    marked = mark_best_of_column(body, 0, measure.higher_is_better)
+    marked = mark_best_of_column(without_empty_rows(body), 0, measure.higher_is_better)
     return Table(sweep.title, caption(common_overrides(rows)), heads, marked, details=("seeds",))
 
 
