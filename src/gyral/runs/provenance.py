@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +113,8 @@ def processor() -> str:
 
 def installed_packages() -> dict[str, str]:
     """Return the versions of all installed packages by name."""
+    from importlib import metadata  # slow, and reports need none of it
+
     found = [item.metadata for item in metadata.distributions()]
     return {item["Name"]: item["Version"] for item in found if "Name" in item and "Version" in item}
 
