@@ -49,8 +49,6 @@ class Sweep:
         best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
             split, beside the mean over seeds.
         trained: with the layout "groups", the greatest group number among the training examples; None for all groups.
-        published: with the layout "groups", published values of models that the sweep does not train, by the number of
-            the group.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
 
@@ -66,7 +64,6 @@ class Sweep:
     also: tuple[str, ...] = ()
     best_seed: bool = False
     trained: int | None = None
-    published: dict[str, dict[int, float]] = field(default_factory=dict)
     measures: dict[str, Measure] = field(default_factory=dict)
 
     @property
@@ -84,6 +81,10 @@ class Sweep:
     def column_name(self) -> str:
         """The last part of `column`: qa of task.qa. It is empty if there is a single column."""
         return (self.column or "").rpartition(".")[2]
+
+    def is_published_only(self, row: "Row") -> bool:
+        """Return whether the sweep does not train a row."""
+        return row.experiment not in self.axes["experiment"]
 
     def without_missing(self, records: list[RunRecord]) -> "Sweep":
         """Return the sweep without rows, columns and n-gram models that no run has. It expects no more seeds."""
@@ -143,7 +144,6 @@ def load(name: str) -> Sweep:
         raise OptionError("sweep", name, reason)
     table = load_table(file)
     report = table.content["report"]
-    published = report.get("published", {})
     return Sweep(
         name,
         report["title"],
@@ -157,7 +157,6 @@ def load(name: str) -> Sweep:
         tuple(map(str, report.get("also", ()))),
         check_boolean("report.best_seed", report.get("best_seed", False)),
         report.get("trained"),
-        {str(name): {int(key): float(value) for key, value in values.items()} for name, values in published.items()},
     )
 
 

@@ -4,9 +4,10 @@ A task logs the measure of a group under a name with a number and what it counts
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
+from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep
 from gyral.reports.tables.entries import (
     NOTHING,
@@ -44,7 +45,8 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
 
     A second table has published values of models that the sweep does not train, if there are any.
     """
-    shown = [row for row in rows if row.records] or rows
+    trained = [row for row in rows if not sweep.is_published_only(row)]
+    shown = [row for row in trained if row.records] or trained
     measure = sweep.main
     unit, numbers = groups_of(sweep.measure, [record for row in shown for record in row.records])
     published = [published_groups(row.paper, sweep.measure) for row in shown]
@@ -61,8 +63,8 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
     body.append(("parameters", tuple(parameters_entry(row.records) for row in shown)))
     labels = [label(row, rows).replace(", ", "\n") for row in shown]
     tables = [Table(sweep.title, caption(common_overrides(rows)), (unit, *labels), body)]
-    if sweep.published:
-        tables.append(_published_table(sweep, unit))
+    if references := [row for row in rows if sweep.is_published_only(row)]:
+        tables.append(_published_table(references, measure, unit))
     return tables
 
 
@@ -81,16 +83,12 @@ def _entry(sweep: Sweep, records: list[RunRecord], name: str, published: float |
     return Entry(text, tuple(notes), missing, runs, published).with_statistics()
 
 
-def _published_table(sweep: Sweep, unit: str) -> Table:
-    """Return the published values of models that the sweep does not train."""
-    numbers = _sorted_numbers(sweep.published.values())
-    digits = sweep.main.digits
+def _published_table(rows: Sequence[Row], measure: Measure, unit: str) -> Table:
+    """Return the published values of rows that the sweep does not train."""
+    published = {row.name: published_groups(row.paper, measure.name) for row in rows}
+    numbers = sorted({number for values in published.values() for number in values})
     body = [
-        (name, tuple(published_entry(values.get(number), digits) for number in numbers))
-        for name, values in sweep.published.items()
+        (name, tuple(published_entry(values.get(number), measure.digits) for number in numbers))
+        for name, values in published.items()
     ]
     return Table("", "", (f"published, by {unit}", *map(str, numbers)), body)
-
-
-def _sorted_numbers(mappings: Iterable[dict[int, float]]) -> list[int]:
-    return sorted({number for mapping in mappings for number in mapping})

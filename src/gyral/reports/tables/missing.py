@@ -48,7 +48,7 @@ def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple
 
 def _lacking(sweep: Sweep, row: Row, home: Path | None) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each column with missing runs of a row, the seeds without a run, and the seeds that the sweep resumes."""
-    if _is_joint(sweep, row) or row.experiment not in sweep.axes["experiment"]:  # it is published only
+    if _is_joint(sweep, row) or sweep.is_published_only(row):
         return
     for column in sweep.axes[sweep.column] if sweep.column else [""]:
         records = in_column(sweep, row, column)
