@@ -96,10 +96,19 @@ def _load_section(text: str) -> bytes:
 
 
 def _load_yaml(path: Path | str, text: str) -> Any:
-    """Return YAML as plain containers, see `read_yaml`."""
-    _check_yaml(path, text)
+    """Return YAML as plain containers, see `read_yaml`, if it is not made to exhaust time or memory.
+
+    A few lines with aliases can expand to billions of values, and the time for nested values grows with their depth.
+    """
+    depth = 0
     try:
+        for event in yaml.parse(text, Loader=Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:
+                raise UserError(f"{path}: has YAML aliases or too deeply nested values, which no run writes")
         return yaml.load(text, Loader=Loader)
+    except UserError:
+        raise
     except NOT_READABLE as error:
         raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
 
@@ -200,21 +209,6 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-def _check_yaml(path: Path | str, text: str) -> None:
-    """Check that YAML is not made to exhaust time or memory.
-
-    A few lines with aliases can expand to billions of values, and the time for nested values grows with their depth.
-    """
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:
-                raise UserError(f"{path}: has YAML aliases or too deeply nested values, which no run writes")
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
 
 
 def _first_line(error: BaseException) -> str:
