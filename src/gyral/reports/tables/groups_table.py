@@ -5,12 +5,10 @@ A task logs the measure of a group under a name with a number and what it counts
 
 import re
 from collections.abc import Sequence
-from statistics import fmean
 
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep
 from gyral.reports.tables.entries import (
-    NOTHING,
     Entry,
     Table,
     TableRow,
@@ -18,7 +16,7 @@ from gyral.reports.tables.entries import (
     parameters_entry,
     published_entry,
     result_of,
-    standard_deviation,
+    stacked_entry,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
@@ -69,18 +67,11 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
 
 
 def _entry(sweep: Sweep, records: list[RunRecord], name: str, published: float | None) -> Entry:
-    """Return the entry of the mean and the standard deviation of a result, beside the published value."""
-    measure = sweep.main
-    value = result_of(name, measure.scale)
-    values = [found for record in records if (found := value(record)) is not None]
-    missing = tuple(record.state for record in records if not record.results)
-    if not values and not missing and published is None:
-        return NOTHING
-    notes = [f"± {standard_deviation(values):.{measure.digits}f}"] if len(values) > 1 else []
-    notes += [f"paper {published:.{measure.digits}f}"] if published is not None else []
-    text = f"{fmean(values):.{measure.digits}f}{marks_of(records)}" if values else "" if missing else "–"
-    runs = tuple((record, value(record)) for record in records)
-    return Entry(text, tuple(notes), missing, runs, published).with_statistics()
+    """Return the entry of a result beside the published value."""
+    value = result_of(name, sweep.main.scale)
+    missing = [record.state for record in records if not record.results]
+    runs = [(record, value(record)) for record in records]
+    return stacked_entry(runs, sweep.main.digits, marks_of(records), missing, published)
 
 
 def _published_table(rows: Sequence[Row], measure: Measure, unit: str) -> Table:

@@ -15,6 +15,7 @@ from gyral.reports.tables.entries import (
     mark_best_of_column,
     parameters_entry,
     published_entry,
+    stacked_entry,
     standard_deviation,
     value_of,
     without_empty_rows,
@@ -102,19 +103,12 @@ def _floor_entry(floor: Measure, records: list[RunRecord]) -> Entry:
 
 def _line_entry(sweep: Sweep, row: Row, line: str) -> Entry:
     """Return the entry of the mean and the standard deviation of a row's runs on a line, beside the published value."""
-    digits = sweep.main.digits
-    scores, own = _scores(sweep, row, line), in_column(sweep, row, line)
+    own = in_column(sweep, row, line)
     pairs = [(record, _score(sweep, record, line)) for record in row.records]
-    runs = tuple((record, score) for record, score in pairs if score is not None or record in own)
-    mean = f"{fmean(scores):.{digits}f}{marks_of(own)}" if scores else ""
-    notes = [f"± {standard_deviation(scores):.{digits}f}"] if len(scores) > 1 else []
-    best, published = _best_score(sweep, row, line), _published_lines(sweep, row).get(line)
-    if sweep.best_seed and len(scores) > 1 and best is not None:
-        notes.append(f"best {best:.{digits}f}")
-    if published is not None:
-        notes.append(f"paper {published:.{digits}f}")
-    missing = tuple(record.state for record in own if not record.results)
-    return Entry(mean or ("" if missing else "–"), tuple(notes), missing, runs, published).with_statistics()
+    runs = [(record, score) for record, score in pairs if score is not None or record in own]
+    missing = [record.state for record in own if not record.results]
+    published, best = _published_lines(sweep, row).get(line), _best_score(sweep, row, line) if sweep.best_seed else None
+    return stacked_entry(runs, sweep.main.digits, marks_of(own), missing, published, best)
 
 
 def _published_lines(sweep: Sweep, row: Row) -> dict[str, float]:

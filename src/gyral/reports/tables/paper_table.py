@@ -12,14 +12,14 @@ from gyral.reports.tables.entries import (
     Table,
     TableRow,
     describe_seeds,
-    format_mean,
     format_thousands,
     mark_best_of_column,
+    mean_entry,
     move_common_notes,
     parameters_entry,
     published_entry,
-    runs_entry,
     value_of,
+    with_notes,
     without_empty_rows,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
@@ -95,18 +95,21 @@ def measured_entry(
     """
     if not records:
         return replace(NOTHING, paper=paper)
-    value = value_of(measure)
-    values = [found for record in records if (found := value(record)) is not None]
-    if not values and any(record.results for record in records):  # the task of this row has no such measure
+    entry = replace(noted_entry(records, measure), paper=paper)
+    if not entry.values and any(record.results for record in records):  # the task of this row has no such measure
         return NOTHING
-    text = marked(format_mean(values, measure.digits), records)
-    entry = runs_entry(records, text, value, paper).with_statistics()
     absent = absent_seeds(records, sweep.axes["seed"])
     return replace(
         entry,
         missing=(*entry.missing, f"{describe_seeds(absent)} missing") if absent else entry.missing,
         others=tuple(measured_entry(sweep, measure, runs) for runs in by_budget(others)),
     )
+
+
+def noted_entry(records: list[RunRecord], measure: Measure) -> Entry:
+    """Return the entry of a measure on the test split with its seeds and steps; its text is empty without a value."""
+    entry = mean_entry(records, value_of(measure), measure.digits)
+    return with_notes(replace(entry, text=marked(entry.text, records) if entry.values else ""), records)
 
 
 def absent_seeds(records: list[RunRecord], seeds: list[str]) -> list[str]:
