@@ -293,10 +293,9 @@ def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:
         found.setdefault(record.overrides.get(BUDGET), []).append(record)
 
     def order(runs: list[RunRecord]) -> tuple[int, int]:
-        budgets = (
-            select(record.config, BUDGET) or record.steps for record in runs
-        )  # transcribed runs have steps alone
-        return sum(bool(record.results) for record in runs), max(budgets)
+        budgets = [select(record.config, BUDGET) for record in runs]  # a transcribed run has none
+        longest = max([budget for budget in budgets if isinstance(budget, int)] or [record.steps for record in runs])
+        return sum(bool(record.results) for record in runs), longest
 
     return sorted(found.values(), key=order, reverse=True)
 
