@@ -15,7 +15,7 @@ from gyral.config import command_line as cli
 from gyral.config.groups import choices
 from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError
-from gyral.reports import progress, sweep_report
+from gyral.reports import sweep_report
 from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports.figures.options import Options
 from gyral.reports.render.files import SUFFIXES
@@ -72,6 +72,8 @@ def report(config: DictConfig) -> None:
         )
     else:
         if watch:
+            from gyral.reports import progress
+
             progress.watch(str(config.sweep), only)
         archive = None if config.records is None else Path(str(config.records))
         sweep_report.report_sweep(
@@ -123,7 +125,7 @@ def list_figures(directory: Path, trust: Any) -> str:
 
 def main() -> None:
     """Run `gyral report` on the command line's arguments."""
-    cli.main(report, "_report/report", literal=("sweep", "columns", "only", "beside", "records"))
+    cli.main(report, "_report/report", literal=("sweep", "columns", "only", "beside", "records"), runs_jobs=False)
 
 
 if __name__ == "__main__":

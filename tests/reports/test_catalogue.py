@@ -56,7 +56,7 @@ def test_a_report_of_runs_reads_their_own_sweeps_alone(loaded: list[str], tmp_pa
 def test_every_experiment_is_found_in_its_sweeps() -> None:
     expected: dict[str, set[str]] = {}
     for sweep in catalogue.named():
-        for experiment in sweep.papers:
+        for experiment in sweep.axes["experiment"]:
             expected.setdefault(experiment, set()).add(sweep.name)
     for experiment, names in expected.items():
         assert {sweep.name for sweep in catalogue.containing([experiment])} == names

@@ -6,8 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gyral.runs import records, run_record
+from gyral.runs.saved_files import read_yaml
+from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
 
 
@@ -21,8 +24,6 @@ from tests.helpers.written import TABLE1, report_of, write_run
         ("config.yaml", None),
         ("overrides.yaml", "{"),
         pytest.param("overrides.yaml", "", marks=pytest.mark.slow),
-        ("metrics.csv", "step,train/loss\nx,y\n"),
-        pytest.param("metrics.csv", "\0\0,\0\n1,2\n", marks=pytest.mark.slow),
         pytest.param("DONE", "", marks=pytest.mark.slow),
         pytest.param("DONE", "[]", marks=pytest.mark.slow),
     ],
@@ -81,6 +82,21 @@ def test_failures_are_listed_with_their_reasons(tmp_path: Path) -> None:
         assert f"FAILED: {failed[row]}: {' '.join(lines)}\n" in printed
 
 
+@pytest.mark.parametrize("text", ["step,train/loss\nx,y\n", "\0\0,\0\n1,2\n"])
+def test_a_damaged_log_is_named_where_curves_are_shown(tmp_path: Path, text: str) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    done, stopped = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.75), write_run(tmp_path, f"{TABLE1}/lstm")
+    for directory in (done, stopped):
+        (directory / "metrics.csv").write_text(text)
+    cells, printed = report_of(tmp_path)
+    assert cells["GRU"][0] == "50.0 ± 35.4"  # the final metrics are in another file
+    assert f"{stopped}: cannot be read: metrics.csv" in printed, "its step is unknown"
+    assert f"{done}: cannot be read" not in printed
+    printed = invoke(f"sweep={tmp_path}", f"save={tmp_path}/page.html", entry="report").out
+    assert f"{done}: cannot be read: metrics.csv: is damaged" in printed
+    assert "25.0" in printed
+
+
 def test_a_locked_run_is_running(tmp_path: Path) -> None:
     written = write_run(tmp_path, f"{TABLE1}/gru")
     with (written / ".lock").open("a") as file:
@@ -108,3 +124,26 @@ def test_a_thinned_curve_keeps_its_extremes_and_ends() -> None:
     assert (max(curve.values), min(curve.values)) == (7.0, -7.0)
     assert all(values[step] == value for step, value in zip(curve.steps, curve.values, strict=True))
     assert curve.logged == 1000
+
+
+def test_configurations_share_no_values(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=0.5)
+    first, second = records.read(tmp_path)[0]
+    first.config["task"]["length"] = 7
+    assert second.config["task"] == {"length": 30}
+    assert records.read(tmp_path)[0][0].config["task"] == {"length": 30}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nb:\n- 2\n- c: 3\nd: |\n  e\n\n  f: 4\n",
+        'a: "1\nb: 2"\nc: 3\n',
+        "# a\na: 1\n# b\nb: 2\n",
+        "{a: 1,\nb: 2}\n",
+    ],
+)
+def test_sections_are_read_as_the_whole_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file.yaml").write_text(text)
+    assert read_yaml(tmp_path / "file.yaml") == yaml.safe_load(text)

@@ -39,6 +39,7 @@ def main(
     config_name: str,
     literal: tuple[str, ...] = (),
     after_sweep: Callable[[DictConfig], None] | None = None,
+    runs_jobs: bool = True,
 ) -> None:
     """Compose the configuration from the command line and call the function with it, once or for each job of a sweep.
 
@@ -50,6 +51,7 @@ def main(
         config_name: name of the primary file in conf/, with its folder if its groups are not in conf/ itself.
         literal: options whose values are literal text instead of Hydra's grammar, besides `mistakes.PATHS`.
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
+        runs_jobs: whether Hydra runs jobs, with directories and logs; it composes the configuration twice for that.
     """
     file = Path(CONFIG_PATH, config_name)
     wants_traceback = shows_traceback()
@@ -81,7 +83,10 @@ def main(
         check_words(words, file)
         sys.argv[1:] = defer_options(words) if MULTIRUN & set(words) else words
         try:
-            hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
+            if runs_jobs or any(word.startswith("-") for word in words):
+                hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
+            else:
+                task_function(_compose(file, words))
         except Exception as error:  # of a job, or of Hydra itself
             if wants_traceback:
                 raise
@@ -157,11 +162,18 @@ def help_text(file: Path, overrides: list[str]) -> str:
 
     Hydra's own help takes a second longer, because it scans the groups of its plugins, and it lists private files.
     """
-    with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
-        config = hydra.compose(file.name, overrides, return_hydra_config=True)
-    template = Template(config.hydra.help.template)
-    with open_dict(config):
-        del config["hydra"]
+    config = _compose(file, overrides)
+    template = Template(HydraConfig.get().help.template)
     commands = {command: " ".join(program(command)) for command in COMMANDS}
     listed = "\n".join(map(list_choices, groups()))
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config), **commands)
+
+
+def _compose(file: Path, words: list[str]) -> DictConfig:
+    """Return the configuration of a command without Hydra's section, which `HydraConfig` has afterwards."""
+    with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
+        config = hydra.compose(file.name, words, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    return config

@@ -105,12 +105,10 @@ class Table:
 
     @property
     def papers(self) -> dict[str, dict[str, Any]]:
-        """The node `paper` of each row that the sweep trains."""
-        rows = self.rows
-        return {
-            name: _paper(row, rows[row])
-            for name, row in ((name, name.removeprefix(f"{self.experiment}/")) for name in self.axes["experiment"])
-        }
+        """The node `paper` of each row that the sweep trains or that is published only, in their order."""
+        rows = {f"{self.experiment}/{name}": row for name, row in self.rows.items()}
+        shown = {name for name, row in rows.items() if row.get("published_only")} | {*self.axes["experiment"]}
+        return {name: _paper(name.rpartition("/")[2], row) for name, row in rows.items() if name in shown}
 
     def config(self, group: str, name: str) -> DictConfig:
         """Return the configuration of a choice, with the list of defaults for Hydra."""

@@ -25,6 +25,8 @@ DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
 PLAN = "multirun.yaml"
 MOST_JOBS = 100_000  # of a plan
 LAYOUTS = ("table", "tasks", "curves", "groups")
+BUDGET = "trainer.max_steps"  # runs that differ in it are in one row of the layouts whose entries have their steps
+WITH_STEPS = ("table", "curves")
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,14 @@ class Sweep:
             `paper`.
         column: the key whose values are the columns of a table, None for a single column. With the layout "tasks", the
             values are lines, and a row has its average over them.
-        axes: the values of each key, in order; the values of `experiment` are the rows.
-        papers: the published values of each row.
+        axes: the values of each key, in order; the values of `experiment` are the rows that are trained.
+        papers: the published values of each row, also of those that are published only.
         ngrams: orders of the n-gram models below the rows.
         solved: with the layout "tasks", a line counts as solved from this value of the measure, as printed.
         also: more measures, as columns of a table without `column`.
         best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
             split, beside the mean over seeds.
         trained: with the layout "groups", the greatest group number among the training examples; None for all groups.
-        published: with the layout "groups", published values of models that the sweep does not train, by the number of
-            the group.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
 
@@ -64,7 +64,6 @@ class Sweep:
     also: tuple[str, ...] = ()
     best_seed: bool = False
     trained: int | None = None
-    published: dict[str, dict[int, float]] = field(default_factory=dict)
     measures: dict[str, Measure] = field(default_factory=dict)
 
     @property
@@ -83,6 +82,10 @@ class Sweep:
         """The last part of `column`: qa of task.qa. It is empty if there is a single column."""
         return (self.column or "").rpartition(".")[2]
 
+    def is_published_only(self, row: "Row") -> bool:
+        """Return whether the sweep does not train a row."""
+        return row.experiment not in self.axes["experiment"]
+
     def without_missing(self, records: list[RunRecord]) -> "Sweep":
         """Return the sweep without rows, columns and n-gram models that no run has. It expects no more seeds."""
         found = {"experiment": {record.experiment for record in records}, "seed": set()}
@@ -91,7 +94,9 @@ class Sweep:
         kept = {key: [value for value in self.axes[key] if value in values] for key, values in found.items()}
         results = {name for record in records for name in record.results or {}}
         ngrams = tuple(order for order in self.ngrams if self.ngram_result(order) in results)
-        return replace(self, axes={**self.axes, **kept}, ngrams=ngrams)
+        without = {*self.axes["experiment"]} - found["experiment"]
+        papers = {name: paper for name, paper in self.papers.items() if name not in without}
+        return replace(self, axes={**self.axes, **kept}, papers=papers, ngrams=ngrams)
 
     def ngram_result(self, order: int) -> str:
         """Return the name of the result of the n-gram model of this order."""
@@ -107,16 +112,23 @@ class Row:
         setting: overrides as on the command line, empty for the values of the experiment.
         paper: its published values.
         records: the runs; empty if none was started.
+        others: runs with another `BUDGET` than those of their column in `records`: only notes have their numbers.
     """
 
     experiment: str
     setting: tuple[str, ...]
     paper: dict[str, Any]
     records: list[RunRecord]
+    others: list[RunRecord] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return str(self.paper["row"])
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """All runs, of all budgets."""
+        return [*self.records, *self.others]
 
 
 @cache
@@ -132,7 +144,6 @@ def load(name: str) -> Sweep:
         raise OptionError("sweep", name, reason)
     table = load_table(file)
     report = table.content["report"]
-    published = report.get("published", {})
     return Sweep(
         name,
         report["title"],
@@ -146,7 +157,6 @@ def load(name: str) -> Sweep:
         tuple(map(str, report.get("also", ()))),
         check_boolean("report.best_seed", report.get("best_seed", False)),
         report.get("trained"),
-        {str(name): {int(key): float(value) for key, value in values.items()} for name, values in published.items()},
     )
 
 
@@ -270,20 +280,50 @@ def in_column(sweep: Sweep, row: Row, column: str) -> list[RunRecord]:
 
 
 def setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
-    """Return the overrides of a run besides the sweep's axes, as on the command line."""
+    """Return the overrides of a run besides the sweep's axes and the budget, as on the command line."""
+    without = (sweep.column, BUDGET) if sweep.layout in WITH_STEPS else (sweep.column,)
     settings = settings_of(record.overrides)
-    return tuple(override for key, override in sorted(settings.items()) if key != sweep.column)
+    return tuple(override for key, override in sorted(settings.items()) if key not in without)
+
+
+def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:
+    """Return the runs of each budget: first those with the most finished runs, and of equally many, the longest."""
+    found: dict[str | None, list[RunRecord]] = {}
+    for record in records:
+        found.setdefault(record.overrides.get(BUDGET), []).append(record)
+
+    def order(runs: list[RunRecord]) -> tuple[int, int]:
+        budgets = [select(record.config, BUDGET) for record in runs]  # a transcribed run has none
+        longest = max([budget for budget in budgets if isinstance(budget, int)] or [record.steps for record in runs])
+        return sum(bool(record.results) for record in runs), longest
+
+    return sorted(found.values(), key=order, reverse=True)
 
 
 def rows_of(sweep: Sweep, records: list[RunRecord]) -> list[Row]:
     """Sort runs into the rows of a sweep. Every row appears, and a row with several settings once for each."""
-    rows = []
-    for experiment in sweep.axes["experiment"]:
-        mine = [record for record in records if record.experiment == experiment]
-        for setting in sorted({setting_of(sweep, record) for record in mine}) or [()]:
-            same = [record for record in mine if setting_of(sweep, record) == setting]
-            rows.append(Row(experiment, setting, sweep.papers[experiment], same))
-    return rows
+    found: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
+    for record in records:
+        if record.experiment in sweep.papers:
+            found.setdefault(record.experiment, {}).setdefault(setting_of(sweep, record), []).append(record)
+    return [
+        _row(sweep, experiment, setting, same)
+        for experiment in sweep.papers
+        for setting, same in sorted(found.get(experiment, {(): []}).items())
+    ]
+
+
+def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[RunRecord]) -> Row:
+    """Return the row of runs. In each column, those of one budget count."""
+    counted, others = records, []
+    if sweep.layout in WITH_STEPS:
+        columns: dict[str, list[RunRecord]] = {}
+        for record in records:
+            columns.setdefault(column_of(sweep, record), []).append(record)
+        budgets = [by_budget(own) for own in columns.values()]
+        counted = [record for first, *_ in budgets for record in first]
+        others = [record for _, *rest in budgets for runs in rest for record in runs]
+    return Row(experiment, setting, sweep.papers[experiment], counted, others)
 
 
 def rows_of_tasks(records: list[RunRecord], plan: Plan) -> dict[str, list[Row]]:

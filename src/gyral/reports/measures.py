@@ -30,7 +30,7 @@ def with_measures(sweep: Sweep, records: Sequence[RunRecord]) -> Sweep:
     names = [name for own in options.values() for name in own]
     known = _of_tables(measures_of(records).values())
     if not known.keys() >= {*names}:
-        known = {**_of_tables(task_measures(next(iter(sweep.papers)))), **known}
+        known = {**_of_tables(task_measures(sweep.axes["experiment"][0])), **known}
     for option, own in options.items():
         for name in own:
             check_choice(option, name, tuple(known))

@@ -6,7 +6,7 @@ from pathlib import Path
 from gyral.config.groups import served
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.reports import catalogue
 from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports.figures.options import Options
@@ -26,6 +26,7 @@ def collect(
     everything: bool = False,
     only: Sequence[str] = (),
     missing: bool = True,
+    logs: bool = False,
 ) -> tuple[list[Section], list[str], Path | None]:
     """Collect the runs of a sweep.
 
@@ -35,6 +36,7 @@ def collect(
         everything: whether to show all runs of a directory; otherwise those of the sweep that was last started in it.
         only: show the runs with these options, see `RunRecord.has`.
         missing: whether to show rows, columns and seeds of a sweep that have no run.
+        logs: whether curves are shown: runs whose log is damaged are then left out, with a line.
 
     Returns:
         The sections of the report, a line for each run that cannot be read, and the directory of the runs, None for
@@ -58,6 +60,8 @@ def collect(
             mine = [record for record in found if catalogue.job_of(record.overrides.values()) in jobs]
             others = len(found) - len(mine) if mine else 0
             found = mine or found
+    if logs:
+        found = [record for record in found if _has_log(record, notes)]
     if not found:
         several = f"{len(notes)} cannot be read, the first is " if len(notes) > 1 else ""
         broken = f"; {several}{notes[0]}" if notes else ""
@@ -72,6 +76,15 @@ def collect(
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
     return sections, notes, directory
+
+
+def _has_log(record: RunRecord, notes: list[str]) -> bool:
+    """Return whether what a run has logged can be read; if not, a line about it is added to the notes."""
+    try:
+        return record.log is not None
+    except UserError as error:
+        notes.append(f"{record.place}: cannot be read: {str(error).removeprefix(f'{record.place}/')}")
+        return False
 
 
 def print_comparison(name: str | None, directory: Path) -> None:
@@ -132,7 +145,9 @@ def report_sweep(
         OptionError: The place does not exist or contains no run, or not what the options ask for.
         OSError: A file cannot be written.
     """
-    sections, notes, directory = collect(where, everything=everything, only=only, missing=missing)
+    figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
+    logs = bool(figures or archive) or any(path.suffix == ".html" for path in saved)
+    sections, notes, directory = collect(where, everything=everything, only=only, missing=missing, logs=logs)
     shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
     for section in shown:
@@ -140,7 +155,6 @@ def report_sweep(
         if section.sweep and section.sweep.layout == "curves" and directory:
             terminal.print_lines(console, _draw(section, directory))
     terminal.print_lines(console, notes)
-    figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
     for path in figures:
         from gyral.reports.figures.plots import plot
 
@@ -166,4 +180,6 @@ def _draw(section: Section, directory: Path) -> list[str]:
         path = draw_loss_curves(section, directory)
     except OSError as error:
         return [f"Cannot draw {error.filename}: {error.strerror}"]
+    except UserError as error:
+        return [f"Cannot draw the curves: {error}"]
     return [f"Drew {path}"] if path else []

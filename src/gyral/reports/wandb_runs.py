@@ -9,7 +9,7 @@ from gyral.core.measures import Measure
 from gyral.runs.directory import RESULTS
 from gyral.runs.measures import from_plain
 from gyral.runs.migrated_measures import measures_of_23c1191
-from gyral.runs.run_record import POINTS, Curve, Provenance, RunRecord, by_key, check_shape, curve_names, thin
+from gyral.runs.run_record import POINTS, Log, Provenance, RunRecord, by_key, check_shape, curve_names, thin
 from gyral.runs.wandb_key import STEPS, has_wandb_key
 
 INDEX = "trainer/global_step"  # the x axis of earlier versions: index of the last optimizer step
@@ -63,6 +63,7 @@ def _read_record(run: Any) -> RunRecord:
     # runs that an earlier version logged stay in W&B as they are, where `gyral migrate` cannot add their measures
     has_measures = "measures" in origin
     measures, remarks = from_plain("measures of the run", origin) if has_measures else measures_of_23c1191(summary)
+    log = _read_log(run, measures)
     if STEPS not in summary:
         summary[STEPS] = summary.get(INDEX, -1) + 1
     is_done = all(name in summary for name in RESULTS)  # they are logged at the end of a run
@@ -75,15 +76,14 @@ def _read_record(run: Any) -> RunRecord:
         reason=f"{run.state}; see {origin.get('directory')} for the reason" if has_failed else None,
         running=run.state in RUNNING,
         steps=int(summary[STEPS]),
-        curves=_read_curves(run, measures),
-        baseline=summary.get("train/baseline"),
+        read_log=lambda: log,
         provenance=Provenance.of({**origin, "id": run.id}, bool(origin.get("changed"))),
         measures=measures,
         remarks=remarks,
     )
 
 
-def _read_curves(run: Any, measures: Sequence[Measure]) -> dict[str, Curve]:
+def _read_log(run: Any, measures: Sequence[Measure]) -> Log:
     summary = dict(run.summary)
     axes = [(axis, before) for axis, before in ((INDEX, 1), (STEPS, 0)) if axis in summary]
     curves = {}
@@ -95,7 +95,7 @@ def _read_curves(run: Any, measures: Sequence[Measure]) -> dict[str, Curve]:
                     points[int(row[axis]) + before] = number
         if points:
             curves[name] = thin(list(points), list(points.values()))
-    return curves
+    return Log(curves, _number(summary.get("train/baseline")))
 
 
 def _number(value: Any) -> float | None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +115,8 @@ def processor() -> str:
 @functools.cache  # reading 200 files takes 0.1 s, in each run of a sweep
 def installed_packages() -> dict[str, str]:
     """Return the versions of all installed packages by name."""
+    from importlib import metadata  # slow, and reports need none of it
+
     found = [item.metadata for item in metadata.distributions()]
     return {item["Name"]: item["Version"] for item in found if "Name" in item and "Version" in item}
 

@@ -21,7 +21,7 @@ from gyral.runs.directory import RESULTS, check_results
 from gyral.runs.measures import NO_MEASURES, to_plain
 from gyral.runs.moved import check_current, earlier_version
 from gyral.runs.provenance import Origin, read_overrides, read_provenance
-from gyral.runs.run_record import Curve, Provenance, RunRecord, by_key, check_shape
+from gyral.runs.run_record import Curve, Log, Provenance, RunRecord, by_key, check_shape
 from gyral.runs.saved_files import read_json
 
 SUFFIX = ".run.json"
@@ -116,8 +116,7 @@ def read_record(path: Path) -> RunRecord:
         overrides=by_key(content.overrides),
         results=results,
         steps=int(results.get("steps", 0)),
-        curves=content.curves,
-        baseline=content.baseline,
+        read_log=lambda: Log(content.curves, content.baseline),
         provenance=Provenance(
             commit=origin.git_commit or "",
             changed=bool(origin.changed),

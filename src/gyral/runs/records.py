@@ -2,18 +2,18 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gyral.core.errors import UserError
-from gyral.core.measures import is_number
+from gyral.core.measures import Measure, is_number
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
 from gyral.runs.moved import EarlierVersionError, check_current, migration_command
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
-from gyral.runs.run_record import Provenance, RunRecord, by_key, check_shape, curve_names, thin
+from gyral.runs.run_record import Log, Provenance, RunRecord, by_key, check_shape, curve_names, thin
 from gyral.runs.saved_files import read_config, read_end
 
 BASELINE = "train/baseline"
@@ -91,18 +91,17 @@ def locked_inodes() -> set[int]:
 
 
 def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]]:
-    """Return the record of a run, and notes about its unreadable parts."""
+    """Return the record of a run, and notes about its unreadable parts.
+
+    What the run has logged is read now if the run is not DONE, for its step, and otherwise when it is asked for.
+    """
     config = read_config(directory / CONFIG)
     check_shape(config, directory / CONFIG)
     check_current(config, directory / CONFIG, directory)
     measures, remarks = read_measures(directory)
-    logged = curve_names(measures)
     given = read_overrides(directory)
     results = read_results(directory) if os.path.lexists(directory / DONE) else None
-    curves: dict[str, tuple[list[int], list[float]]] = {}
-    cut_off = False
-    if os.path.lexists(directory / METRICS):  # a run that failed before its first step has logged nothing
-        curves, cut_off = read_curves(directory, (*logged, BASELINE))
+    logged, steps, cut_off = (Log(), 0, False) if results else _read_log(directory, measures)
     failed = directory / FAILED
     lock = directory / LOCK
     running = lock.is_file() and lock.stat().st_ino in locks
@@ -119,14 +118,24 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
         results and {name: value for name, value in results.items() if value is not None},
         reason_of(read_end(failed)) if os.path.lexists(failed) else None,
         running,
-        int(results["steps"]) if results else max(curves.get("train/loss", ([], []))[0], default=0),
-        {name: thin(*curves[name]) for name in logged if curves.get(name, ([], []))[0]},
-        next(filter(is_number, curves.get(BASELINE, ([], []))[1]), None),
+        int(results["steps"]) if results else steps,
+        (lambda: _read_log(directory, measures)[0]) if results else (lambda: logged),
         provenance,
         measures=measures,
         remarks=remarks,
     )
     return record, notes
+
+
+def _read_log(directory: Path, measures: Sequence[Measure]) -> tuple[Log, int, bool]:
+    """Return what a run has logged, its last step, and whether the last line of the file is cut off."""
+    if not os.path.lexists(directory / METRICS):  # a run that failed before its first step has logged nothing
+        return Log(), 0, False
+    names = curve_names(measures)
+    curves, cut_off = read_curves(directory, (*names, BASELINE))
+    baseline = next(filter(is_number, curves[BASELINE][1]), None)
+    log = Log({name: thin(*curves[name]) for name in names if curves[name][0]}, baseline)
+    return log, max(curves["train/loss"][0], default=0), cut_off
 
 
 def reason_of(text: str) -> str:

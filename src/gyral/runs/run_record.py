@@ -1,8 +1,9 @@
 """The record of a run, as reports and tables show it. Imports no torch."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +40,19 @@ class Curve:
             raise ValueError("has not one value for each step")
         if not (is_number(sum(map(abs, self.values))) and is_number(sum(map(abs, self.steps)))):
             raise ValueError("has a number that is too large")
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a run has logged over training.
+
+    Attributes:
+        curves: the metrics of `curve_names`.
+        baseline: the loss of a model without memory, or None if it was not logged.
+    """
+
+    curves: dict[str, Curve] = field(default_factory=dict)
+    baseline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +104,7 @@ class RunRecord:
         reason: the reason of the failure, or None if the run did not fail.
         running: whether a process on this machine runs it now.
         steps: optimizer steps taken; if the run is not DONE, the last logged step.
-        curves: the logged metrics of `curve_names`.
-        baseline: the loss of a model without memory, or None if it was not logged.
+        read_log: returns what the run has logged over training, which tables do not show.
         provenance: the origin of the run.
         transcribed: whether the numbers are from an older table, and neither run directory nor curves exist.
         measures: what the task measures, in the order of preference.
@@ -105,8 +118,7 @@ class RunRecord:
     reason: str | None = None
     running: bool = False
     steps: int = 0
-    curves: dict[str, Curve] = field(default_factory=dict)
-    baseline: float | None = None
+    read_log: Callable[[], Log] = Log
     provenance: Provenance = Provenance()
     transcribed: bool = False
     measures: tuple[Measure, ...] = ()
@@ -134,6 +146,25 @@ class RunRecord:
     def metrics(self) -> dict[str, float]:
         """The final metrics by name, such as test/accuracy; empty if the run is not DONE."""
         return self.results or {}
+
+    @cached_property
+    def log(self) -> Log:
+        """What the run has logged over training, read when it is first asked for.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        return self.read_log()
+
+    @property
+    def curves(self) -> dict[str, Curve]:
+        """The logged metrics of `curve_names`, thinned."""
+        return self.log.curves
+
+    @property
+    def baseline(self) -> float | None:
+        """The loss of a model without memory, or None if it was not logged."""
+        return self.log.baseline
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Return steps and values of a logged metric, such as train/loss or val/accuracy.

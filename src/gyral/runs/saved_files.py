@@ -1,8 +1,11 @@
 """Reading of the files in a run directory, which may be damaged or come from somebody else. Imports no torch."""
 
 import json
+import marshal
+import os
 import re
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +20,7 @@ from gyral.core.inputs import excerpt, find_fault
 DEEPEST = 100  # levels of nested values
 LARGEST = 2**20  # bytes of a file that is read as a whole, except for logs
 LARGEST_LOG = 2**28
+SECTION = re.compile(r"^(?=[^\s#-])(?!\A)", re.MULTILINE)  # the start of a section of a YAML file, but the first
 NOT_READABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 Kind = TypeVar("Kind")
 
@@ -31,7 +35,8 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
         raise UserError(f"{path}: {fault}")
     try:
         with path.open("rb") as file:
-            content = file.read(largest + 1)
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(min(size, largest) + 1)  # no more, because Python allocates all of it
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     if len(content) > largest:
@@ -73,9 +78,37 @@ def read_yaml(path: Path) -> Any:
     Raises:
         UserError: the file cannot be read or is not YAML, or has aliases, which runs do not write.
     """
-    text = _plain_yaml(path)
+    text = read_text(path)
+    sections = SECTION.split(text)
+    if len(sections) > 1:
+        with suppress(UserError, AttributeError):  # something else than sections, such as text over several lines
+            return {key: value for section in sections for key, value in marshal.loads(_load_section(section)).items()}
+    return _load_yaml(path, text)
+
+
+@lru_cache(512)
+def _load_section(text: str) -> bytes:
+    """Return a section of a YAML file as bytes of `marshal`: runs of a sweep share most of their sections."""
     try:
+        return marshal.dumps(_load_yaml("", text))
+    except ValueError:
+        raise UserError("has other values than plain ones") from None
+
+
+def _load_yaml(path: Path | str, text: str) -> Any:
+    """Return YAML as plain containers, see `read_yaml`, if it is not made to exhaust time or memory.
+
+    A few lines with aliases can expand to billions of values, and the time for nested values grows with their depth.
+    """
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:
+                raise UserError(f"{path}: has YAML aliases or too deeply nested values, which no run writes")
         return yaml.load(text, Loader=Loader)
+    except UserError:
+        raise
     except NOT_READABLE as error:
         raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
 
@@ -176,22 +209,6 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-def _plain_yaml(path: Path) -> str:
-    """Return the text of a YAML file after checking that it is not made to exhaust time or memory.
-
-    A few lines with aliases can expand to billions of values, and the time for nested values grows with their depth.
-    """
-    text, depth = read_text(path), 0
-    try:
-        for event in yaml.parse(text, Loader=Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:
-                raise UserError(f"{path}: has YAML aliases or too deeply nested values, which no run writes")
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: is not YAML: {_first_line(error)}") from None
-    return text
 
 
 def _first_line(error: BaseException) -> str:

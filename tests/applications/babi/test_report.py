@@ -53,7 +53,7 @@ def test_a_table_of_tasks_has_averages_beside_the_papers_and_counts_what_is_solv
     assert ["of 1 of 20"] in lines
     index = lines.index(["GRU, attention", "52.5", "77.3", "2 of 20", "1", "60,000"])
     assert lines[index + 1] == ["task.qa=all"]
-    assert ["RUM λ = 1", "missing", "79.0", "–", "–", "–"] in lines
+    assert ["RUM λ = 1", "–", "79.0", "–", "–", "–"] in lines
     assert ["1", "95.0", "5.0", "–", "50.0"] in lines
     assert ["3", "50.0°", "15.0", "–", "50.0"] in lines
     index = lines.index(["4", "50.0", "20.0", "95.0*", "50.0"])

@@ -1,8 +1,11 @@
 """Tables of measures beside published values."""
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from gyral.core.measures import ACCURACY, COARSE
 from gyral.reports import catalogue
@@ -10,6 +13,7 @@ from gyral.reports.measures import with_measures
 from gyral.reports.tables.entries import NOTHING
 from gyral.reports.tables.paper_table import measured_entry, paper_table
 from gyral.runs.records import read
+from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
 
 
@@ -30,9 +34,11 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
         "14k",
     ]
     assert entries["RUM λ = 1, η none"][:2] == ["100.0 ± 0.0 seeds 1, 2 8,000 to 9,000 steps", "100.0"]
-    assert entries["WeiNet"] == ["missing", "100.0", "missing", "100.0", "–", "22k"]
-    assert entries["uRNN (not in the paper)"] == ["missing", "–", "missing", "–", "–", "–"]
-    assert list(entries) == [paper["row"] for paper in catalogue.load("rum_paper_table1").papers.values()]
+    assert entries["WeiNet"] == ["–", "100.0", "–", "100.0", "–", "22k"]
+    papers = catalogue.load("rum_paper_table1").papers.values()
+    # rows without a run and a published value are counted below the table alone
+    assert list(entries) == [paper["row"] for paper in papers if "accuracy" in paper]
+    assert "uRNN (not in the paper)" in [paper["row"] for paper in papers]
     assert "Runs missing: 47, not done: 0." in printed
     given = "logger=none '~callbacks.progress_bar'"
     assert f"python -m src.train sweep=rum_paper_table1 {given} hydra.sweep.dir={tmp_path}\n" in printed
@@ -52,7 +58,7 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
     entries, printed = report_of(tmp_path)
     assert entries["GRU"][:6:2] == [
         "30.0 seed 1 100,000 steps seed 2 missing",
-        "missing",
+        "–",
         "40.0 seed 1 100,000 steps seed 2 missing",
     ]
     assert entries[f"GRU {short}"][0] == "10.0 seed 1 300 steps seed 2 missing"
@@ -71,7 +77,7 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
     sweep = catalogue.load("rum_paper_table1")
     assert measured_entry(sweep, ACCURACY, records).text.startswith("50.0")
     assert measured_entry(sweep, COARSE, records) == NOTHING
-    assert measured_entry(sweep, COARSE, []).missing == ("missing",)
+    assert measured_entry(sweep, COARSE, []) == NOTHING
 
 
 def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> None:
@@ -84,4 +90,49 @@ def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> Non
     *table, (_, absent) = paper_table(with_measures(sweep, rows[0].records), rows).rows
     for _, measured in table:
         assert [len(entry.lines) for entry in measured[:4:2]] == [4, 1]
-    assert [entry.lines for entry in absent[:4:2]] == [["missing"], ["missing"]]
+    assert [entry.lines for entry in absent[:4:2]] == [["–"], ["–"]]
+
+
+def test_runs_of_several_budgets_are_one_row(tmp_path: Path) -> None:
+    short = "trainer.max_steps=300"
+    for seed, accuracy in ((1, 0.20), (2, 0.23)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+    write_run(tmp_path, f"{TABLE1}/gru", short, accuracy=0.1, steps=300)
+    write_run(tmp_path, f"{TABLE1}/gru", short, length=50, accuracy=0.4, steps=300)
+    stopped = write_run(tmp_path, f"{TABLE1}/gru", "trainer.max_steps=200000", seed=3)
+    entries, printed = report_of(tmp_path)
+    assert [name for name in entries if name.startswith("GRU")] == ["GRU"]
+    # each mean is of one budget, that with the most finished runs; the numbers of the others are notes
+    assert entries["GRU"][0] == "21.5 ± 2.1 seeds 1, 2 100,000 steps 10.0 after 300 steps"
+    assert entries["GRU"][2] == "40.0 seed 1 300 steps seed 2 missing"
+    assert f"unfinished at step 40: {stopped}" in printed
+    assert f"resume={stopped}" in printed
+    listed = invoke(f"sweep={tmp_path}", "runs=true", entry="report").out
+    assert listed.count("GRU: seed 1, DONE") == 3
+
+
+def test_published_rows_have_their_values_and_are_never_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf" / "table").mkdir(parents=True)
+    (tmp_path / "conf" / "table" / "own.yaml").write_text(
+        "experiment: own\nreport: {layout: table, title: Own, column: task.length}\n"
+        "sweep: {task.length: [4, 6], seed: [1, 2]}\nprotocol: {task: recall}\nrows:\n"
+        "  theirs: {name: Theirs, published_only: true, paper: {accuracy: {4: 60.0}}}\n"
+        "  gru: {model: gru}\n  lstm: {model: lstm}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for length, seed in itertools.product((4, 6), (1, 2)):
+        write_run(Path("outputs/sweep/own"), "own/gru", length=length, seed=seed, accuracy=0.5)
+    entries, printed = report_of(Path("own"))
+    assert entries == {
+        "Theirs": ["–", "60.0", "–", "–", "–", "–"],
+        "gru": ["50.0 ± 0.0", "–"] * 2 + ["12,004 12,006", "–"],
+    }
+    assert "Runs missing: 4, not done: 0." in printed
+    assert "sweep=own experiment=own/lstm " in printed
+    assert "own/theirs" not in printed
+    whole = invoke("sweep=own", "missing=false", entry="report").out
+    assert "Theirs" in whole
+    assert "Runs missing" not in whole
+    catalogue.load.cache_clear()

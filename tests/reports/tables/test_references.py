@@ -24,7 +24,7 @@ def test_a_table_in_bits_has_ngrams_below_its_rows(tmp_path: Path) -> None:
     write_bits(tmp_path, 2, 1.2414, SCORES)
     entries, printed = report_of(tmp_path)
     assert entries["LSTM 1000"] == ["1.240 ± 0.001", "1.240", "4,586,450", "4.5M"]
-    assert entries["FS-RUM-2"] == ["missing", "1.189", "–", "11.2M"]
+    assert entries["FS-RUM-2"] == ["–", "1.189", "–", "11.2M"]
     assert list(entries)[-4:] == [f"{order}-gram (Witten–Bell)" for order in SCORES]
     for order, score in SCORES.items():
         assert entries[f"{order}-gram (Witten–Bell)"] == [f"{score:.3f}", "–", "–", "–"]

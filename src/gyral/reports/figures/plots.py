@@ -6,10 +6,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from gyral.core.errors import OptionError
-from gyral.reports.figures.columns import draw_columns
 from gyral.reports.figures.curves import draw_curves
-from gyral.reports.figures.groups import draw_groups
 from gyral.reports.figures.layout import MAX_PANELS
+from gyral.reports.figures.lines import draw_columns, draw_groups
 from gyral.reports.figures.options import Options
 from gyral.reports.figures.panels import Panel, make_panels
 from gyral.reports.figures.results import draw_bars, draw_parameters

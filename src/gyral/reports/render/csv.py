@@ -65,7 +65,9 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
         "paper": "" if entry.paper is None else entry.paper,
     }
     if not entry.runs:
-        yield number | {"state": "" if entry.mean is not None else entry_line(entry)}
+        yield number | {
+            "state": "" if entry.mean is not None else "missing" if entry.text == "–" else entry_line(entry)
+        }
     for record, value in entry.runs:
         origin = record.provenance
         yield number | {
@@ -83,3 +85,5 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
             "started": origin.started,
             "host": origin.host,
         }
+    for others in entry.others:
+        yield from _lines(others)

@@ -1,10 +1,9 @@
-"""Writes a report to a file, in the format of the file's suffix. Imports no torch."""
+"""Writes a report to a file, in the format of the file's suffix. Imports no torch, and the format alone."""
 
 from pathlib import Path
 
 from gyral.core.errors import printable
 from gyral.core.files import write_atomically
-from gyral.reports.render import csv, html, latex, markdown
 from gyral.reports.tables.sections import Section
 
 SUFFIXES = (".html", ".md", ".tex", ".csv")
@@ -24,11 +23,19 @@ def write(
         width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
     """
     if path.suffix == ".html":
+        from gyral.reports.render import html
+
         text = html.render(title, sections, notes)
     elif path.suffix == ".md":
+        from gyral.reports.render import markdown
+
         text = markdown.render(sections, notes, with_runs)
     elif path.suffix == ".tex":
+        from gyral.reports.render import latex
+
         text = latex.render(sections, notes, title, width)
     else:
+        from gyral.reports.render import csv
+
         text = csv.render(sections, notes)
     write_atomically(path, printable(text))

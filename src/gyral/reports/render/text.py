@@ -14,7 +14,7 @@ def one_line(label: str) -> str:
 
 def entry_line(entry: Entry) -> str:
     """Return an entry with its notes as one line."""
-    notes = "; ".join((*entry.notes, *entry.missing))
+    notes = "; ".join(entry.remarks)
     text = one_line(entry.text)
     return f"{text} ({notes})" if text and notes else text or notes
 
@@ -30,7 +30,7 @@ def run_line(record: RunRecord) -> str:
 def labelled_runs(section: Section) -> Iterator[tuple[str, RunRecord]]:
     """Yield each run of a section with the name of its row."""
     for row, label in zip(section.rows, section.labels, strict=True):
-        for record in row.records:
+        for record in row.runs:
             yield one_line(label), record
 
 

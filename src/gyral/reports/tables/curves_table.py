@@ -5,10 +5,12 @@ from gyral.reports.tables.entries import (
     Entry,
     Table,
     TableRow,
-    loss_ratio_entry,
+    loss_ratio,
     mark_best_of_column,
+    mean_entry,
     move_common_notes,
-    result_entry,
+    result_of,
+    without_empty_rows,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.paper_table import measured_entry
@@ -19,12 +21,13 @@ def curves_table(sweep: Sweep, rows: list[Row]) -> Table:
     body: list[TableRow] = []
     for row in rows:
         entries = (
-            result_entry(row.records, "test/loss", 4, with_deviation=False),
-            loss_ratio_entry(row.records),
-            measured_entry(sweep, sweep.main, row.records),
+            mean_entry(row.records, result_of("test/loss"), 4, with_deviation=False),
+            mean_entry(row.records, loss_ratio, 4, with_deviation=False),
+            measured_entry(sweep, sweep.main, row.records, others=row.others),
             Entry(row.paper.get("finding", "–")),
         )
         body.append((label(row, rows), entries))
+    body = without_empty_rows(body)
     for column, higher_is_better in enumerate((False, False, sweep.main.higher_is_better)):
         body = mark_best_of_column(body, column, higher_is_better)
     body, runs = move_common_notes(body)

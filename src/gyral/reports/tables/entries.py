@@ -1,7 +1,7 @@
 """Tables and their entries. An entry refers to the runs that its number summarizes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -24,6 +24,7 @@ class Entry:
         paper: the published value.
         mean, deviation: the mean and, of several values, the standard deviation with all digits.
         best: whether no other row is better in this column. Renderers print these entries in bold.
+        others: the entries of runs with other budgets, which are printed as notes.
     """
 
     text: str
@@ -34,10 +35,17 @@ class Entry:
     mean: float | None = None
     deviation: float | None = None
     best: bool = False
+    others: tuple["Entry", ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        return [line for line in (*self.text.split("\n"), *self.notes, *self.missing) if line]
+        return [line for line in (*self.text.split("\n"), *self.remarks) if line]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The lines below the number."""
+        others = (f"{entry.text} after {entry.notes[-1]}" for entry in self.others if entry.text and entry.notes)
+        return [*self.notes, *self.missing, *others]
 
     @property
     def values(self) -> list[float]:
@@ -52,6 +60,11 @@ class Entry:
 
 NOTHING = Entry("–")
 TableRow = tuple[str, tuple[Entry, ...]]  # the name of a row and its entries
+
+
+def without_empty_rows(rows: Sequence[TableRow]) -> list[TableRow]:
+    """Return the rows that have a number or a published value, or all of them if none has."""
+    return [row for row in rows if any(entry.lines != ["–"] for entry in row[1])] or list(rows)
 
 
 def mark_best(entries: Sequence[Entry], higher_is_better: bool, compared: Sequence[bool] | None = None) -> list[Entry]:
@@ -144,12 +157,15 @@ class Table:
     details: tuple[str, ...] = ()
 
 
-def value_of(measure: Measure) -> Callable[[RunRecord], float | None]:
+Value = Callable[[RunRecord], float | None]  # gives a number of a run, None if it has none
+
+
+def value_of(measure: Measure) -> Value:
     """Return a function that gives the measure of a run on the test split as it is printed, None if it has none."""
     return lambda record: measure.value(record.results)
 
 
-def result_of(name: str, scale: float = 1) -> Callable[[RunRecord], float | None]:
+def result_of(name: str, scale: float = 1) -> Value:
     """Return a function that gives a result of a run times a factor, None if it has none."""
 
     def value(record: RunRecord) -> float | None:
@@ -159,21 +175,43 @@ def result_of(name: str, scale: float = 1) -> Callable[[RunRecord], float | None
     return value
 
 
-def runs_entry(
-    records: list[RunRecord], text: str, value: Callable[[RunRecord], float | None], paper: float | None = None
+def mean_entry(records: Sequence[RunRecord], value: Value, digits: int, with_deviation: bool = True) -> Entry:
+    """Return the entry of the mean and the standard deviation of a number of runs, without notes."""
+    entry = Entry("–", runs=tuple((record, value(record)) for record in records)).with_statistics()
+    if entry.mean is None:
+        return entry
+    deviation = "" if entry.deviation is None or not with_deviation else f" ± {entry.deviation:.{digits}f}"
+    return replace(entry, text=f"{entry.mean:.{digits}f}{deviation}")
+
+
+def stacked_entry(
+    runs: Sequence[tuple[RunRecord, float | None]],
+    digits: int,
+    marks: str,
+    missing: Sequence[str],
+    paper: float | None,
+    best: float | None = None,
 ) -> Entry:
-    """Return the entry of a number that summarizes runs, with its seeds and steps."""
+    """Return the entry of a mean, with the deviation, the best value and the published one below it."""
+    entry = Entry("" if missing else "–", (), tuple(missing), tuple(runs), paper).with_statistics()
+    numbers = (("±", entry.deviation), ("best", best if entry.deviation is not None else None), ("paper", paper))
+    notes = tuple(f"{name} {number:.{digits}f}" for name, number in numbers if number is not None)
+    text = entry.text if entry.mean is None else f"{entry.mean:.{digits}f}{marks}"
+    return replace(entry, text=text, notes=notes)
+
+
+def with_notes(entry: Entry, records: Sequence[RunRecord]) -> Entry:
+    """Return an entry with the seeds and steps of its runs, and with the seeds that are not done."""
     done = [record for record in records if record.results]
-    notes: tuple[str, ...] = ()
-    if done:
-        notes = (describe_seeds([record.seed for record in done]), describe_steps(done))
     states: dict[str, list[str]] = {}
     for record in records:
         if not record.results:
             states.setdefault(record.state, []).append(record.seed)
-    missing = tuple(f"{describe_seeds(seeds)} {state}" for state, seeds in states.items())
-    runs = tuple((record, value(record) if record.results else None) for record in records)
-    return Entry(text, notes, missing, runs, paper)
+    return replace(
+        entry,
+        notes=(describe_seeds([record.seed for record in done]), describe_steps(done)) if done else (),
+        missing=tuple(f"{describe_seeds(seeds)} {state}" for state, seeds in states.items()),
+    )
 
 
 def describe_seeds(seeds: list[str]) -> str:
@@ -195,26 +233,9 @@ def describe_steps(records: Sequence[RunRecord]) -> str:
     return f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps"
 
 
-def result_entry(
-    records: list[RunRecord], name: str, digits: int, scale: float = 1, with_deviation: bool = True
-) -> Entry:
-    """Return the entry of the mean and the standard deviation of a result, without a note on seeds and steps."""
-    value = result_of(name, scale)
-    values = [found for record in records if (found := value(record)) is not None]
-    text = format_mean(values, digits) if with_deviation else f"{fmean(values):.{digits}f}" if values else ""
-    return Entry(text or "–", runs=tuple((record, value(record)) for record in records)).with_statistics()
-
-
-def loss_ratio_entry(records: list[RunRecord]) -> Entry:
-    """Return the entry of the mean ratio of test loss and memoryless baseline."""
-    runs = tuple((record, _loss_ratio(record.metrics)) for record in records)
-    values = [value for _, value in runs if value is not None]
-    return Entry(f"{fmean(values):.4f}" if values else "–", runs=runs).with_statistics()
-
-
-def _loss_ratio(metrics: Mapping[str, float]) -> float | None:
-    """Return the ratio of test loss and baseline, or None if a transcribed record lacks one."""
-    loss, baseline = metrics.get("test/loss"), metrics.get("test/baseline")
+def loss_ratio(record: RunRecord) -> float | None:
+    """Return the ratio of test loss and memoryless baseline, or None if a transcribed record lacks one."""
+    loss, baseline = record.metrics.get("test/loss"), record.metrics.get("test/baseline")
     return None if loss is None or baseline is None else loss / baseline
 
 
@@ -231,12 +252,6 @@ def parameters_entry(records: list[RunRecord], paper: float | None = None, as_ra
 
 def published_entry(value: float | None, digits: int) -> Entry:
     return NOTHING if value is None else Entry(f"{value:.{digits}f}")
-
-
-def format_mean(values: list[float], digits: int) -> str:
-    """Return the mean and, of several values, the standard deviation. The text is empty if there are no values."""
-    deviation = f" ± {standard_deviation(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{fmean(values):.{digits}f}{deviation}" if values else ""
 
 
 def standard_deviation(values: list[float]) -> float:

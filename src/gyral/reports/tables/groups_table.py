@@ -4,12 +4,11 @@ A task logs the measure of a group under a name with a number and what it counts
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 
+from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep
 from gyral.reports.tables.entries import (
-    NOTHING,
     Entry,
     Table,
     TableRow,
@@ -17,7 +16,7 @@ from gyral.reports.tables.entries import (
     parameters_entry,
     published_entry,
     result_of,
-    standard_deviation,
+    stacked_entry,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
@@ -44,7 +43,8 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
 
     A second table has published values of models that the sweep does not train, if there are any.
     """
-    shown = [row for row in rows if row.records] or rows
+    trained = [row for row in rows if not sweep.is_published_only(row)]
+    shown = [row for row in trained if row.records] or trained
     measure = sweep.main
     unit, numbers = groups_of(sweep.measure, [record for row in shown for record in row.records])
     published = [published_groups(row.paper, sweep.measure) for row in shown]
@@ -61,36 +61,25 @@ def groups_table(sweep: Sweep, rows: list[Row]) -> list[Table]:
     body.append(("parameters", tuple(parameters_entry(row.records) for row in shown)))
     labels = [label(row, rows).replace(", ", "\n") for row in shown]
     tables = [Table(sweep.title, caption(common_overrides(rows)), (unit, *labels), body)]
-    if sweep.published:
-        tables.append(_published_table(sweep, unit))
+    if references := [row for row in rows if sweep.is_published_only(row)]:
+        tables.append(_published_table(references, measure, unit))
     return tables
 
 
 def _entry(sweep: Sweep, records: list[RunRecord], name: str, published: float | None) -> Entry:
-    """Return the entry of the mean and the standard deviation of a result, beside the published value."""
-    measure = sweep.main
-    value = result_of(name, measure.scale)
-    values = [found for record in records if (found := value(record)) is not None]
-    missing = tuple(record.state for record in records if not record.results)
-    if not values and not missing and published is None:
-        return NOTHING
-    notes = [f"± {standard_deviation(values):.{measure.digits}f}"] if len(values) > 1 else []
-    notes += [f"paper {published:.{measure.digits}f}"] if published is not None else []
-    text = f"{fmean(values):.{measure.digits}f}{marks_of(records)}" if values else "" if missing else "–"
-    runs = tuple((record, value(record)) for record in records)
-    return Entry(text, tuple(notes), missing, runs, published).with_statistics()
+    """Return the entry of a result beside the published value."""
+    value = result_of(name, sweep.main.scale)
+    missing = [record.state for record in records if not record.results]
+    runs = [(record, value(record)) for record in records]
+    return stacked_entry(runs, sweep.main.digits, marks_of(records), missing, published)
 
 
-def _published_table(sweep: Sweep, unit: str) -> Table:
-    """Return the published values of models that the sweep does not train."""
-    numbers = _sorted_numbers(sweep.published.values())
-    digits = sweep.main.digits
+def _published_table(rows: Sequence[Row], measure: Measure, unit: str) -> Table:
+    """Return the published values of rows that the sweep does not train."""
+    published = {row.name: published_groups(row.paper, measure.name) for row in rows}
+    numbers = sorted({number for values in published.values() for number in values})
     body = [
-        (name, tuple(published_entry(values.get(number), digits) for number in numbers))
-        for name, values in sweep.published.items()
+        (name, tuple(published_entry(values.get(number), measure.digits) for number in numbers))
+        for name, values in published.items()
     ]
     return Table("", "", (f"published, by {unit}", *map(str, numbers)), body)
-
-
-def _sorted_numbers(mappings: Iterable[dict[int, float]]) -> list[int]:
-    return sorted({number for mapping in mappings for number in mapping})

@@ -7,6 +7,7 @@ from statistics import fmean
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Row, Sweep, column_of, in_column
 from gyral.reports.tables.entries import (
+    NOTHING,
     Entry,
     Table,
     TableRow,
@@ -14,8 +15,10 @@ from gyral.reports.tables.entries import (
     mark_best_of_column,
     parameters_entry,
     published_entry,
+    stacked_entry,
     standard_deviation,
     value_of,
+    without_empty_rows,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marks_of
@@ -35,7 +38,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
     for row in rows:
         means = [fmean(scores) for line in sweep.lines if (scores := _scores(sweep, row, line))]
         published, lines = _published_average(sweep, row), _published_lines(sweep, row)
-        average = Entry("", missing=("missing",), paper=published)
+        average = replace(NOTHING, paper=published)
         if means:
             average = replace(
                 average,
@@ -60,7 +63,7 @@ def averages_table(sweep: Sweep, rows: list[Row]) -> Table:
         body.append((label(row, rows), entries))
     best = ("best\nseeds",) if sweep.best_seed else ()
     heads = ("row", "average", *best, "paper", f"solved\n(≥ {sweep.solved:g})", "seeds", "parameters")
-    marked = mark_best_of_column(body, 0, measure.higher_is_better)
+    marked = mark_best_of_column(without_empty_rows(body), 0, measure.higher_is_better)
     return Table(sweep.title, caption(common_overrides(rows)), heads, marked, details=("seeds",))
 
 
@@ -100,19 +103,12 @@ def _floor_entry(floor: Measure, records: list[RunRecord]) -> Entry:
 
 def _line_entry(sweep: Sweep, row: Row, line: str) -> Entry:
     """Return the entry of the mean and the standard deviation of a row's runs on a line, beside the published value."""
-    digits = sweep.main.digits
-    scores, own = _scores(sweep, row, line), in_column(sweep, row, line)
+    own = in_column(sweep, row, line)
     pairs = [(record, _score(sweep, record, line)) for record in row.records]
-    runs = tuple((record, score) for record, score in pairs if score is not None or record in own)
-    mean = f"{fmean(scores):.{digits}f}{marks_of(own)}" if scores else ""
-    notes = [f"± {standard_deviation(scores):.{digits}f}"] if len(scores) > 1 else []
-    best, published = _best_score(sweep, row, line), _published_lines(sweep, row).get(line)
-    if sweep.best_seed and len(scores) > 1 and best is not None:
-        notes.append(f"best {best:.{digits}f}")
-    if published is not None:
-        notes.append(f"paper {published:.{digits}f}")
-    missing = tuple(record.state for record in own if not record.results)
-    return Entry(mean or ("" if missing else "–"), tuple(notes), missing, runs, published).with_statistics()
+    runs = [(record, score) for record, score in pairs if score is not None or record in own]
+    missing = [record.state for record in own if not record.results]
+    published, best = _published_lines(sweep, row).get(line), _best_score(sweep, row, line) if sweep.best_seed else None
+    return stacked_entry(runs, sweep.main.digits, marks_of(own), missing, published, best)
 
 
 def _published_lines(sweep: Sweep, row: Row) -> dict[str, float]:

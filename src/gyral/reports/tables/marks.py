@@ -23,7 +23,7 @@ def marked(number: str, records: Sequence[RunRecord]) -> str:
 
 def mark_footnotes(rows: Sequence[Row]) -> list[str]:
     """Return a footnote for each mark that the numbers of some row have."""
-    found = "".join(marks_of(row.records) for row in rows)
-    remarks = remarks_of(record for row in rows for record in row.records)
+    found = "".join(marks_of(row.runs) for row in rows)
+    remarks = remarks_of(record for row in rows for record in row.runs)
     meanings = dict.fromkeys([*((remark.mark, remark.footnote) for remark in remarks), TRANSCRIBED])
     return [f"{mark} {meaning}" for mark, meaning in meanings if mark in found]

@@ -40,6 +40,7 @@ def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple
                 selected.setdefault("seed", []).extend((*seeds, *stopped))
             joint = _is_joint(sweep, row)
             resumed += [r for r in row.records if is_stopped(r) and (joint or not _is_in_sweep(r, row, home))]
+            resumed += filter(is_stopped, row.others)
         if selected:
             commands.append(_sweep_command(sweep, selected, setting, home))
     return absent, commands + [resume_command(record) for record in resumed if directory]
@@ -47,7 +48,7 @@ def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple
 
 def _lacking(sweep: Sweep, row: Row, home: Path | None) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each column with missing runs of a row, the seeds without a run, and the seeds that the sweep resumes."""
-    if _is_joint(sweep, row):
+    if _is_joint(sweep, row) or sweep.is_published_only(row):
         return
     for column in sweep.axes[sweep.column] if sweep.column else [""]:
         records = in_column(sweep, row, column)

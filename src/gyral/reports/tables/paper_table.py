@@ -1,24 +1,26 @@
 """The layout "table": the measures of each row next to the published values."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gyral.core.measures import Measure
-from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
+from gyral.reports.catalogue import Row, Sweep, by_budget, column_of, columns_of, in_column
 from gyral.reports.tables.entries import (
     NOTHING,
     Entry,
     Table,
     TableRow,
     describe_seeds,
-    format_mean,
     format_thousands,
     mark_best_of_column,
+    mean_entry,
     move_common_notes,
     parameters_entry,
     published_entry,
-    runs_entry,
     value_of,
+    with_notes,
+    without_empty_rows,
 )
 from gyral.reports.tables.labels import caption, common_overrides, label
 from gyral.reports.tables.marks import marked
@@ -45,12 +47,14 @@ def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
             published = row.paper.get(measure.name)
             if isinstance(published, dict):
                 published = published.get(column)
-            measured = measured_entry(sweep, measure, in_column(sweep, row, column), published)
+            others = [record for record in row.others if column_of(sweep, record) == column]
+            measured = measured_entry(sweep, measure, in_column(sweep, row, column), published, others)
             entries += [measured, published_entry(published, measure.digits)]
         in_order = [record for column in columns for record in in_column(sweep, row, column)]
         parameters = row.paper.get("parameters")
         size = NOTHING if parameters is None else Entry(format_thousands(parameters))
         body.append((label(row, rows), (*entries, parameters_entry(in_order, parameters), size)))
+    body = without_empty_rows(body)
     for index, (measure, _) in enumerate(itertools.product(measures, columns)):
         body = mark_best_of_column(body, 2 * index, measure.higher_is_better)
     body, runs = move_common_notes([(name, _note_runs_once(entries)) for name, entries in body])
@@ -73,18 +77,39 @@ def _note_runs_once(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(result)
 
 
-def measured_entry(sweep: Sweep, measure: Measure, records: list[RunRecord], paper: float | None = None) -> Entry:
-    """Return the entry of a measure on the test split, with its seeds and steps, and the seeds that are missing."""
+def measured_entry(
+    sweep: Sweep,
+    measure: Measure,
+    records: list[RunRecord],
+    paper: float | None = None,
+    others: Sequence[RunRecord] = (),
+) -> Entry:
+    """Return the entry of a measure on the test split, with its seeds and steps, and the seeds that are missing.
+
+    Args:
+        sweep: the sweep.
+        measure: the measure.
+        records: the runs.
+        paper: the published value.
+        others: runs with other budgets, see `Row`.
+    """
     if not records:
-        return Entry("", missing=("missing",), paper=paper)
-    value = value_of(measure)
-    values = [found for record in records if (found := value(record)) is not None]
-    if not values and any(record.results for record in records):  # the task of this row has no such measure
+        return replace(NOTHING, paper=paper)
+    entry = replace(noted_entry(records, measure), paper=paper)
+    if not entry.values and any(record.results for record in records):  # the task of this row has no such measure
         return NOTHING
-    text = marked(format_mean(values, measure.digits), records)
-    entry = runs_entry(records, text, value, paper).with_statistics()
     absent = absent_seeds(records, sweep.axes["seed"])
-    return replace(entry, missing=(*entry.missing, f"{describe_seeds(absent)} missing")) if absent else entry
+    return replace(
+        entry,
+        missing=(*entry.missing, f"{describe_seeds(absent)} missing") if absent else entry.missing,
+        others=tuple(measured_entry(sweep, measure, runs) for runs in by_budget(others)),
+    )
+
+
+def noted_entry(records: list[RunRecord], measure: Measure) -> Entry:
+    """Return the entry of a measure on the test split with its seeds and steps; its text is empty without a value."""
+    entry = mean_entry(records, value_of(measure), measure.digits)
+    return with_notes(replace(entry, text=marked(entry.text, records) if entry.values else ""), records)
 
 
 def absent_seeds(records: list[RunRecord], seeds: list[str]) -> list[str]:

@@ -50,7 +50,7 @@ class Section:
 
     @property
     def records(self) -> list[RunRecord]:
-        return [record for row in self.rows for record in row.records]
+        return [record for row in self.rows for record in row.runs]
 
     @property
     def main(self) -> Measure | None:
@@ -119,7 +119,7 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
     else:
         tables, footnotes = [curves_table(sweep, rows)], mark_footnotes(rows)
     absent, commands = find_missing(sweep, rows, directory)
-    stopped = [record for row in rows for record in row.records if not record.results]
+    stopped = [record for row in rows for record in row.runs if not record.results]
     measures = tuple(sweep.measures[name] for name in (sweep.measure, *sweep.also))
     return Section(sweep.title, measures, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
 

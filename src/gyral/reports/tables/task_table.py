@@ -10,16 +10,16 @@ from gyral.reports.tables.entries import (
     Entry,
     Table,
     TableRow,
-    format_mean,
-    loss_ratio_entry,
+    loss_ratio,
     mark_best_of_column,
+    mean_entry,
     move_common_notes,
     parameters_entry,
-    result_entry,
-    runs_entry,
+    result_of,
+    with_notes,
 )
 from gyral.reports.tables.labels import caption, common_overrides
-from gyral.reports.tables.marks import marked
+from gyral.reports.tables.paper_table import noted_entry
 from gyral.runs.names import describe_option
 from gyral.runs.run_record import RunRecord, measures_of, select
 
@@ -62,10 +62,10 @@ def _table_of_measures(title: str, rows: list[Row], conditions: list[str]) -> Ta
     columns.append(("loss /\nbaseline", False))
     body: list[TableRow] = []
     for row in rows:
-        entries = [result_entry(row.records, f"test/{m.name}", m.digits, m.scale) for m in measured]
+        entries = [mean_entry(row.records, result_of(f"test/{m.name}", m.scale), m.digits) for m in measured]
         if with_loss:
-            entries.append(result_entry(row.records, "test/loss", 4))
-        entries.append(loss_ratio_entry(row.records))
+            entries.append(mean_entry(row.records, result_of("test/loss"), 4))
+        entries.append(mean_entry(row.records, loss_ratio, 4, with_deviation=False))
         count = _count(row.records)
         if count.missing:  # listed below the first number
             entries[0] = replace(entries[0], text=entries[0].text if entries[0].values else "", missing=count.missing)
@@ -93,7 +93,7 @@ def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> 
     body: list[TableRow] = []
     labels = name_rows([next(iter(own.values())) for own in settings.values()], without=keys)
     for name, own in zip(labels, settings.values(), strict=True):
-        entries = [_measured(own[condition], main) if condition in own else NOTHING for condition in columns]
+        entries = [noted_entry(own[condition].records, main) if condition in own else NOTHING for condition in columns]
         every = [record for row in own.values() for record in row.records]
         body.append((name, (*entries, parameters_entry(every, as_range=True))))
     for column in range(len(columns)):
@@ -103,17 +103,11 @@ def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> 
     return Table(title, caption(_shared_overrides(rows), runs), heads, body)
 
 
-def _measured(row: Row, measure: Measure) -> Entry:
-    values = [found for record in row.records if (found := measure.value(record.results)) is not None]
-    text = marked(format_mean(values, measure.digits), row.records)
-    return runs_entry(row.records, text, lambda record: measure.value(record.results)).with_statistics()
-
-
 def _count(records: list[RunRecord]) -> Entry:
     """Return the entry of the number of finished seeds, with their steps and the missing seeds."""
     done = sum(record.results is not None for record in records)
     text = f"{done}" if done == len(records) else f"{done} of {len(records)}"
-    return runs_entry(records, text, lambda record: None)
+    return with_notes(Entry(text, runs=tuple((record, None) for record in records)), records)
 
 
 def _shared_overrides(rows: list[Row]) -> list[str]:

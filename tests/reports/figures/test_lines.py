@@ -1,4 +1,4 @@
-"""Plots over the columns of a sweep, such as learning rates."""
+"""Plots over the columns of a sweep, such as learning rates; those over groups are in tests/applications/logic."""
 
 from pathlib import Path
 
