@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
-MAIN = "128 × 520 × 100"  # the size at which one number stands for a cell
+MAIN = "128 × 53 × 50"  # the size at which one number stands for a cell
 COLUMNS = {  # keys of a row, with the title of the column and the format
     "forward_ms": ("forward ms", ".2f"),
     "train_ms": ("forward + backward ms", ".2f"),
