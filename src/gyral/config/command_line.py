@@ -86,7 +86,7 @@ def main(
             if runs_jobs or any(word.startswith("-") for word in words):
                 hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
             else:
-                task_function(_compose(file, words))
+                task_function(_compose(file, words)[0])
         except Exception as error:  # of a job, or of Hydra itself
             if wants_traceback:
                 raise
@@ -162,18 +162,19 @@ def help_text(file: Path, overrides: list[str]) -> str:
 
     Hydra's own help takes a second longer, because it scans the groups of its plugins, and it lists private files.
     """
-    config = _compose(file, overrides)
-    template = Template(HydraConfig.get().help.template)
+    config, template_text = _compose(file, overrides)
+    template = Template(template_text)
     commands = {command: " ".join(program(command)) for command in COMMANDS}
     listed = "\n".join(map(list_choices, groups()))
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config), **commands)
 
 
-def _compose(file: Path, words: list[str]) -> DictConfig:
-    """Return the configuration of a command without Hydra's section, which `HydraConfig` has afterwards."""
+def _compose(file: Path, words: list[str]) -> tuple[DictConfig, str]:
+    """Return the configuration of a command without the section of Hydra, which `HydraConfig` has, and its help."""
     with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
         config = hydra.compose(file.name, words, return_hydra_config=True)
     HydraConfig.instance().set_config(config)
+    template = str(config.hydra.help.template)
     with open_dict(config):
         del config["hydra"]
-    return config
+    return config, template
