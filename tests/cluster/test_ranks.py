@@ -80,7 +80,7 @@ def check_records(directory: Path, alone: Path) -> None:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of one process."""
     directory = tmp_path_factory.mktemp("alone") / "run"
-    assert invoke(*COPY, f"hydra.run.dir={directory}").status == 0
+    assert invoke(*COPY, f"hydra.run.dir={directory}", plot=True).status == 0
     return directory
 
 
