@@ -44,6 +44,7 @@ from benchmarks.provenance import ROOT
 from benchmarks.provenance import provenance as conditions
 from gyral.config import resolvers as resolvers  # registers the resolvers of the configuration
 from gyral.config.errors import describe
+from gyral.config.roles import PROCESS, role_of
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.data.batching import Batch, ShuffledBatches
@@ -335,7 +336,7 @@ def provenance(settings: Settings) -> dict[str, Any]:
     return {
         "steps": settings.steps,
         "rounds": settings.rounds,
-        "overrides": " ".join(settings.overrides),
+        "overrides": " ".join(word for word in settings.overrides if role_of(word) != PROCESS),
         **{key: about[key] for key in ("cpu", "cores", "torch")},
         "lightning": pytorch_lightning.__version__,
         **{key: about[key] for key in ("commit", "date")},

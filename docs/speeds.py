@@ -123,7 +123,7 @@ def times_as_fast(model: str) -> str:
     return f"{1 / ratio:.1f} ×"
 
 
-FIGURES = {"measured": figures, "by_size": by_size, "conditions": conditions, "speed": times_as_fast}
+FIGURES = {"measured": figures, "conditions": conditions, "speed": times_as_fast}
 
 
 def filled(text: str) -> str:
