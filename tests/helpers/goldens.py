@@ -15,6 +15,8 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.cells.lru import LRUCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
+from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.s5 import S5Cell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 
@@ -63,10 +65,33 @@ def build_lru(file: Tensors, name: str) -> Built:
     return Built(LRUCell(width, width, state_size=states), parameters)
 
 
+def build_rg_lru(file: Tensors, name: str) -> Built:
+    gates = ("a_gate", "input_gate")
+    weight = torch.stack([file[f"param.{gate}.w"] for gate in gates])
+    bias = torch.stack([file[f"param.{gate}.b"].flatten() for gate in gates])
+    width = bias.shape[1]
+    cell = RGLRUCell(width, width, heads=weight.shape[1])
+    state = None
+    if "initial_state" in file:
+        state = cell.State(file["initial_state"], torch.zeros(len(file["initial_state"]), dtype=torch.int64))
+    return Built(cell, {"weight": weight, "bias": bias, "decay": file["param.a_param"]}, state=state)
+
+
+def build_s5(file: Tensors, name: str) -> Built:
+    parameters = {key: file[f"param.{key}"] for key in ("Lambda_re", "Lambda_im", "D")}
+    parameters |= {key: file[f"param.{key}"].movedim(2, 0) for key in ("B", "C")}
+    parameters["log_step"] = file["param.log_step"].squeeze(1)
+    states, width = parameters["B"].shape[1:]
+    options = {"discretization": "bilinear", "clip_eigs": True} if name.startswith("s5_bilinear") else {}
+    return Built(S5Cell(width, width, state_size=states, **options), parameters)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "lru": build_lru,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
+    "rg_lru": build_rg_lru,
+    "s5": build_s5,
 }
 
 
@@ -137,5 +162,5 @@ def run(
 @contextmanager
 def no_kernels() -> Iterator[None]:
     """Within this context no operator has kernels."""
-    with mock.patch.object(operator, "load_or_reason", lambda *_: "kernels are switched off"):
+    with mock.patch.object(operator, "load_or_reason", return_value="kernels are switched off"):
         yield

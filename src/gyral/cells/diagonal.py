@@ -50,7 +50,11 @@ class DiagonalCell(RecurrentCell):
         hidden, final = diagonal_scan(
             values, decay, state.hidden, lengths=lengths, starts=starts, is_complex=self.is_complex
         )
-        return self.read(hidden, projected, constants), HiddenState(final)
+        outputs = self.read(hidden, projected, constants)
+        if lengths is not None:
+            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        return outputs, HiddenState(final)
 
 
 class WidthPreservingCell(DiagonalCell):

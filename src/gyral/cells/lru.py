@@ -40,8 +40,8 @@ class LRUCell(WidthPreservingCell):
     state has P real parts, then P imaginary parts. The authors train ν, θ and γ with a lower learning rate.
 
     Parameters and initial values, with u uniform in [0, 1]: `nu_log` ν (P,) with |λ|² = u (r_max² − r_min²) + r_min²;
-    `theta_log` θ (P,), log(max_phase · u); `gamma_log` γ (P,), ½ log(1 − |λ|²); `B` (2, P, N), real and imaginary parts,
-    normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
+    `theta_log` θ (P,), log(max_phase · u); `gamma_log` γ (P,), ½ log(1 − |λ|²); `B` (2, P, N), real and imaginary
+    parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
 
     Args:
         input_size: X ≥ 1.

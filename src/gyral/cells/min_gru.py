@@ -13,8 +13,8 @@ class MinGRUCell(DiagonalCell):
         c_t = W_c x_t,  z_t = σ(W_z x_t)
         h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ g(c_t)                  g(c) = c + ½ if c ≥ 0, else σ(c)
 
-    There is no recurrent weight: all steps run in parallel. The output is h_t. g is positive, which the authors' scan in
-    the logarithmic domain needs; this one does not, and allows any initial state.
+    There is no recurrent weight: all steps run in parallel. The output is h_t. g is positive, which the authors' scan
+    in the logarithmic domain needs; this one does not, and allows any initial state.
 
     Parameter: `weight_ih` (2N, X), rows [W_c; W_z], uniform in ±1/√X as torch.nn.Linear. There is no bias.
 

@@ -23,8 +23,8 @@ def diagonal_scan(
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
 
-    T steps, B batch size, N units. Complex numbers are pairs: the N real parts, then the N imaginary parts, in vectors of
-    W = 2N entries. Otherwise W = N.
+    T steps, B batch size, N units. A vector of complex numbers has W = 2N entries: the N real parts, then the N
+    imaginary parts. Otherwise W = N.
 
     Args:
         values: b_t, (T, B, W).
