@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import HiddenState, RecurrentCell
+from gyral.cells.base import HiddenState, RecurrentCell, State
 from gyral.ops.diagonal import diagonal_scan, multiply
 
 
@@ -23,7 +23,7 @@ class DiagonalCell(RecurrentCell):
     is_complex: ClassVar[bool] = False
     state_size: int  # the number of entries of the state
 
-    def init_state(self, batch_size: int) -> HiddenState:
+    def init_state(self, batch_size: int) -> State:
         return HiddenState(self.zeros(batch_size, 2 * self.state_size if self.is_complex else self.state_size))
 
     @abstractmethod
@@ -34,7 +34,7 @@ class DiagonalCell(RecurrentCell):
         """Return the outputs (…, output_size) for states (…, W), for all steps or for one; here they are the states."""
         return hidden
 
-    def step(self, projected: Any, state: HiddenState, constants: Any) -> tuple[Tensor, HiddenState]:
+    def step(self, projected: Any, state: State, constants: Any) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, constants)
         hidden = multiply(decay, state.hidden, self.is_complex) + values
         return self.read(hidden, projected, constants), HiddenState(hidden)
@@ -43,8 +43,8 @@ class DiagonalCell(RecurrentCell):
         return None
 
     def fused(
-        self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, HiddenState]:
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
         projected, constants = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
         decay, values = self.coefficients(projected, constants)
         hidden, final = diagonal_scan(

@@ -104,11 +104,9 @@ class RGLRUCell(WidthPreservingCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected = self.project(inputs)
-        later = (
-            torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device)[1:] if starts is None else starts[1:]
-        )
-        first = state.is_first if starts is None else state.is_first | starts[0]
-        decay, values = self.coefficients(projected, torch.cat((first.unsqueeze(0), later)))
+        is_first = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if starts is None else starts
+        is_first = torch.cat((is_first[:1] | (state.fresh > 0), is_first[1:]))
+        decay, values = self.coefficients(projected, is_first)
         hidden, final = diagonal_scan(values, decay, state.hidden, lengths=lengths, starts=starts)
         return hidden, self.State(final, torch.zeros_like(state.fresh))
 

@@ -103,8 +103,7 @@ class LRU(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        own = {"state_size": state_size, "r_min": r_min, "r_max": r_max, "max_phase": max_phase}
-        super().__init__(*common, **own, **options)
+        super().__init__(*common, state_size=state_size, r_min=r_min, r_max=r_max, max_phase=max_phase, **options)
 
 
 class RGLRU(Layer):
@@ -172,5 +171,4 @@ class S5(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        own = {"state_size": state_size, "discretization": discretization, "clip_eigs": clip_eigs}
-        super().__init__(*common, **own, **options)
+        super().__init__(*common, state_size=state_size, discretization=discretization, clip_eigs=clip_eigs, **options)
