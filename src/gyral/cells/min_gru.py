@@ -4,7 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gyral.cells.base import HiddenState, State
 from gyral.cells.diagonal import DiagonalCell
+from gyral.ops.min_gated import coefficients, min_gated
 
 
 class MinGRUCell(DiagonalCell):
@@ -44,11 +46,10 @@ class MinGRUCell(DiagonalCell):
         return F.linear(inputs, self.weight_ih).to(self.weight_ih.dtype)
 
     def coefficients(self, projected: Tensor, constants: object) -> tuple[Tensor, Tensor]:
-        candidate, gate = projected.chunk(2, dim=-1)
-        return mix(candidate, gate)
+        return coefficients(projected, self.hidden_size)
 
-
-def mix(candidate: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 1 − z and z ⊙ g(c) for the candidate c and the gate z before the sigmoid."""
-    positive = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
-    return torch.sigmoid(-gate), torch.sigmoid(gate) * positive
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        outputs, final = min_gated(self.project(inputs), state.hidden, lengths=lengths, starts=starts)
+        return outputs, HiddenState(final)

@@ -1,9 +1,6 @@
 """minLSTM: a recurrence with forget and input gates that do not read the state."""
 
-from torch import Tensor
-from torch.nn import functional as F
-
-from gyral.cells.min_gru import MinGRUCell, mix
+from gyral.cells.min_gru import MinGRUCell
 
 
 class MinLSTMCell(MinGRUCell):
@@ -25,7 +22,3 @@ class MinLSTMCell(MinGRUCell):
     """
 
     parts = 3
-
-    def coefficients(self, projected: Tensor, constants: object) -> tuple[Tensor, Tensor]:
-        candidate, forget, write = projected.chunk(3, dim=-1)
-        return mix(candidate, F.logsigmoid(write) - F.logsigmoid(forget))

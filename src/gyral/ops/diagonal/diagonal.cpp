@@ -1,8 +1,6 @@
 // The linear recurrence h_t = a_t * h_{t-1} + b_t, forward and backward; see gyral/ops/diagonal/__init__.py.
-//
-// All steps of some rows run on one thread, a step of all its rows before the next: memory is read in order.
 
-#include "native/common.hpp"
+#include "native/rows.hpp"
 
 namespace diagonal {
 
@@ -26,102 +24,105 @@ struct Arguments {
     void* grad_decay;              // (T, B, W), or (B, W) zeros if it is constant: a partial sum for each row
 };
 
-template <class Real>
-void forward_step(bool complex, Index width, const Real* __restrict a, const Real* __restrict b,
-                  const Real* __restrict before, Real* __restrict h) {
-    if (!complex) {
-        for (Index i = 0; i < width; ++i) h[i] = a[i] * before[i] + b[i];
-        return;
+template <class Real> struct Numbers {
+    static void forward(Index n, const Real* __restrict a, const Real* __restrict b, const Real* __restrict before,
+                        Real* __restrict h) {
+        for (Index i = 0; i < n; ++i) h[i] = a[i] * before[i] + b[i];
     }
-    const Index n = width / 2;
-    for (Index i = 0; i < n; ++i) {
-        h[i] = a[i] * before[i] - a[n + i] * before[n + i] + b[i];
-        h[n + i] = a[i] * before[n + i] + a[n + i] * before[i] + b[n + i];
-    }
-}
 
-// Given the gradient g of h_t, adds that of a_t, or writes it, and replaces g by the gradient of h_{t-1}.
-template <class Real, bool add>
-void backward_step(bool complex, Index width, const Real* __restrict a, const Real* __restrict before,
-                   Real* __restrict g, Real* __restrict grad_a) {
-    const Index n = complex ? width / 2 : width;
-    if (grad_a && !complex)
-        for (Index i = 0; i < n; ++i) grad_a[i] = (add ? grad_a[i] : 0) + g[i] * before[i];
-    if (grad_a && complex)
-        for (Index i = 0; i < n; ++i) {
-            grad_a[i] = (add ? grad_a[i] : 0) + g[i] * before[i] + g[n + i] * before[n + i];
-            grad_a[n + i] = (add ? grad_a[n + i] : 0) + g[n + i] * before[i] - g[i] * before[n + i];
-        }
-    if (!complex)
+    // Given the gradient g of h_t, writes or adds that of a_t, if it is wanted, and replaces g by that of h_{t-1}.
+    template <bool add>
+    static void backward(Index n, const Real* __restrict a, const Real* __restrict before, Real* __restrict g,
+                         Real* __restrict grad_a) {
+        if (grad_a)
+            for (Index i = 0; i < n; ++i) grad_a[i] = (add ? grad_a[i] : 0) + g[i] * before[i];
         for (Index i = 0; i < n; ++i) g[i] *= a[i];
-    else
+    }
+};
+
+// Pointers to real and imaginary parts: compilers vectorize the loops if they know that the two do not overlap.
+template <class Real> struct ComplexNumbers {
+    static void forward(Index width, const Real* a, const Real* b, const Real* before, Real* h) {
+        const Index n = width / 2;
+        forward(n, a, a + n, b, b + n, before, before + n, h, h + n);
+    }
+    static void forward(Index n, const Real* __restrict a, const Real* __restrict ai, const Real* __restrict b,
+                        const Real* __restrict bi, const Real* __restrict before, const Real* __restrict beforei,
+                        Real* __restrict h, Real* __restrict hi) {
+        for (Index i = 0; i < n; ++i) {
+            h[i] = a[i] * before[i] - ai[i] * beforei[i] + b[i];
+            hi[i] = a[i] * beforei[i] + ai[i] * before[i] + bi[i];
+        }
+    }
+
+    template <bool add> static void backward(Index width, const Real* a, const Real* before, Real* g, Real* grad_a) {
+        const Index n = width / 2;
+        if (grad_a) of_factor<add>(n, before, before + n, g, g + n, grad_a, grad_a + n);
+        of_state(n, a, a + n, g, g + n);
+    }
+    template <bool add>
+    static void of_factor(Index n, const Real* __restrict before, const Real* __restrict beforei,
+                          const Real* __restrict g, const Real* __restrict gi, Real* __restrict grad_a,
+                          Real* __restrict grad_ai) {
+        for (Index i = 0; i < n; ++i) {
+            grad_a[i] = (add ? grad_a[i] : 0) + g[i] * before[i] + gi[i] * beforei[i];
+            grad_ai[i] = (add ? grad_ai[i] : 0) + gi[i] * before[i] - g[i] * beforei[i];
+        }
+    }
+    static void of_state(Index n, const Real* __restrict a, const Real* __restrict ai, Real* __restrict g,
+                         Real* __restrict gi) {
         for (Index i = 0; i < n; ++i) {
             const Real real = g[i];
-            g[i] = a[i] * real + a[n + i] * g[n + i];
-            g[n + i] = a[i] * g[n + i] - a[n + i] * real;
+            g[i] = a[i] * real + ai[i] * gi[i];
+            gi[i] = a[i] * gi[i] - ai[i] * real;
         }
-}
+    }
+};
 
-template <class Real> struct Scan {
+template <class Real, class Kind> struct Scan {
     const Arguments& given;
-    const Index width = given.width, batch = given.batch;
+    const Index width = given.width;
 
-    Real* at(void* base, Index offset) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
-    Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : given.steps; }
-    bool starts(Index place) const { return given.starts && static_cast<const bool*>(given.starts)[place]; }
-    const Real* decay(Index place) const { return at(given.decay, given.is_constant ? 0 : place * width); }
-    const Real* before(Index t, Index row) const {
-        return t ? at(given.outputs, ((t - 1) * batch + row) * width) : at(given.hidden, row * width);
+    const Real* decay(const Place& at) const {
+        return given.is_constant ? static_cast<const Real*>(given.decay) : at.of<Real>(given.decay, width);
     }
 
-    void forward(Index t, Index row) const {
-        const Index place = t * batch + row;
-        const Real* b = at(given.values, place * width);
-        Real* h = at(given.outputs, place * width);
-        if (t >= length(row)) {
+    void forward_step(const Place& at) const {
+        const Real* b = at.of<Real>(given.values, width);
+        Real* h = at.of<Real>(given.outputs, width);
+        if (at.has_ended)
             std::fill(h, h + width, Real(0));
-            return;
-        }
-        if (starts(place))
+        else if (at.is_start)
             std::copy(b, b + width, h);
         else
-            forward_step(given.is_complex, width, decay(place), b, before(t, row), h);
-        if (t + 1 == length(row)) std::copy(h, h + width, at(given.final, row * width));
+            Kind::forward(width, decay(at), b, at.before<Real>(given, width), h);
+        if (at.is_last) std::copy(h, h + width, at.row_of<Real>(given.final, width));
     }
 
-    void backward(Index t, Index row) const {
-        const Index place = t * batch + row;
-        Real* grad_b = at(given.grad_values, place * width);
-        Real* grad_a = at(given.grad_decay, (given.is_constant ? row : place) * width);
-        if (t >= length(row) || starts(place)) {
-            if (grad_a && !given.is_constant) std::fill(grad_a, grad_a + width, Real(0));
-        }
-        if (t >= length(row)) {
+    void backward_step(const Place& at) const {
+        Real *g = at.row_of<Real>(given.grad_hidden, width), *grad_b = at.of<Real>(given.grad_values, width);
+        Real* grad_a = given.is_constant ? at.row_of<Real>(given.grad_decay, width)
+                                         : at.of<Real>(given.grad_decay, width);
+        if (grad_a && !given.is_constant && (at.has_ended || at.is_start)) std::fill(grad_a, grad_a + width, Real(0));
+        if (at.has_ended) {
             std::fill(grad_b, grad_b + width, Real(0));
             return;
         }
-        Real* g = at(given.grad_hidden, row * width);
-        if (const Real* more = at(given.grad_outputs, place * width))
+        if (const Real* more = at.of<Real>(given.grad_outputs, width))
             for (Index i = 0; i < width; ++i) g[i] += more[i];
         std::copy(g, g + width, grad_b);
-        if (starts(place))
+        if (at.is_start)
             std::fill(g, g + width, Real(0));
         else if (given.is_constant)
-            backward_step<Real, true>(given.is_complex, width, decay(place), before(t, row), g, grad_a);
+            Kind::template backward<true>(width, decay(at), at.before<Real>(given, width), g, grad_a);
         else
-            backward_step<Real, false>(given.is_complex, width, decay(place), before(t, row), g, grad_a);
+            Kind::template backward<false>(width, decay(at), at.before<Real>(given, width), g, grad_a);
     }
 };
 
 template <class Real> void run(const Arguments& given, bool backward) {
-    const Scan<Real> scan{given};
-#pragma omp parallel for num_threads(given.threads) schedule(static)
-    for (Index thread = 0; thread < given.threads; ++thread) {
-        const Index first = given.batch * thread / given.threads, last = given.batch * (thread + 1) / given.threads;
-        for (Index step = 0; step < given.steps; ++step)
-            for (Index row = first; row < last; ++row)
-                backward ? scan.backward(given.steps - 1 - step, row) : scan.forward(step, row);
-    }
+    given.is_complex ? for_all_places(given, backward, Scan<Real, ComplexNumbers<Real>>{given})
+                     : for_all_places(given, backward, Scan<Real, Numbers<Real>>{given});
 }
 
 }  // namespace diagonal
