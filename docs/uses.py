@@ -59,6 +59,7 @@ LAYERS = {
     "MinLSTM": Layer("MinLSTM", {}),
     "LRU": Layer("LRU", {}),
     "RGLRU": Layer("RGLRU", {}),
+    "S4D": Layer("S4D", {"state_size": 2}),
     "S5": Layer("S5", {}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.lru import LRUCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
@@ -86,11 +88,24 @@ def build_s5(file: Tensors, name: str) -> Built:
     return Built(S5Cell(width, width, state_size=states, **options), parameters)
 
 
+def build_s4d(file: Tensors, name: str) -> Built:
+    parameters = {key: file[f"param.kernel.{key}"] for key in ("log_A_real", "A_imag", "log_dt")}
+    parameters |= {"C": file["param.kernel.C"].movedim(2, 0), "D": file["param.D"]}
+    width, states = parameters["A_imag"].shape
+    weight, bias = file["param.output_linear.0.weight"].squeeze(2), file["param.output_linear.0.bias"]
+
+    def after(outputs: Tensor) -> Tensor:
+        return F.glu(F.linear(F.gelu(outputs), weight, bias), dim=-1)
+
+    return Built(S4DCell(width, width, state_size=states), parameters, after)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "lru": build_lru,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
     "rg_lru": build_rg_lru,
+    "s4d": build_s4d,
     "s5": build_s5,
 }
 

@@ -12,6 +12,7 @@ from gyral.core.errors import OptionError
 from gyral.ops.diagonal import diagonal_scan
 
 SHARPNESS = 8.0  # c in log a
+NEVER = -1e4  # log a whose exponential is 0; minus infinity would make the gradient of a² NaN
 SMALLEST = 1000.0**-2  # of 4 (1 − a²) in the gradient of √(1 − a²), as the authors clip it
 
 
@@ -90,10 +91,8 @@ class RGLRUCell(WidthPreservingCell):
 
     def coefficients(self, projected: Projected, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
-        decay = torch.exp(projected.log_decay)
-        scale = clipped_sqrt(-torch.expm1(2 * projected.log_decay))
-        is_first = is_first.unsqueeze(-1)
-        return decay.masked_fill(is_first, 0.0), scale.masked_fill(is_first, 1.0) * projected.gated
+        log_decay = projected.log_decay.masked_fill(is_first.unsqueeze(-1), NEVER)
+        return torch.exp(log_decay), clipped_sqrt(-torch.expm1(2 * log_decay)) * projected.gated
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, state.fresh > 0)

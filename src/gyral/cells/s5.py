@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.core.checks import check_boolean, check_choice, check_integer
-from gyral.ops.diagonal import multiply
+from gyral.ops.diagonal import multiply, reciprocal
 from gyral.ops.scan import Shared
 
 DISCRETIZATIONS = ("zoh", "bilinear")
@@ -129,12 +129,6 @@ class S5Cell(WidthPreservingCell):
 
     def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
         return F.linear(hidden, constants.readout.value) + self.D * projected.inputs
-
-
-def reciprocal(real: Tensor, imaginary: Tensor) -> Tensor:
-    """Return 1 / z (2P,) of complex numbers."""
-    squared = real.square() + imaginary.square()
-    return torch.cat((real / squared, -imaginary / squared))
 
 
 def hippo_normal(states: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,6 +6,7 @@ from gyral.cells.lru import LRUCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.nn.layers.base import Layer, LayerOptions
 
@@ -137,6 +138,39 @@ class RGLRU(Layer):
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(*common, heads=heads, **options)
+
+
+class S4D(Layer):
+    """Diagonal state space of each channel.
+
+    It takes the options of `gyral.cells.s4d.S4DCell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import S4D
+        >>> layer = S4D(16, 64, state_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = S4DCell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        state_size: int = 32,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, state_size=state_size, **options)
 
 
 class S5(Layer):

@@ -4,10 +4,10 @@ from torch import Tensor
 
 from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
 from gyral.ops.diagonal import naive
-from gyral.ops.diagonal.naive import multiply
+from gyral.ops.diagonal.naive import multiply, reciprocal
 from gyral.ops.operator import Operator, check_dtypes
 
-__all__ = ["diagonal_scan", "multiply"]
+__all__ = ["diagonal_scan", "multiply", "reciprocal"]
 
 OPERATOR = Operator(naive.diagonal_scan, {"cpu": "gyral.ops.diagonal.cpu"})
 

@@ -34,12 +34,12 @@ template <class Real> struct GRU {
     static constexpr Index gates = 1;
     Real z, kept;  // z and 1 - z
 
-    GRU(const Real* gate, Index) {
-        const Real e = exponential_of_minus(*gate);
+    GRU(Real gate, Real) {
+        const Real e = exponential_of_minus(gate);
         z = 1 / (1 + e);
         kept = e * z;
     }
-    void backward(Real grad_z, Real* grad, Index) const { *grad = grad_z * z * kept; }
+    void backward(Real grad_z, Real& grad_gate, Real&) const { grad_gate = grad_z * z * kept; }
 };
 
 // With F = 1 + e^-f and I = 1 + e^-i: z = F / (F + I)
@@ -47,44 +47,44 @@ template <class Real> struct LSTM {
     static constexpr Index gates = 2;
     Real z, kept, forget, write;
 
-    LSTM(const Real* gate, Index size) {
-        forget = 1 + exponential_of_minus(gate[0]);
-        write = 1 + exponential_of_minus(gate[size]);
+    LSTM(Real f, Real i) {
+        forget = 1 + exponential_of_minus(f);
+        write = 1 + exponential_of_minus(i);
         const Real inverse = 1 / (forget + write);
         z = forget * inverse;
         kept = write * inverse;
     }
-    void backward(Real grad_z, Real* grad, Index size) const {
+    void backward(Real grad_z, Real& grad_forget, Real& grad_write) const {
         const Real common = grad_z * z * kept;
-        grad[0] = -common * (1 - 1 / forget);
-        grad[size] = common * (1 - 1 / write);
+        grad_forget = -common * (1 - 1 / forget);
+        grad_write = common * (1 - 1 / write);
     }
 };
 
 template <class Real, class Gate> struct Scan {
     const Arguments& given;
-    const Index size = given.size, width = (1 + Gate::gates) * size;
+    const Index size = given.size, width = (1 + Gate::gates) * size, last = Gate::gates * size;
 
+    // Parts of a vector have pointers of their own: compilers vectorize the loops if they know that these do not overlap.
+    // `second` is the last part; a minGRU does not use it.
     template <bool has_before>
-    void forward(const Real* __restrict x, const Real* __restrict before, Real* __restrict h) const {
+    void forward(const Real* __restrict c, const Real* __restrict first, const Real* __restrict second,
+                 const Real* __restrict before, Real* __restrict h) const {
         for (Index j = 0; j < size; ++j) {
-            const Gate gate(x + size + j, size);
-            h[j] = gate.z * positive(x[j]) + (has_before ? gate.kept * before[j] : Real(0));
+            const Gate gate(first[j], second[j]);
+            h[j] = gate.z * positive(c[j]) + (has_before ? gate.kept * before[j] : Real(0));
         }
     }
 
     template <bool has_before>
-    void backward(const Real* __restrict x, const Real* __restrict before, const Real* __restrict grad_output,
-                  Real* __restrict g, Real* __restrict grad_x) const {
-        if (grad_output)
-            for (Index j = 0; j < size; ++j) g[j] += grad_output[j];
+    void backward(const Real* __restrict c, const Real* __restrict first, const Real* __restrict second,
+                  const Real* __restrict before, Real* __restrict g, Real* __restrict grad_c,
+                  Real* __restrict grad_first, Real* __restrict grad_second) const {
         for (Index j = 0; j < size; ++j) {
-            const Gate gate(x + size + j, size);
-            const Real value = positive(x[j]);
-            const Real slope = x[j] >= 0 ? Real(1) : value * (1 - value);
-            const Real grad = g[j];
-            grad_x[j] = grad * gate.z * slope;
-            gate.backward(grad * (value - (has_before ? before[j] : Real(0))), grad_x + size + j, size);
+            const Gate gate(first[j], second[j]);
+            const Real value = positive(c[j]), grad = g[j];
+            grad_c[j] = grad * gate.z * (c[j] >= 0 ? Real(1) : value * (1 - value));
+            gate.backward(grad * (value - (has_before ? before[j] : Real(0))), grad_first[j], grad_second[j]);
             g[j] = has_before ? grad * gate.kept : Real(0);
         }
     }
@@ -95,7 +95,8 @@ template <class Real, class Gate> struct Scan {
         if (at.has_ended)
             std::fill(h, h + size, Real(0));
         else
-            at.is_start ? forward<false>(x, before, h) : forward<true>(x, before, h);
+            at.is_start ? forward<false>(x, x + size, x + last, before, h)
+                        : forward<true>(x, x + size, x + last, before, h);
         if (at.is_last) std::copy(h, h + size, at.row_of<Real>(given.final, size));
     }
 
@@ -103,12 +104,14 @@ template <class Real, class Gate> struct Scan {
         const Real *x = at.of<Real>(given.projected, width), *before = at.before<Real>(given, size);
         const Real* grad_output = at.of<Real>(given.grad_outputs, size);
         Real *g = at.row_of<Real>(given.grad_hidden, size), *grad_x = at.of<Real>(given.grad_projected, width);
-        if (at.has_ended)
+        if (at.has_ended) {
             std::fill(grad_x, grad_x + width, Real(0));
-        else if (at.is_start)
-            backward<false>(x, before, grad_output, g, grad_x);
-        else
-            backward<true>(x, before, grad_output, g, grad_x);
+            return;
+        }
+        if (grad_output)
+            for (Index j = 0; j < size; ++j) g[j] += grad_output[j];
+        at.is_start ? backward<false>(x, x + size, x + last, before, g, grad_x, grad_x + size, grad_x + last)
+                    : backward<true>(x, x + size, x + last, before, g, grad_x, grad_x + size, grad_x + last);
     }
 };
 
