@@ -18,6 +18,7 @@ from gyral.cells.lru import LRUCell as LRUCell
 from gyral.cells.lstm import LSTMCell as LSTMCell
 from gyral.cells.mage import MAGECell as MAGECell
 from gyral.cells.mage_gru import MAGEGRUCell as MAGEGRUCell
+from gyral.cells.mamba import MambaCell as MambaCell
 from gyral.cells.min_gru import MinGRUCell as MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell as MinLSTMCell
 from gyral.cells.ntm import NTMCell as NTMCell
@@ -54,6 +55,7 @@ from gyral.nn.layers import DynamicConv as DynamicConv
 from gyral.nn.layers import FastWeights as FastWeights
 from gyral.nn.layers import FullURNN as FullURNN
 from gyral.nn.layers import LightConv as LightConv
+from gyral.nn.layers import Mamba as Mamba
 from gyral.nn.layers import MinGRU as MinGRU
 from gyral.nn.layers import MinLSTM as MinLSTM
 from gyral.nn.layers import WeiNet as WeiNet

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.lru import LRUCell
+from gyral.cells.mamba import MambaCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
@@ -47,6 +48,17 @@ class Built(NamedTuple):
 
 
 # ---------------------------------------------------------------- one function for each family; sizes are the arrays'
+
+
+def build_mamba(file: Tensors, name: str) -> Built:
+    names = {"weight_ih": "in_proj.weight", "bias_conv": "conv1d.bias", "weight_x": "x_proj.weight"}
+    names |= {"weight_dt": "dt_proj.weight", "bias_dt": "dt_proj.bias", "A_log": "A_log", "D": "D"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    parameters["weight_conv"] = file["param.conv1d.weight"].squeeze(1)
+    (size, states), kernel = parameters["A_log"].shape, parameters["weight_conv"].shape[1]
+    rank, inputs = parameters["weight_dt"].shape[1], parameters["weight_ih"].shape[1]
+    cell = MambaCell(inputs, size, state_size=states, kernel_size=kernel, dt_rank=rank)
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
 
 
 def build_min_gru(file: Tensors, name: str) -> Built:
@@ -102,6 +114,7 @@ def build_s4d(file: Tensors, name: str) -> Built:
 
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "lru": build_lru,
+    "mamba1": build_mamba,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
     "rg_lru": build_rg_lru,

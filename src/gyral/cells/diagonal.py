@@ -30,6 +30,10 @@ class DiagonalCell(RecurrentCell):
     def coefficients(self, projected: Any, constants: Any) -> tuple[Tensor, Tensor]:
         """Return a_t and b_t, (…, W) or for a constant a (W,), for all steps or for one."""
 
+    def in_float32(self, *parameters: Tensor) -> list[Tensor]:
+        """Return parameters in float32 or float64: functions of eigenvalues close to 1 need more digits than 8 bits."""
+        return [parameter.to(torch.promote_types(parameter.dtype, torch.float32)) for parameter in parameters]
+
     def read(self, hidden: Tensor, projected: Any, constants: Any) -> Tensor:
         """Return the outputs (…, output_size) for states (…, W), for all steps or for one; here they are the states."""
         return hidden

@@ -96,8 +96,9 @@ class LRUCell(WidthPreservingCell):
         self.D.normal_()
 
     def sequence_constants(self, *shape: int) -> Constants:
-        radius, angle = torch.exp(-torch.exp(self.nu_log)), torch.exp(self.theta_log)
-        eigenvalues = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle)))
+        nu_log, theta_log = self.in_float32(self.nu_log, self.theta_log)
+        radius, angle = torch.exp(-torch.exp(nu_log)), torch.exp(theta_log)
+        eigenvalues = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle))).to(self.D.dtype)
         return Constants(Shared(eigenvalues), Shared(torch.cat((self.C[0], -self.C[1]), dim=1)))
 
     def project(self, inputs: Tensor) -> Projected:

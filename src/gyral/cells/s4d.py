@@ -72,14 +72,15 @@ class S4DCell(WidthPreservingCell):
         self.D.normal_()
 
     def sequence_constants(self, *shape: int) -> Constants:
-        step = torch.exp(self.log_dt).unsqueeze(1)
-        real, imaginary = -torch.exp(self.log_A_real), self.A_imag
+        log_dt, log_real, imaginary = self.in_float32(self.log_dt, self.log_A_real, self.A_imag)
+        step, real = torch.exp(log_dt).unsqueeze(1), -torch.exp(log_real)
         radius, angle = torch.exp(step * real), step * imaginary
         decay_real, decay_imag = (radius * torch.cos(angle)).flatten(), (radius * torch.sin(angle)).flatten()
         shifted = torch.cat((decay_real - 1, decay_imag))
         drive = multiply(shifted, reciprocal(real.flatten(), imaginary.flatten()), is_complex=True)
         readout = 2 * torch.stack((self.C[0], -self.C[1]))
-        return Constants(Shared(torch.cat((decay_real, decay_imag))), Shared(drive), Shared(readout))
+        decay, drive = torch.cat((decay_real, decay_imag)).to(self.D.dtype), drive.to(self.D.dtype)
+        return Constants(Shared(decay), Shared(drive), Shared(readout))
 
     def project(self, inputs: Tensor) -> Tensor:
         return self.enter(inputs)

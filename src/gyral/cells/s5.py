@@ -102,27 +102,29 @@ class S5Cell(WidthPreservingCell):
 
     def discretized(self) -> tuple[Tensor, Tensor]:
         """Return λ and the factors of B, both (2P,)."""
-        real = self.Lambda_re.clamp(max=LARGEST_REAL) if self.clip_eigs else self.Lambda_re
-        step = torch.exp(self.log_step)
+        real, imaginary, log_step = self.in_float32(self.Lambda_re, self.Lambda_im, self.log_step)
+        if self.clip_eigs:
+            real = real.clamp(max=LARGEST_REAL)
+        step = torch.exp(log_step)
         if self.discretization == "bilinear":
-            half_real, half_imag = 0.5 * step * real, 0.5 * step * self.Lambda_im
+            half_real, half_imag = 0.5 * step * real, 0.5 * step * imaginary
             inverse = reciprocal(1 - half_real, -half_imag)
             decay = multiply(inverse, torch.cat((1 + half_real, half_imag)), is_complex=True)
             return decay, inverse * step.repeat(2)
-        radius, angle = torch.exp(step * real), step * self.Lambda_im
+        radius, angle = torch.exp(step * real), step * imaginary
         decay_real, decay_imag = radius * torch.cos(angle), radius * torch.sin(angle)
         shifted = torch.cat((decay_real - 1, decay_imag))
-        return torch.cat((decay_real, decay_imag)), multiply(shifted, reciprocal(real, self.Lambda_im), is_complex=True)
+        return torch.cat((decay_real, decay_imag)), multiply(shifted, reciprocal(real, imaginary), is_complex=True)
 
     def sequence_constants(self, *shape: int) -> Constants:
         decay, _ = self.discretized()
-        return Constants(Shared(decay), Shared(2 * torch.cat((self.C[0], -self.C[1]), dim=1)))
+        return Constants(Shared(decay.to(self.D.dtype)), Shared(2 * torch.cat((self.C[0], -self.C[1]), dim=1)))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.enter(inputs)
         _, factors = self.discretized()
-        weight = multiply(factors.unsqueeze(0), self.B.flatten(0, 1).T, is_complex=True).T
-        return Projected(entered, F.linear(entered, weight).to(self.D.dtype))
+        weight = multiply(factors, self.B.flatten(0, 1).T, is_complex=True).T
+        return Projected(entered, F.linear(entered, weight.to(self.D.dtype)).to(self.D.dtype))
 
     def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
         return constants.eigenvalues.value, projected.driven

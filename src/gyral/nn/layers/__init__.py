@@ -8,7 +8,7 @@ from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
-from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, MinGRU, MinLSTM
+from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
 from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "FullURNN",
     "Layer",
     "LightConv",
+    "Mamba",
     "MinGRU",
     "MinLSTM",
     "WeiNet",

@@ -3,6 +3,7 @@
 from typing import Unpack
 
 from gyral.cells.lru import LRUCell
+from gyral.cells.mamba import MambaCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
@@ -206,3 +207,38 @@ class S5(Layer):
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(*common, state_size=state_size, discretization=discretization, clip_eigs=clip_eigs, **options)
+
+
+class Mamba(Layer):
+    """Mamba, without the matrix after the recurrence.
+
+    It takes the options of `gyral.cells.mamba.MambaCell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import Mamba
+        >>> layer = Mamba(16, 32, state_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 32])
+    """
+
+    cell_class = MambaCell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        state_size: int = 16,
+        kernel_size: int = 4,
+        dt_rank: int | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, state_size=state_size, kernel_size=kernel_size, dt_rank=dt_rank, **options)
