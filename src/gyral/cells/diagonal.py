@@ -50,15 +50,19 @@ class DiagonalCell(RecurrentCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected, constants = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
-        decay, values = self.coefficients(projected, constants)
-        hidden, final = diagonal_scan(
-            values, decay, state.hidden, lengths=lengths, starts=starts, is_complex=self.is_complex
-        )
-        outputs = self.read(hidden, projected, constants)
+        outputs, final = self.scan(projected, constants, state.hidden, lengths, starts)
         if lengths is not None:
             ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
             outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
         return outputs, HiddenState(final)
+
+    def scan(
+        self, projected: Any, constants: Any, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs (T, B, output_size) and the last state (B, W), given that before the first step."""
+        decay, values = self.coefficients(projected, constants)
+        hidden, final = diagonal_scan(values, decay, h0, lengths=lengths, starts=starts, is_complex=self.is_complex)
+        return self.read(hidden, projected, constants), final
 
 
 class WidthPreservingCell(DiagonalCell):

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import HiddenState, State
 from gyral.cells.diagonal import DiagonalCell
 from gyral.ops.min_gated import coefficients, min_gated
 
@@ -48,8 +47,7 @@ class MinGRUCell(DiagonalCell):
     def coefficients(self, projected: Tensor, constants: object) -> tuple[Tensor, Tensor]:
         return coefficients(projected, self.hidden_size)
 
-    def fused(
-        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, State]:
-        outputs, final = min_gated(self.project(inputs), state.hidden, lengths=lengths, starts=starts)
-        return outputs, HiddenState(final)
+    def scan(
+        self, projected: Tensor, constants: object, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        return min_gated(projected, h0, lengths=lengths, starts=starts)

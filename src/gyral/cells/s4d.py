@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.core.checks import check_integer
-from gyral.ops.diagonal import multiply, reciprocal
+from gyral.ops.channel_scan import channel_scan
+from gyral.ops.channel_scan.naive import read
 from gyral.ops.scan import Shared
 
 STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
 
 
 class Constants(NamedTuple):
-    """λ and B̄, each (2NP,), and the weights (2, N, P) that give 2 Re(C h) for the real and imaginary parts of h."""
+    """λ and 2 C ⊙ B̄, each (2, N, P), real and imaginary parts."""
 
     eigenvalues: Shared
-    drive: Shared
     readout: Shared
 
 
@@ -27,8 +27,8 @@ class S4DCell(WidthPreservingCell):
     diagonal state space models", NeurIPS 2022, S4D-Lin with zero-order hold).
 
         A = −exp(log_A_real) + i A_imag,  λ = exp(ΔA),  B̄ = (λ − 1) / A
-        h_{t,c} = λ_c ⊙ h_{t−1,c} + B̄_c x_{t,c}                   P complex numbers for each of the N channels
-        y_{t,c} = 2 Re(Σ_p C_{c,p} h_{t,c,p}) + D_c x_{t,c}
+        h_{t,c} = λ_c ⊙ h_{t−1,c} + x_{t,c}                       P complex numbers for each of the N channels
+        y_{t,c} = 2 Re(Σ_p C_{c,p} B̄_{c,p} h_{t,c,p}) + D_c x_{t,c}
 
     Each number stands for itself and its conjugate, hence the factor 2. x_t is the input, or W_ih times the input if
     its size is not N; see `gyral.cells.diagonal.WidthPreservingCell`. The layers after y_t, GELU, a matrix and a gated
@@ -75,21 +75,31 @@ class S4DCell(WidthPreservingCell):
         log_dt, log_real, imaginary = self.in_float32(self.log_dt, self.log_A_real, self.A_imag)
         step, real = torch.exp(log_dt).unsqueeze(1), -torch.exp(log_real)
         radius, angle = torch.exp(step * real), step * imaginary
-        decay_real, decay_imag = (radius * torch.cos(angle)).flatten(), (radius * torch.sin(angle)).flatten()
-        shifted = torch.cat((decay_real - 1, decay_imag))
-        drive = multiply(shifted, reciprocal(real.flatten(), imaginary.flatten()), is_complex=True)
-        readout = 2 * torch.stack((self.C[0], -self.C[1]))
-        decay, drive = torch.cat((decay_real, decay_imag)).to(self.D.dtype), drive.to(self.D.dtype)
-        return Constants(Shared(decay), Shared(drive), Shared(readout))
+        decay = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)))
+        shifted = torch.stack((decay[0] - 1, decay[1]))
+        drive = product(shifted, torch.stack((real, -imaginary)) / (real.square() + imaginary.square()))
+        readout = 2 * product(drive, self.C)
+        return Constants(Shared(decay.to(self.D.dtype)), Shared(readout.to(self.D.dtype)))
 
     def project(self, inputs: Tensor) -> Tensor:
         return self.enter(inputs)
 
     def coefficients(self, projected: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
-        drive = constants.drive.value.view(2, self.hidden_size, -1)
-        values = projected.unsqueeze(-2).unsqueeze(-1) * drive  # (…, 2, N, P)
-        return constants.eigenvalues.value, values.flatten(-3)
+        real = projected.unsqueeze(-1).expand(*projected.shape, self.C.shape[2])
+        return constants.eigenvalues.value.flatten(), torch.stack((real, torch.zeros_like(real)), dim=-3).flatten(-3)
 
     def read(self, hidden: Tensor, projected: Tensor, constants: Constants) -> Tensor:
-        parts = hidden.unflatten(-1, (2, self.hidden_size, -1))
-        return torch.einsum("...gnp,gnp->...n", parts, constants.readout.value) + self.D * projected
+        return read(hidden.unflatten(-1, self.C.shape), constants.readout.value) + self.D * projected
+
+    def scan(
+        self, projected: Tensor, constants: Constants, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        h0 = h0.unflatten(-1, self.C.shape)
+        eigenvalues, readout = constants.eigenvalues.value, constants.readout.value
+        outputs, final = channel_scan(projected, eigenvalues, readout, h0, lengths=lengths, starts=starts)
+        return outputs + self.D * projected, final.flatten(1)
+
+
+def product(one: Tensor, other: Tensor) -> Tensor:
+    """Return the product of complex numbers (2, …), entry by entry."""
+    return torch.stack((one[0] * other[0] - one[1] * other[1], one[0] * other[1] + one[1] * other[0]))
