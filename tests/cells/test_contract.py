@@ -459,11 +459,14 @@ def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
     shapes = [{key: tensor.shape for key, tensor in weights.items()} for weights in initial]
     # the first cell's weights wherever they fit, lest different random draws pass for an effect of the option
     fitting = {key: tensor for key, tensor in initial[0].items() if shapes[1].get(key) == tensor.shape}
-    cells[1].load_state_dict(initial[1] | fitting)
-    for kind in ("outputs", "training", "gradient"):
-        one, other = (observe(cell, kind) for cell in cells)
-        if len(one) != len(other) or any(differs(a, b) for a, b in zip(one, other, strict=True)):
-            return True
+    moved = {key: tensor + torch.randn_like(tensor) for key, tensor in fitting.items() if tensor.is_floating_point()}
+    for weights in (fitting, moved):  # some options act on weights that are not initial values, such as bounds of them
+        for cell, own in zip(cells, initial, strict=True):
+            cell.load_state_dict(own | weights)
+        for kind in ("outputs", "training", "gradient"):
+            one, other = (observe(cell, kind) for cell in cells)
+            if len(one) != len(other) or any(differs(a, b) for a, b in zip(one, other, strict=True)):
+                return True
     return shapes[0] == shapes[1] and any(differs(initial[0][key], initial[1][key]) for key in shapes[0])
 
 

@@ -8,6 +8,7 @@ from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
+from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
 from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
 
 __all__ = [
@@ -17,18 +18,25 @@ __all__ = [
     "GORU",
     "GRU",
     "LANTM",
+    "LRU",
     "LSTM",
     "MAGE",
     "MAGEGRU",
     "NTM",
     "ONLSTM",
+    "RGLRU",
     "RNN",
     "RUM",
+    "S4D",
+    "S5",
     "URNN",
     "DynamicConv",
     "FastWeights",
     "FullURNN",
     "Layer",
     "LightConv",
+    "Mamba",
+    "MinGRU",
+    "MinLSTM",
     "WeiNet",
 ]

@@ -1,0 +1,97 @@
+"""The base class of linear recurrences with a diagonal matrix, which run in parallel over time."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import HiddenState, RecurrentCell, State
+from gyral.ops.diagonal import diagonal_scan, multiply
+
+
+class DiagonalCell(RecurrentCell):
+    """Base class of cells whose state is one vector h_t = a_t ⊙ h_{t−1} + b_t, where a_t and b_t depend on x_t alone.
+
+    A subclass computes a_t and b_t in `coefficients`, and the output from h_t in `read`. Complex numbers are pairs: the
+    real parts, then the imaginary parts.
+
+    `fused` is a scan over time: a kernel on a CPU, and log₂ T passes in plain torch on other devices.
+    """
+
+    is_complex: ClassVar[bool] = False
+    state_size: int  # the number of entries of the state
+
+    def init_state(self, batch_size: int) -> State:
+        return HiddenState(self.zeros(batch_size, 2 * self.state_size if self.is_complex else self.state_size))
+
+    @abstractmethod
+    def coefficients(self, projected: Any, constants: Any) -> tuple[Tensor, Tensor]:
+        """Return a_t and b_t, (…, W) or for a constant a (W,), for all steps or for one."""
+
+    def in_float32(self, *parameters: Tensor) -> list[Tensor]:
+        """Return parameters in float32 or float64: functions of eigenvalues close to 1 need more digits than 8 bits."""
+        return [parameter.to(torch.promote_types(parameter.dtype, torch.float32)) for parameter in parameters]
+
+    def read(self, hidden: Tensor, projected: Any, constants: Any) -> Tensor:
+        """Return the outputs (…, output_size) for states (…, W), for all steps or for one; here they are the states."""
+        return hidden
+
+    def step(self, projected: Any, state: State, constants: Any) -> tuple[Tensor, State]:
+        decay, values = self.coefficients(projected, constants)
+        hidden = multiply(decay, state.hidden, self.is_complex) + values
+        return self.read(hidden, projected, constants), HiddenState(hidden)
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        projected, constants = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
+        outputs, final = self.scan(projected, constants, state.hidden, lengths, starts)
+        if lengths is not None:
+            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        return outputs, HiddenState(final)
+
+    def scan(
+        self, projected: Any, constants: Any, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs (T, B, output_size) and the last state (B, W), given that before the first step."""
+        decay, values = self.coefficients(projected, constants)
+        hidden, final = diagonal_scan(values, decay, h0, lengths=lengths, starts=starts, is_complex=self.is_complex)
+        return self.read(hidden, projected, constants), final
+
+
+class WidthPreservingCell(DiagonalCell):
+    """Base class of diagonal recurrences whose published layer has outputs of the width of its inputs.
+
+    If the inputs have another width, x_t is W_ih times the inputs, as the published models have a linear layer before
+    the first of these layers.
+
+    Parameter: `weight_ih` (N, X), uniform in ±1/√X; none if X = N.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the layer.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        is_same = input_size == hidden_size
+        self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        if self.weight_ih is not None:
+            bound = self.input_size**-0.5
+            self.weight_ih.uniform_(-bound, bound)
+
+    def enter(self, inputs: Tensor) -> Tensor:
+        """Return x_t (…, N) in the dtype of the parameters."""
+        if self.weight_ih is not None:
+            inputs = F.linear(inputs, self.weight_ih)
+        return inputs.to(next(self.parameters()).dtype)

@@ -1,0 +1,113 @@
+"""LRU: a linear recurrence with complex eigenvalues."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.diagonal import WidthPreservingCell
+from gyral.core.checks import check_integer, check_real
+from gyral.core.errors import OptionError
+from gyral.ops.scan import Shared
+
+
+class Projected(NamedTuple):
+    """x_t (…, N), and e^γ ⊙ B x_t (…, 2P)."""
+
+    inputs: Tensor
+    driven: Tensor
+
+
+class Constants(NamedTuple):
+    """λ (2P,), and the weights (N, 2P) that give Re(C h) for [Re h; Im h]."""
+
+    eigenvalues: Shared
+    readout: Shared
+
+
+class LRUCell(WidthPreservingCell):
+    """Linear recurrent unit (Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De, "Resurrecting recurrent neural
+    networks for long sequences", ICML 2023, section 3).
+
+        λ = exp(−e^ν + i e^θ)
+        h_t = λ ⊙ h_{t−1} + e^γ ⊙ (B x_t)                         h_t has P complex numbers
+        y_t = Re(C h_t) + D ⊙ x_t
+
+    |λ| < 1 for every ν. x_t is the input, or W_ih times the input if its size is not N; see
+    `gyral.cells.diagonal.WidthPreservingCell`. The nonlinear layers after y_t belong to the block around the cell. The
+    state has P real parts, then P imaginary parts. The authors train ν, θ and γ with a lower learning rate.
+
+    Parameters and initial values, with u uniform in [0, 1]: `nu_log` ν (P,) with |λ|² = u (r_max² − r_min²) + r_min²;
+    `theta_log` θ (P,), log(max_phase · u); `gamma_log` γ (P,), ½ log(1 − |λ|²); `B` (2, P, N), real and imaginary
+    parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the layer and of its outputs.
+        state_size: P, the number of complex numbers in the state; N if None.
+        r_min, r_max: The initial absolute values of λ are between them; 0 ≤ r_min < r_max ≤ 1.
+        max_phase: The largest initial angle of λ, in radians, > 0.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    is_complex = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        state_size: int | None = None,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = 6.28,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
+        self.r_min = check_real("r_min", r_min, minimum=0, below=1)
+        self.r_max = check_real("r_max", r_max, above=0, maximum=1)
+        if self.r_min >= self.r_max:
+            raise OptionError("r_min", r_min, f"must be below r_max, {r_max}")
+        self.max_phase = check_real("max_phase", max_phase, above=0)
+        self.nu_log = nn.Parameter(torch.empty(self.state_size))
+        self.theta_log = nn.Parameter(torch.empty(self.state_size))
+        self.gamma_log = nn.Parameter(torch.empty(self.state_size))
+        self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
+        self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
+        self.D = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        # float32 at least, and not the ends of the range, whose logarithms are infinite
+        dtype = torch.promote_types(self.D.dtype, torch.float32)
+        uniform = torch.empty(2, self.state_size, dtype=dtype, device=self.D.device).uniform_(1e-6, 1 - 1e-6)
+        squared = uniform[0] * (self.r_max**2 - self.r_min**2) + self.r_min**2
+        self.nu_log.copy_(torch.log(-0.5 * torch.log(squared)))
+        self.theta_log.copy_(torch.log(self.max_phase * uniform[1]))
+        self.gamma_log.copy_(0.5 * torch.log1p(-squared))
+        self.B.normal_(std=1 / math.sqrt(2 * self.hidden_size))
+        self.C.normal_(std=1 / math.sqrt(self.state_size))
+        self.D.normal_()
+
+    def sequence_constants(self, *shape: int) -> Constants:
+        nu_log, theta_log = self.in_float32(self.nu_log, self.theta_log)
+        radius, angle = torch.exp(-torch.exp(nu_log)), torch.exp(theta_log)
+        eigenvalues = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle))).to(self.D.dtype)
+        return Constants(Shared(eigenvalues), Shared(torch.cat((self.C[0], -self.C[1]), dim=1)))
+
+    def project(self, inputs: Tensor) -> Projected:
+        entered = self.enter(inputs)
+        weight = (torch.exp(self.gamma_log).unsqueeze(1) * self.B).flatten(0, 1)  # rows [real; imaginary]
+        return Projected(entered, F.linear(entered, weight).to(self.D.dtype))
+
+    def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
+        return constants.eigenvalues.value, projected.driven
+
+    def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
+        return F.linear(hidden, constants.readout.value) + self.D * projected.inputs

@@ -1,0 +1,139 @@
+"""Mamba: a state space whose step sizes and matrices depend on the input."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.checks import check_integer
+from gyral.ops.convolution import convolution, window
+from gyral.ops.selective_scan import coefficients, selective_scan
+
+STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
+SMALLEST_STEP = 1e-4
+
+
+class Projected(NamedTuple):
+    """The inputs v_t of the convolution and the gates z_t before SiLU, each (…, N)."""
+
+    values: Tensor
+    gate: Tensor
+
+
+class MambaCell(RecurrentCell):
+    """Mamba (Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023, S6).
+
+        [v_t; z_t] = W_ih x_t
+        u_t = SiLU(Σ_{j=1}^{K} w_j ⊙ v_{t−K+j} + b_w)             values before the first step are zero
+        [δ_t; B_t; C_t] = W_x u_t,  Δ_t = softplus(W_Δ δ_t + b_Δ)
+        h_{t,c} = exp(Δ_{t,c} A_c) ⊙ h_{t−1,c} + Δ_{t,c} u_{t,c} B_t          S numbers for each channel c
+        y_{t,c} = (C_tᵀ h_{t,c} + D_c u_{t,c}) SiLU(z_{t,c})
+
+    with A = −exp(A_log). The output is y_t. The published layer has inputs of half the width, N = 2X, and a matrix
+    after y_t, which belongs to the block around the cell; see `gyral.nn.block.PreNormBlock`. The authors do not apply
+    weight decay to A_log and D.
+
+    Parameters and initial values: `weight_ih` (2N, X), rows [v; z], and `weight_x` (R + 2S, N), rows [δ; B; C], uniform
+    in ±1/√inputs; `weight_conv` (N, K) and `bias_conv` (N,), uniform in ±1/√K; `weight_dt` W_Δ (N, R), uniform in
+    ±1/√R; `bias_dt` (N,), the inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1];
+    `A_log` (N, S), log 1 … log S; `D` (N,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the number of channels.
+        state_size: S, the number of states of a channel.
+        kernel_size: K ≥ 2, the number of steps in the window of the convolution.
+        dt_rank: R, the rank of the step sizes; ⌈N / 32⌉ if None.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    class State(NamedTuple):
+        """h (B, N, S), and the last K − 1 inputs of the convolution (B, K − 1, N), the latest last."""
+
+        hidden: Tensor
+        window: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        state_size: int = 16,
+        kernel_size: int = 4,
+        dt_rank: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.state_size = check_integer("state_size", state_size)
+        self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
+        self.dt_rank = -(-hidden_size // 32) if dt_rank is None else check_integer("dt_rank", dt_rank)
+        self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
+        self.weight_conv = nn.Parameter(torch.empty(hidden_size, kernel_size))
+        self.bias_conv = nn.Parameter(torch.empty(hidden_size))
+        self.weight_x = nn.Parameter(torch.empty(self.dt_rank + 2 * state_size, hidden_size))
+        self.weight_dt = nn.Parameter(torch.empty(hidden_size, self.dt_rank))
+        self.bias_dt = nn.Parameter(torch.empty(hidden_size))
+        self.A_log = nn.Parameter(torch.empty(hidden_size, state_size))
+        self.D = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        for weight in (self.weight_ih, self.weight_x, self.weight_dt, self.weight_conv):
+            bound = weight.shape[1] ** -0.5
+            weight.uniform_(-bound, bound)
+        self.bias_conv.uniform_(-(self.kernel_size**-0.5), self.kernel_size**-0.5)
+        dtype = torch.promote_types(self.bias_dt.dtype, torch.float32)
+        logarithms = torch.empty_like(self.bias_dt, dtype=dtype).uniform_(*map(math.log, STEP_SIZES))
+        steps = logarithms.exp().clamp(min=SMALLEST_STEP)
+        self.bias_dt.copy_(steps + torch.log(-torch.expm1(-steps)))
+        self.A_log.copy_(torch.log(torch.arange(1, self.state_size + 1, device=self.A_log.device)))
+        self.D.fill_(1.0)
+
+    def init_state(self, batch_size: int) -> State:
+        size = self.hidden_size
+        return self.State(
+            self.zeros(batch_size, size, self.state_size), self.zeros(batch_size, self.kernel_size - 1, size)
+        )
+
+    def project(self, inputs: Tensor) -> Projected:
+        values, gate = F.linear(inputs, self.weight_ih).to(self.D.dtype).chunk(2, dim=-1)
+        return Projected(values, gate)
+
+    def select(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return u, Δ (…, N), B and C (…, S), for the sums of the convolution (…, N)."""
+        u = F.silu(convolved + self.bias_conv)
+        sizes = self.dt_rank, self.state_size, self.state_size
+        low_rank, b, c = F.linear(u, self.weight_x).to(u.dtype).split(sizes, dim=-1)
+        delta = F.softplus(F.linear(low_rank, self.weight_dt).to(u.dtype) + self.bias_dt)
+        return u, delta, b, c
+
+    def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
+        inside = torch.cat((state.window, projected.values.unsqueeze(1)), dim=1)
+        u, delta, b, c = self.select((inside * self.weight_conv.T).sum(1))
+        decay, values = coefficients(u, delta, -torch.exp(self.A_log), b)
+        hidden = decay * state.hidden + values
+        output = (hidden * c.unsqueeze(1)).sum(2) + self.D * u
+        return output * F.silu(projected.gate), self.State(hidden, inside[:, 1:])
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        values, gate = self.project(inputs)
+        convolved = convolution(values, self.weight_conv, state.window, lengths=lengths, starts=starts)
+        u, delta, b, c = self.select(convolved)
+        a = -torch.exp(self.A_log)
+        outputs, hidden = selective_scan(u, delta, a, b, c, state.hidden, lengths=lengths, starts=starts)
+        outputs = (outputs + self.D * u) * F.silu(gate)
+        if lengths is not None:
+            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        return outputs, self.State(hidden, window(values, state.window, lengths, starts))

@@ -1,0 +1,53 @@
+"""minGRU: a gated recurrent unit whose gate does not read the state."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.diagonal import DiagonalCell
+from gyral.ops.min_gated import coefficients, min_gated
+
+
+class MinGRUCell(DiagonalCell):
+    """minGRU (Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, "Were RNNs all we needed?", 2024, appendix B).
+
+        c_t = W_c x_t,  z_t = σ(W_z x_t)
+        h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ g(c_t)                  g(c) = c + ½ if c ≥ 0, else σ(c)
+
+    There is no recurrent weight: all steps run in parallel. The output is h_t. g is positive, which the authors' scan
+    in the logarithmic domain needs; this one does not, and allows any initial state.
+
+    Parameter: `weight_ih` (2N, X), rows [W_c; W_z], uniform in ±1/√X as torch.nn.Linear. There is no bias.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    parts = 2  # W_c and W_z
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.state_size = hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(self.parts * hidden_size, input_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        bound = self.input_size**-0.5
+        self.weight_ih.uniform_(-bound, bound)
+
+    def project(self, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.weight_ih).to(self.weight_ih.dtype)
+
+    def coefficients(self, projected: Tensor, constants: object) -> tuple[Tensor, Tensor]:
+        return coefficients(projected, self.hidden_size)
+
+    def scan(
+        self, projected: Tensor, constants: object, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        return min_gated(projected, h0, lengths=lengths, starts=starts)

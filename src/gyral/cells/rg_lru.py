@@ -1,0 +1,118 @@
+"""RG-LRU: a linear recurrence whose decay is gated."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.diagonal import WidthPreservingCell
+from gyral.core.checks import check_integer
+from gyral.core.errors import OptionError
+from gyral.ops.diagonal import diagonal_scan
+
+SHARPNESS = 8.0  # c in log a
+NEVER = -1e4  # log a whose exponential is 0; minus infinity would make the gradient of a² NaN
+SMALLEST = 1000.0**-2  # of 4 (1 − a²) in the gradient of √(1 − a²), as the authors clip it
+
+
+class Projected(NamedTuple):
+    """log a_t and i_t ⊙ x_t, each (…, N)."""
+
+    log_decay: Tensor
+    gated: Tensor
+
+
+class RGLRUCell(WidthPreservingCell):
+    """Real-gated linear recurrent unit (De et al., "Griffin: mixing gated linear recurrences with local attention for
+    efficient language models", 2024, section 2.4).
+
+        r_t = σ(W_a x_t + b_a),  i_t = σ(W_x x_t + b_x)
+        log a_t = −8 r_t ⊙ softplus(Λ)
+        h_t = a_t ⊙ h_{t−1} + √(1 − a_t²) ⊙ (i_t ⊙ x_t)           at the first step h_t = i_t ⊙ x_t
+
+    The first step is that of a sequence or of a segment (`starts`), so the state has a flag for it. W_a and W_x are
+    block-diagonal. The gradient of the square root is at most 500, as in the authors' code. x_t is the input, or W_ih
+    times the input if its size is not N; see `gyral.cells.diagonal.WidthPreservingCell`. The convolution before this
+    recurrence and the gate after it in Griffin's block are not part of the cell. The output is h_t.
+
+    Parameters and initial values: `weight` (2, H, b, b), the blocks of W_a and W_x, normal / √b with b = ⌈N / H⌉;
+    `bias` (2, N), zero; `decay` Λ (N,) with softplus(Λ) = −log ρ and ρ² uniform in [0.9², 0.999²].
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the layer and of its outputs.
+        heads: H, the number of blocks, from 1 to N. If H does not divide N, the last blocks are not full. The published
+            models have blocks of 256.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    class State(NamedTuple):
+        """h (B, N), and 1 before the first step, else 0: (B,), int64."""
+
+        hidden: Tensor
+        fresh: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, heads: int = 1) -> None:
+        super().__init__(input_size, hidden_size)
+        self.state_size = hidden_size
+        self.heads = check_integer("heads", heads)
+        if heads > hidden_size:
+            raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
+        self.block = -(-hidden_size // heads)
+        self.weight = nn.Parameter(torch.empty(2, heads, self.block, self.block))
+        self.bias = nn.Parameter(torch.empty(2, hidden_size))
+        self.decay = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.weight.normal_(std=self.block**-0.5)
+        self.bias.zero_()
+        dtype = torch.promote_types(self.decay.dtype, torch.float32)
+        squared = torch.empty(self.decay.shape, dtype=dtype, device=self.decay.device).uniform_(0.9**2, 0.999**2)
+        self.decay.copy_(torch.log(torch.expm1(-0.5 * torch.log(squared))))
+
+    def init_state(self, batch_size: int) -> State:
+        hidden = self.zeros(batch_size, self.hidden_size)
+        return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
+
+    def project(self, inputs: Tensor) -> Projected:
+        entered = self.enter(inputs)
+        padded = F.pad(entered, (0, self.heads * self.block - self.hidden_size)).unflatten(-1, (self.heads, self.block))
+        products = torch.einsum("...hi,ghij->g...hj", padded, self.weight).flatten(-2)[..., : self.hidden_size]
+        recurrence, write = torch.sigmoid(
+            products.to(self.bias.dtype) + self.bias.view(2, *[1] * (inputs.dim() - 1), -1)
+        )
+        return Projected(-SHARPNESS * recurrence * F.softplus(self.decay), write * entered)
+
+    def coefficients(self, projected: Projected, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
+        log_decay = projected.log_decay.masked_fill(is_first.unsqueeze(-1), NEVER)
+        return torch.exp(log_decay), clipped_sqrt(-torch.expm1(2 * log_decay)) * projected.gated
+
+    def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
+        decay, values = self.coefficients(projected, state.fresh > 0)
+        hidden = decay * state.hidden + values
+        return hidden, self.State(hidden, torch.zeros_like(state.fresh))
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        projected = self.project(inputs)
+        is_first = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if starts is None else starts
+        is_first = torch.cat((is_first[:1] | (state.fresh > 0), is_first[1:]))
+        decay, values = self.coefficients(projected, is_first)
+        hidden, final = diagonal_scan(values, decay, state.hidden, lengths=lengths, starts=starts)
+        return hidden, self.State(final, torch.zeros_like(state.fresh))
+
+
+def clipped_sqrt(values: Tensor) -> Tensor:
+    """Return the square root of numbers ≥ 0, with the gradient 1 / √max(4x, 10⁻⁶)."""
+    bound = SMALLEST / 4
+    raised = values + (values.clamp(min=bound) - values).detach()
+    root = torch.sqrt(raised)
+    return root + (torch.sqrt(values) - root).detach()

@@ -1,0 +1,105 @@
+"""S4D: a diagonal state space for each channel."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gyral.cells.diagonal import WidthPreservingCell
+from gyral.core.checks import check_integer
+from gyral.ops.channel_scan import channel_scan
+from gyral.ops.channel_scan.naive import read
+from gyral.ops.scan import Shared
+
+STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
+
+
+class Constants(NamedTuple):
+    """λ and 2 C ⊙ B̄, each (2, N, P), real and imaginary parts."""
+
+    eigenvalues: Shared
+    readout: Shared
+
+
+class S4DCell(WidthPreservingCell):
+    """Diagonal state space of each channel (Gu, Gupta, Goel and Ré, "On the parameterization and initialization of
+    diagonal state space models", NeurIPS 2022, S4D-Lin with zero-order hold).
+
+        A = −exp(log_A_real) + i A_imag,  λ = exp(ΔA),  B̄ = (λ − 1) / A
+        h_{t,c} = λ_c ⊙ h_{t−1,c} + x_{t,c}                       P complex numbers for each of the N channels
+        y_{t,c} = 2 Re(Σ_p C_{c,p} B̄_{c,p} h_{t,c,p}) + D_c x_{t,c}
+
+    Each number stands for itself and its conjugate, hence the factor 2. x_t is the input, or W_ih times the input if
+    its size is not N; see `gyral.cells.diagonal.WidthPreservingCell`. The layers after y_t, GELU, a matrix and a gated
+    linear unit, belong to the block around the cell. The state (B, 2NP) has the real parts of all channels, then the
+    imaginary parts.
+
+    Parameters and initial values: `log_A_real` (N, P), log ½; `A_imag` (N, P), πp with p from 0; `log_dt` log Δ (N,)
+    uniform in [log 0.001, log 0.1]; `C` (2, N, P), real and imaginary parts, normal / √2; `D` (N,), normal.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the number of channels.
+        state_size: P, the number of complex numbers in the state of a channel.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    is_complex = True
+
+    def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 32) -> None:
+        super().__init__(input_size, hidden_size)
+        each = check_integer("state_size", state_size)
+        self.state_size = hidden_size * each
+        self.log_A_real = nn.Parameter(torch.empty(hidden_size, each))
+        self.A_imag = nn.Parameter(torch.empty(hidden_size, each))
+        self.log_dt = nn.Parameter(torch.empty(hidden_size))
+        self.C = nn.Parameter(torch.empty(2, hidden_size, each))
+        self.D = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.log_A_real.fill_(math.log(0.5))
+        self.A_imag.copy_(
+            math.pi * torch.arange(self.A_imag.shape[1], device=self.A_imag.device).expand_as(self.A_imag)
+        )
+        self.log_dt.uniform_(*map(math.log, STEP_SIZES))
+        self.C.normal_(std=math.sqrt(0.5))
+        self.D.normal_()
+
+    def sequence_constants(self, *shape: int) -> Constants:
+        log_dt, log_real, imaginary = self.in_float32(self.log_dt, self.log_A_real, self.A_imag)
+        step, real = torch.exp(log_dt).unsqueeze(1), -torch.exp(log_real)
+        radius, angle = torch.exp(step * real), step * imaginary
+        decay = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)))
+        shifted = torch.stack((decay[0] - 1, decay[1]))
+        drive = product(shifted, torch.stack((real, -imaginary)) / (real.square() + imaginary.square()))
+        readout = 2 * product(drive, self.C)
+        return Constants(Shared(decay.to(self.D.dtype)), Shared(readout.to(self.D.dtype)))
+
+    def project(self, inputs: Tensor) -> Tensor:
+        return self.enter(inputs)
+
+    def coefficients(self, projected: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
+        real = projected.unsqueeze(-1).expand(*projected.shape, self.C.shape[2])
+        return constants.eigenvalues.value.flatten(), torch.stack((real, torch.zeros_like(real)), dim=-3).flatten(-3)
+
+    def read(self, hidden: Tensor, projected: Tensor, constants: Constants) -> Tensor:
+        return read(hidden.unflatten(-1, self.C.shape), constants.readout.value) + self.D * projected
+
+    def scan(
+        self, projected: Tensor, constants: Constants, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        h0 = h0.unflatten(-1, self.C.shape)
+        eigenvalues, readout = constants.eigenvalues.value, constants.readout.value
+        outputs, final = channel_scan(projected, eigenvalues, readout, h0, lengths=lengths, starts=starts)
+        return outputs + self.D * projected, final.flatten(1)
+
+
+def product(one: Tensor, other: Tensor) -> Tensor:
+    """Return the product of complex numbers (2, …), entry by entry."""
+    return torch.stack((one[0] * other[0] - one[1] * other[1], one[0] * other[1] + one[1] * other[0]))

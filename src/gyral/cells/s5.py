@@ -1,0 +1,151 @@
+"""S5: a diagonal state space that all channels share."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.diagonal import WidthPreservingCell
+from gyral.core.checks import check_boolean, check_choice, check_integer
+from gyral.ops.diagonal import multiply, reciprocal
+from gyral.ops.scan import Shared
+
+DISCRETIZATIONS = ("zoh", "bilinear")
+STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
+LARGEST_REAL = -1e-4  # of an eigenvalue with clip_eigs
+
+
+class Projected(NamedTuple):
+    """x_t (…, N), and B̄ x_t (…, 2P)."""
+
+    inputs: Tensor
+    driven: Tensor
+
+
+class Constants(NamedTuple):
+    """λ (2P,), and the weights (N, 2P) that give 2 Re(C h) for [Re h; Im h]."""
+
+    eigenvalues: Shared
+    readout: Shared
+
+
+class S5Cell(WidthPreservingCell):
+    """Simplified state space layer (Smith, Warrington and Linderman, "Simplified state space layers for sequence
+    modeling", ICLR 2023), one block of eigenvalues.
+
+        h_t = λ ⊙ h_{t−1} + B̄ x_t                                 h_t has P complex numbers
+        y_t = 2 Re(C h_t) + D ⊙ x_t
+
+    with step sizes Δ, one for each eigenvalue Λ of the continuous system, and
+
+        λ = exp(ΔΛ),  B̄ = (λ − 1) / Λ ⊙ B                         discretization "zoh", zero-order hold
+        λ = (1 + ΔΛ/2) / (1 − ΔΛ/2),  B̄ = Δ / (1 − ΔΛ/2) ⊙ B      "bilinear"
+
+    Each Λ stands for itself and its conjugate, hence the factor 2. x_t is the input, or W_ih times the input if its
+    size is not N; see `gyral.cells.diagonal.WidthPreservingCell`. The activation and gate after y_t belong to the block
+    around the cell. The state has P real parts, then P imaginary parts.
+
+    Parameters and initial values: `Lambda_re`, `Lambda_im` (P,), the eigenvalues of the normal part of the HiPPO-LegS
+    matrix of size 2P with positive imaginary part, and V their eigenvectors; `B` (2, P, N), real and imaginary parts,
+    V⁻¹ times a matrix (2P, N) normal / √(2P); `C` (2, N, P), a complex matrix (N, 2P) normal / √(2P), truncated at two
+    standard deviations, times V; `log_step` log Δ (P,) uniform in [log 0.001, log 0.1]; `D` (N,), normal.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the layer and of its outputs.
+        state_size: P, the number of complex numbers in the state; N if None.
+        discretization: "zoh" or "bilinear".
+        clip_eigs: Whether Re Λ is at most −0.0001. Otherwise training can make it positive, and the state unstable.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    is_complex = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        state_size: int | None = None,
+        discretization: str = "zoh",
+        clip_eigs: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
+        self.discretization = check_choice("discretization", discretization, DISCRETIZATIONS)
+        self.clip_eigs = check_boolean("clip_eigs", clip_eigs)
+        self.Lambda_re = nn.Parameter(torch.empty(self.state_size))
+        self.Lambda_im = nn.Parameter(torch.empty(self.state_size))
+        self.log_step = nn.Parameter(torch.empty(self.state_size))
+        self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
+        self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
+        self.D = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        real, imaginary, vectors = hippo_normal(self.state_size, self.D.device)
+        self.Lambda_re.copy_(real)
+        self.Lambda_im.copy_(imaginary)
+        full, width = 2 * self.state_size, self.hidden_size
+        drawn = torch.randn(full, width, dtype=torch.float64, device=self.D.device) / math.sqrt(full)
+        self.B.copy_(torch.view_as_real(vectors.mH @ drawn.to(vectors.dtype)).movedim(-1, 0))
+        drawn = nn.init.trunc_normal_(drawn.new_empty(2, width, full), a=-2, b=2) / math.sqrt(full)
+        self.C.copy_(torch.view_as_real(torch.complex(drawn[0], drawn[1]) @ vectors).movedim(-1, 0))
+        self.log_step.uniform_(*map(math.log, STEP_SIZES))
+        self.D.normal_()
+
+    def discretized(self) -> tuple[Tensor, Tensor]:
+        """Return λ and the factors of B, both (2P,)."""
+        real, imaginary, log_step = self.in_float32(self.Lambda_re, self.Lambda_im, self.log_step)
+        if self.clip_eigs:
+            real = real.clamp(max=LARGEST_REAL)
+        step = torch.exp(log_step)
+        if self.discretization == "bilinear":
+            half_real, half_imag = 0.5 * step * real, 0.5 * step * imaginary
+            inverse = reciprocal(1 - half_real, -half_imag)
+            decay = multiply(inverse, torch.cat((1 + half_real, half_imag)), is_complex=True)
+            return decay, inverse * step.repeat(2)
+        radius, angle = torch.exp(step * real), step * imaginary
+        decay_real, decay_imag = radius * torch.cos(angle), radius * torch.sin(angle)
+        shifted = torch.cat((decay_real - 1, decay_imag))
+        return torch.cat((decay_real, decay_imag)), multiply(shifted, reciprocal(real, imaginary), is_complex=True)
+
+    def sequence_constants(self, *shape: int) -> Constants:
+        decay, _ = self.discretized()
+        return Constants(Shared(decay.to(self.D.dtype)), Shared(2 * torch.cat((self.C[0], -self.C[1]), dim=1)))
+
+    def project(self, inputs: Tensor) -> Projected:
+        entered = self.enter(inputs)
+        _, factors = self.discretized()
+        weight = multiply(factors, self.B.flatten(0, 1).T, is_complex=True).T
+        return Projected(entered, F.linear(entered, weight.to(self.D.dtype)).to(self.D.dtype))
+
+    def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
+        return constants.eigenvalues.value, projected.driven
+
+    def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
+        return F.linear(hidden, constants.readout.value) + self.D * projected.inputs
+
+
+def hippo_normal(states: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the eigenvalues with positive imaginary part of the normal part of HiPPO-LegS, and their eigenvectors.
+
+    The matrix −½ I + S, of size 2P, has S_nk = −√(n + ½) √(k + ½) for n > k, and S = −Sᵀ.
+
+    Args:
+        states: P.
+        device: Of the results.
+
+    Returns:
+        Real parts (P,), imaginary parts (P,) in increasing order, and eigenvectors (2P, P), complex; float64.
+    """
+    root = torch.sqrt(torch.arange(2 * states, dtype=torch.float64, device=device) + 0.5)
+    lower = -torch.outer(root, root).tril(-1)
+    imaginary, vectors = torch.linalg.eigh(-1j * (lower - lower.T))
+    return torch.full_like(imaginary[states:], -0.5), imaginary[states:], vectors[:, states:]

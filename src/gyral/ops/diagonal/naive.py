@@ -1,0 +1,53 @@
+"""The scan of `gyral.ops.diagonal` in plain torch, parallel over time.
+
+The kernels compute the same, one step after the other. This code runs where there is no kernel, and gives the kernels'
+second derivatives.
+"""
+
+import torch
+from torch import Tensor
+
+
+def diagonal_scan(
+    values: Tensor,
+    decay: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+    is_complex: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return outputs (T, B, W) and final state (B, W); see `gyral.ops.diagonal.diagonal_scan`.
+
+    Two steps (a, b) and then (a', b') are one step (a' a, a' b + b'). Each pass doubles the number of steps that an
+    entry has composed, so that log₂ T passes give all outputs (Hillis and Steele 1986).
+    """
+    steps, batch, _ = values.shape
+    decay = decay.expand_as(values)
+    if starts is not None:
+        decay = decay.masked_fill(starts.unsqueeze(2), 0.0)
+    outputs = torch.cat((multiply(decay[:1], h0, is_complex) + values[:1], values[1:]))
+    reach = 1
+    while reach < steps:
+        added = multiply(decay[reach:], outputs[:-reach], is_complex)
+        outputs = torch.cat((outputs[:reach], outputs[reach:] + added))
+        decay = torch.cat((decay[:reach], multiply(decay[reach:], decay[:-reach], is_complex)))
+        reach *= 2
+    if lengths is None:
+        return outputs, outputs[-1]
+    final = outputs[lengths - 1, torch.arange(batch, device=values.device)]
+    ended = torch.arange(steps, device=values.device).unsqueeze(1) >= lengths
+    return outputs.masked_fill(ended.unsqueeze(2), 0.0), final
+
+
+def multiply(a: Tensor, b: Tensor, is_complex: bool) -> Tensor:
+    """Return the product of two vectors (…, W), entry by entry; complex ones are [real; imaginary]."""
+    if not is_complex:
+        return a * b
+    (a_real, a_imag), (b_real, b_imag) = a.chunk(2, dim=-1), b.chunk(2, dim=-1)
+    return torch.cat((a_real * b_real - a_imag * b_imag, a_real * b_imag + a_imag * b_real), dim=-1)
+
+
+def reciprocal(real: Tensor, imaginary: Tensor) -> Tensor:
+    """Return 1 / z (2N,) of complex numbers, whose parts are (N,)."""
+    squared = real.square() + imaginary.square()
+    return torch.cat((real / squared, -imaginary / squared))

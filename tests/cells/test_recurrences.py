@@ -1,0 +1,34 @@
+"""The cells of published recurrences against their authors' code (golden tensors)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
+
+FILES = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_form_agrees_with_the_authors_code(golden: Path, name: str) -> None:
+    assert check(golden / "recurrences" / f"{name}.npz") < 1e-10
+
+
+def test_every_family_has_a_file() -> None:
+    assert {find(name) for name in FILES} == set(FAMILIES.values())
+
+
+@pytest.mark.parametrize("name", [*OPTIONAL, "unknown", "lruu"])
+def test_files_without_a_cell_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    np.savez(tmp_path / name, inputs=np.zeros((2, 1, 3)), outputs=np.zeros((2, 1, 3)))
+    with pytest.raises(UnsupportedGoldenError, match=name):
+        check(tmp_path / f"{name}.npz")
+
+
+def test_a_wrong_number_is_an_error(golden: Path, tmp_path: Path) -> None:
+    with np.load(golden / "recurrences" / "min_gru.npz") as file:
+        arrays = dict(file)
+    arrays["grad.inputs"][3, 1, 2] += 1e-6
+    np.savez(tmp_path / "min_gru", **arrays)
+    assert check(tmp_path / "min_gru.npz") > 1e-8
