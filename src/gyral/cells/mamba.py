@@ -52,6 +52,8 @@ class MambaCell(RecurrentCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    dynamics = ("A_log", "bias_dt")
+
     class State(NamedTuple):
         """h (B, N, S), and the last K − 1 inputs of the convolution (B, K − 1, N), the latest last."""
 
