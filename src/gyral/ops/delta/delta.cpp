@@ -109,10 +109,12 @@ template <class Real> struct Scan {
 
     struct Place {
         Index item, row, group, length;
+        Index ahead;  // the distance to the steps that are needed next
     };
-    Place place(Index item) const {
+    Place place(Index item, Index ahead) const {
         const Index row = item / given.groups;
-        return {item, row, item % given.groups, given.lengths ? static_cast<const Index*>(given.lengths)[row] : given.steps};
+        const Index length = given.lengths ? static_cast<const Index*>(given.lengths)[row] : given.steps;
+        return {item, row, item % given.groups, length, ahead};
     }
     bool is_start(const Place& at, Index t) const {
         return given.starts && static_cast<const bool*>(given.starts)[t * rows + at.row];
@@ -161,6 +163,47 @@ template <class Real> struct Scan {
     static void read(const Real* from, Index size, Real* to) {
         for_registers<Real>(size, [&](Index i, Index count) { store<Real>(to + i, load_first(from + i, count)); });
     }
+    // The steps of a chunk of a tensor (T, B, G, ...): `size` of the `width` numbers of a group, from `offset` on.
+    void read_steps(const Place& at, const Chunk& now, void* base, Index width, Index offset, Index size, Real* to,
+                    Index to_row) const {
+        for_rows(now.steps, [&](Index t) {
+            const Real* from = of_step(base, at, now.first + t, width) + offset;
+            read(from, size, to + t * to_row);
+            fetch(at, now.first + t, from, given.batch * width, size);
+        });
+    }
+    void write_steps(const Place& at, const Chunk& now, const Real* from, Index from_row, void* base, Index width,
+                     Index offset, Index size) const {
+        for_rows(now.steps, [&](Index t) {
+            Real* to = of_step(base, at, now.first + t, width) + offset;
+            copy(from + t * from_row, size, to);
+            fetch<true>(at, now.first + t, to, given.batch * width, size);
+        });
+    }
+    // The micro-steps of a chunk of a tensor (T, B, n, G, ...).
+    void read_micro_steps(const Place& at, const Chunk& now, void* base, Index width, Index offset, Index size, Real* to,
+                          Index to_row) const {
+        for_rows(now.count, [&](Index i) {
+            const Real* from = of_micro_step(base, at, now.first * micro + i, width) + offset;
+            read(from, size, to + i * to_row);
+            fetch(at, now.first + i / micro, from, given.batch * micro * width, size);
+        });
+    }
+    void write_micro_steps(const Place& at, const Chunk& now, const Real* from, Index from_row, void* base, Index width,
+                           Index offset, Index size) const {
+        for_rows(now.count, [&](Index i) {
+            Real* to = of_micro_step(base, at, now.first * micro + i, width) + offset;
+            copy(from + i * from_row, size, to);
+            fetch<true>(at, now.first + i / micro, to, given.batch * micro * width, size);
+        });
+    }
+    // Steps are far apart in memory: processors do not foresee which one is next.
+    template <bool is_written = false>
+    void fetch(const Place& at, Index t, const Real* row, Index step, Index size) const {
+        if (t + at.ahead < 0 || t + at.ahead >= given.steps) return;
+        const char *from = reinterpret_cast<const char*>(row + at.ahead * step), *end = from + size * sizeof(Real);
+        for (; from < end; from += 64) __builtin_prefetch(from, is_written, 2);
+    }
     static void zero(Real* to, Index count) { std::fill_n(to, count, Real(0)); }
     void read_matrix(const Real* from, Real* to) const {
         for_rows(key, [&](Index i) { read(from + i * value, value, to + i * V); });
@@ -195,12 +238,9 @@ template <class Real> struct Scan {
     // ---------------------------------------------------------------- a chunk
 
     void read_group(const Place& at, const Chunk& now, const Buffers& b) const {
-        for_rows(now.steps, [&](Index t) { read(of_step(given.q, at, now.first + t, key), key, b.q + t * K); });
-        for_rows(now.count, [&](Index i) {
-            const Index step = now.first * micro + i;
-            read(of_micro_step(given.k, at, step, key), key, b.k + i * K);
-            if (erases) read(of_micro_step(given.erase, at, step, key), key, b.r + i * K);
-        });
+        read_steps(at, now, given.q, key, 0, key, b.q, K);
+        read_micro_steps(at, now, given.k, key, 0, key, b.k, K);
+        if (erases) read_micro_steps(at, now, given.erase, key, 0, key, b.r, K);
         transpose(now.count, key, b.k, K, b.turned_k, M);
         if (is_vector) return;
         pairs(now.steps, micro, key, b.q, K, b.turned_k, b.reads);
@@ -312,9 +352,7 @@ template <class Real> struct Scan {
         is_vector ? weigh_channels(now, b) : weigh_pairs(now, b);
         scale(now.steps, 1, b.q, b.since, 1, b.q_in);
         scale(now.count, micro, b.k, b.until, 1, b.k_out);
-        for_rows(now.count, [&](Index i) {
-            read(of_micro_step(given.v, at, now.first * micro + i, heads * value) + head * value, value, b.u + i * V);
-        });
+        read_micro_steps(at, now, given.v, heads * value, head * value, value, b.u, V);
         if (!erases) return;
         scale(now.count, micro, b.r, b.since, -1, b.r_in);
         if (!now.is_fresh) product(now.count, V, key, b.r_in, K, memory, V, b.u, V, true);
@@ -332,7 +370,7 @@ template <class Real> struct Scan {
     }
 
     void forward(Index item, Real* workspace) const {
-        const Place at = place(item);
+        const Place at = place(item, given.chunk);
         const Buffers b = allocate(false, [&](Index count) { return std::exchange(workspace, workspace + padded<float>(count)); });
         const Index matrix = key * value;
         for_rows(heads, [&](Index h) {
@@ -351,9 +389,7 @@ template <class Real> struct Scan {
                 else
                     product(now.steps, V, key, b.q_in, K, memory, V, y, V, false);
                 lower(now.steps, micro, V, b.attention, b.u, V, y, V);
-                for_rows(now.steps, [&](Index i) {
-                    copy(y + i * V, value, of_step(given.outputs, at, t + i, heads * value) + h * value);
-                });
+                write_steps(at, now, y, V, given.outputs, heads * value, h * value, value);
                 decay_memory(now, b.total, memory);
                 product<true>(key, V, now.count, b.k_out, K, b.u, V, memory, V, true);
             }
@@ -368,7 +404,7 @@ template <class Real> struct Scan {
     // ---------------------------------------------------------------- the gradients of a chunk
 
     void backward(Index item, Real* workspace) const {
-        const Place at = place(item);
+        const Place at = place(item, -given.chunk);
         const Buffers b = allocate(true, [&](Index count) { return std::exchange(workspace, workspace + padded<float>(count)); });
         const Index matrix = key * value;
         Real* const grad_s0 = static_cast<Real*>(given.grad_s0) + item * heads * matrix;
@@ -402,11 +438,9 @@ template <class Real> struct Scan {
                     upper(now.count, 1, K, b.grad_erasures, b.r, K, b.grad_k, K);
                 }
             }
-            for_rows(now.steps, [&](Index i) { copy(b.grad_q + i * K, key, of_step(given.grad_q, at, t + i, key)); });
-            for_rows(now.count, [&](Index i) {
-                copy(b.grad_k + i * K, key, of_micro_step(given.grad_k, at, t * micro + i, key));
-                if (erases) copy(b.grad_r + i * K, key, of_micro_step(given.grad_erase, at, t * micro + i, key));
-            });
+            write_steps(at, now, b.grad_q, K, given.grad_q, key, 0, key);
+            write_micro_steps(at, now, b.grad_k, K, given.grad_k, key, 0, key);
+            if (erases) write_micro_steps(at, now, b.grad_r, K, given.grad_erase, key, 0, key);
         }
         for_rows(heads, [&](Index h) { write_matrix(b.grad_memory + h * key * V, grad_s0 + h * matrix); });
     }
@@ -416,18 +450,14 @@ template <class Real> struct Scan {
         Real *memory = b.memory, *grad_memory = b.grad_memory + head * key * V, *x = b.grad_u;
         if (!now.is_fresh) read_matrix(kept(at, now.first, head), memory);
         solve_chunk(at, now, head, memory, b);
-        for_rows(steps, [&](Index i) {
-            read(of_step(given.grad_outputs, at, now.first + i, heads * value) + head * value, value, b.y + i * V);
-        });
+        read_steps(at, now, given.grad_outputs, heads * value, head * value, value, b.y, V);
         transpose(count, value, b.u, V, b.turned_u, M);
 
         // the gradients of u, and of the values
         product(count, V, key, b.k_out, K, grad_memory, V, x, V, false);
         upper(count, micro, V, b.attention, b.y, V, x, V);
         if (erases) solve<true>(count, V, b.system, M, x, V);
-        for_rows(count, [&](Index i) {
-            copy(x + i * V, value, of_micro_step(given.grad_v, at, now.first * micro + i, heads * value) + head * value);
-        });
+        write_micro_steps(at, now, x, V, given.grad_v, heads * value, head * value, value);
 
         // those of pairs
         pairs(steps, micro, value, b.y, V, b.turned_u, b.grad_attention);
