@@ -5,8 +5,6 @@
 // chunk, so that all steps of one belong together. Decays are multiplied step by step, never divided: no exponential of
 // a sum of log decays can overflow. Matrices of the workspace have rows padded with zeros to whole registers.
 
-#include <numeric>
-
 #include "native/matrices.hpp"
 
 namespace delta {
@@ -52,6 +50,7 @@ template <class Real> struct Scan {
     const bool erases = given.erase, decays = given.decays, is_vector = given.decays > 1;
     const Index most = given.chunk * micro;  // micro-steps of a chunk
     const Index K = padded<Real>(key), V = padded<Real>(value), M = padded<Real>(most);  // of padded rows
+    const Index E = is_vector ? K : N;  // of rows whose numbers add up to the gradient of each decay
 
     // The workspace of a thread. Those marked with H have a matrix for each head, the others are used for one after another.
     struct Buffers {
@@ -68,7 +67,7 @@ template <class Real> struct Scan {
         Real *grad_attention, *grad_system;                     // as those without grad_
         Real *grad_q, *grad_k, *grad_r, *grad_reads, *grad_erasures;  // sums over the heads
         Real *part_q, *part_k, *part_r;                         // of one head
-        Real *exponents, *pair_exponents, *end_exponents;       // (C, K), (M), (K): gradients of sums of log decays
+        Real *exponents, *pair_exponents, *end_exponents;       // (C, E), (M), (E): gradients of sums of log decays
     };
 
     template <class Take> Buffers allocate(bool backward, const Take& take) const {
@@ -92,7 +91,7 @@ template <class Real> struct Scan {
         b.grad_attention = take(C * M);
         b.grad_q = take(C * K), b.grad_k = take(most * K), b.grad_reads = take(C * M);
         b.part_q = take(C * K), b.part_k = take(most * K);
-        b.exponents = take(C * K), b.pair_exponents = take(M), b.end_exponents = take(K);
+        b.exponents = take(C * E), b.pair_exponents = take(M), b.end_exponents = take(E);
         if (erases) {
             b.grad_system = take(most * M), b.grad_r = take(most * K), b.grad_erasures = take(most * M);
             b.part_r = take(most * K);
@@ -123,10 +122,9 @@ template <class Real> struct Scan {
     Real* of_step(void* base, const Place& at, Index t, Index width) const {
         return static_cast<Real*>(base) + (t * given.batch + at.item) * width;
     }
-    // A micro-step of a tensor (T, B, n, G, ...), counted from the first step on.
-    Real* of_micro_step(void* base, const Place& at, Index i, Index width) const {
-        const Index t = i / micro, step = (t * rows + at.row) * micro + i % micro;
-        return static_cast<Real*>(base) + (step * given.groups + at.group) * width;
+    // The micro-step m of a step of a tensor (T, B, n, G, ...).
+    Real* of_micro_step(void* base, const Place& at, Index t, Index m, Index width) const {
+        return static_cast<Real*>(base) + (((t * rows + at.row) * micro + m) * given.groups + at.group) * width;
     }
     Real* kept(const Place& at, Index t, Index head) const {
         return of_step(given.kept, at, t / given.chunk, heads * key * value) + head * key * value;
@@ -156,6 +154,11 @@ template <class Real> struct Scan {
     template <class Work> static void for_rows(Index count, const Work& work) {
         for (Index i = 0; i < count; ++i) work(i);
     }
+    // Calls work(i, t, m) for `each` rows i of each step t, which a division would find too, but slowly.
+    template <class Work> static void for_rows(Index steps, Index each, const Work& work) {
+        for (Index t = 0, i = 0; t < steps; ++t)
+            for (Index m = 0; m < each; ++m, ++i) work(i, t, m);
+    }
     // Work on the registers of a padded row.
     template <class Work> static void across(Index width, const Work& work) {
         for (Index c = 0; c < width; c += N) work(c);
@@ -183,18 +186,18 @@ template <class Real> struct Scan {
     // The micro-steps of a chunk of a tensor (T, B, n, G, ...).
     void read_micro_steps(const Place& at, const Chunk& now, void* base, Index width, Index offset, Index size, Real* to,
                           Index to_row) const {
-        for_rows(now.count, [&](Index i) {
-            const Real* from = of_micro_step(base, at, now.first * micro + i, width) + offset;
+        for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
+            const Real* from = of_micro_step(base, at, now.first + t, m, width) + offset;
             read(from, size, to + i * to_row);
-            fetch(at, now.first + i / micro, from, given.batch * micro * width, size);
+            fetch(at, now.first + t, from, given.batch * micro * width, size);
         });
     }
     void write_micro_steps(const Place& at, const Chunk& now, const Real* from, Index from_row, void* base, Index width,
                            Index offset, Index size) const {
-        for_rows(now.count, [&](Index i) {
-            Real* to = of_micro_step(base, at, now.first * micro + i, width) + offset;
+        for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
+            Real* to = of_micro_step(base, at, now.first + t, m, width) + offset;
             copy(from + i * from_row, size, to);
-            fetch<true>(at, now.first + i / micro, to, given.batch * micro * width, size);
+            fetch<true>(at, now.first + t, to, given.batch * micro * width, size);
         });
     }
     // Steps are far apart in memory: processors do not foresee which one is next.
@@ -273,14 +276,13 @@ template <class Real> struct Scan {
         for (Index i = last - 1; i >= 0; --i) b.until[i] = b.until[i + width] * b.decay[i + width];
     }
 
-    // to = factor x, for each micro-step, or each step, with the factors of its step
-    void scale(Index count, Index each, const Real* x, const Real* factors, Real sign, Real* to) const {
-        for_rows(count, [&](Index i) {
-            const Index t = i / each;
-            if (is_vector)
-                across(K, [&](Index c) { store<Real>(to + i * K + c, sign * load(x + i * K + c) * load(factors + t * K + c)); });
-            else
-                across(K, [&](Index c) { store<Real>(to + i * K + c, sign * factors[t] * load(x + i * K + c)); });
+    // to = factor x, for `each` rows of a step, with the factors of the step
+    void scale(Index steps, Index each, const Real* x, const Real* factors, Real sign, Real* to) const {
+        for_rows(steps, each, [&](Index i, Index t, Index) {
+            across(K, [&](Index c) {
+                const Row row = load(x + i * K + c);
+                store<Real>(to + i * K + c, is_vector ? sign * load(factors + t * K + c) * row : sign * factors[t] * row);
+            });
         });
     }
 
@@ -351,10 +353,10 @@ template <class Real> struct Scan {
         read_decays(at, now, head, b);
         is_vector ? weigh_channels(now, b) : weigh_pairs(now, b);
         scale(now.steps, 1, b.q, b.since, 1, b.q_in);
-        scale(now.count, micro, b.k, b.until, 1, b.k_out);
+        scale(now.steps, micro, b.k, b.until, 1, b.k_out);
         read_micro_steps(at, now, given.v, heads * value, head * value, value, b.u, V);
         if (!erases) return;
-        scale(now.count, micro, b.r, b.since, -1, b.r_in);
+        scale(now.steps, micro, b.r, b.since, -1, b.r_in);
         if (!now.is_fresh) product(now.count, V, key, b.r_in, K, memory, V, b.u, V, true);
         solve<false>(now.count, V, b.system, M, b.u, V);
     }
@@ -412,10 +414,10 @@ template <class Real> struct Scan {
         for (Index t = at.length; t < given.steps; ++t) {
             zero(of_step(given.grad_q, at, t, key), key);
             if (decays) zero(of_step(given.grad_decay, at, t, heads * given.decays), heads * given.decays);
-            for (Index i = t * micro; i < (t + 1) * micro; ++i) {
-                zero(of_micro_step(given.grad_k, at, i, key), key);
-                zero(of_micro_step(given.grad_v, at, i, heads * value), heads * value);
-                if (erases) zero(of_micro_step(given.grad_erase, at, i, key), key);
+            for (Index m = 0; m < micro; ++m) {
+                zero(of_micro_step(given.grad_k, at, t, m, key), key);
+                zero(of_micro_step(given.grad_v, at, t, m, heads * value), heads * value);
+                if (erases) zero(of_micro_step(given.grad_erase, at, t, m, key), key);
             }
         }
         for (Index t = at.length; t > 0;) {
@@ -466,7 +468,6 @@ template <class Real> struct Scan {
         // those of what meets the memory before and after the chunk
         transpose(key, value, grad_memory, V, b.turned_memory, K);
         product(count, K, value, b.u, V, b.turned_memory, K, b.part_k, K, false);
-        zero(b.end_exponents, K);
         if (decays) end_exponents(now, memory, grad_memory, b);
         decay_memory(now, b.total, grad_memory);
         if (now.is_fresh) {
@@ -482,11 +483,11 @@ template <class Real> struct Scan {
             }
         }
 
-        zero(b.exponents, steps * K);
+        zero(b.exponents, steps * E);
         zero(b.pair_exponents, M);
-        collect(steps, 1, b.q, b.since, 1, b.part_q, 1, b.exponents);
-        collect(count, micro, b.k, b.until, 1, b.part_k, -1, b.exponents);
-        if (erases) collect(count, micro, b.r, b.since, -1, b.part_r, 1, b.exponents);
+        collect(steps, 1, b.q, b.since, 1, b.part_q, 1, b);
+        collect(steps, micro, b.k, b.until, 1, b.part_k, -1, b);
+        if (erases) collect(steps, micro, b.r, b.since, -1, b.part_r, 1, b);
         is_vector ? channels_backward(now, b) : pairs_backward(now, b);
         for_rows(steps * K / N, [&](Index i) { add_row(b.part_q + i * N, b.grad_q + i * N); });
         for_rows(count * K / N, [&](Index i) { add_row(b.part_k + i * N, b.grad_k + i * N); });
@@ -496,29 +497,39 @@ template <class Real> struct Scan {
     static void add_row(const Real* from, Real* to) { store<Real>(to, load(to) + load(from)); }
 
     // Turns the gradient of factor x into that of x, and adds that of the logarithm of the factor.
-    void collect(Index count, Index each, const Real* x, const Real* factors, Real sign, Real* grad, Real direction,
-                 Real* exponents) const {
-        scale(count, each, grad, factors, sign, grad);
+    void collect(Index steps, Index each, const Real* x, const Real* factors, Real sign, Real* grad, Real direction,
+                 const Buffers& b) const {
+        scale(steps, each, grad, factors, sign, grad);
         if (!decays) return;
-        for_rows(count, [&](Index i) {
-            Real* sum = exponents + i / each * K;
-            across(K, [&](Index c) {
-                store<Real>(sum + c, load(sum + c) + direction * load(grad + i * K + c) * load(x + i * K + c));
-            });
+        for_rows(steps, each, [&](Index i, Index t, Index) {
+            add_exponents(direction, grad + i * K, x + i * K, b.exponents + t * E);
         });
+    }
+    // sums += direction grad x, of each channel, or in any order for one decay of the whole memory
+    void add_exponents(Real direction, const Real* grad, const Real* x, Real* sums) const {
+        if (is_vector) {
+            across(K, [&](Index c) { store<Real>(sums + c, load(sums + c) + direction * load(grad + c) * load(x + c)); });
+        } else {
+            Row sum = {};
+            across(K, [&](Index c) { sum += load(grad + c) * load(x + c); });
+            store<Real>(sums, load(sums) + direction * sum);
+        }
     }
     // The gradient of the logarithm of the decay of the whole chunk.
     void end_exponents(const Chunk& now, const Real* memory, const Real* grad_memory, const Buffers& b) const {
-        for_rows(now.count, [&](Index i) {
-            across(K, [&](Index c) {
-                const Row part = load(b.k_out + i * K + c) * load(b.part_k + i * K + c);
-                store<Real>(b.end_exponents + c, load(b.end_exponents + c) + part);
-            });
-        });
+        zero(b.end_exponents, E);
+        for_rows(now.count, [&](Index i) { add_exponents(1, b.part_k + i * K, b.k_out + i * K, b.end_exponents); });
         if (now.is_fresh) return;
+        Row all = {};
         for_rows(key, [&](Index d) {
-            b.end_exponents[d] += b.total[is_vector ? d : 0] * dot(memory + d * V, grad_memory + d * V, V);
+            Row sum = {};
+            across(V, [&](Index c) { sum += load(memory + d * V + c) * load(grad_memory + d * V + c); });
+            if (is_vector)
+                b.end_exponents[d] += b.total[d] * sum_of<Real>(sum);
+            else
+                all += sum;
         });
+        store<Real>(b.end_exponents, load(b.end_exponents) + b.total[0] * all);
     }
 
     // Adds the gradients of the products of pairs, and of the decays between them.
@@ -593,17 +604,17 @@ template <class Real> struct Scan {
 
     // The gradient of a log decay is the sum of those of all sums that contain it: of later steps, and of the chunk.
     void write_decays(const Place& at, const Chunk& now, Index head, const Buffers& b) const {
-        Real* sum = b.end_exponents;
+        Real *sums = b.end_exponents, pairs = 0;
         for (Index t = now.steps - 1; t >= 0; --t) {
-            across(K, [&](Index c) { add_row(b.exponents + t * K + c, sum + c); });
-            for (Index i = t * micro; i < (t + 1) * micro; ++i) sum[0] += b.pair_exponents[i];  // zero with channels
+            across(E, [&](Index c) { add_row(b.exponents + t * E + c, sums + c); });
+            for (Index i = t * micro; i < (t + 1) * micro; ++i) pairs += b.pair_exponents[i];
             Real* to = of_step(given.grad_decay, at, now.first + t, heads * given.decays) + head * given.decays;
             if (now.is_fresh && t == 0)
                 zero(to, given.decays);
             else if (is_vector)
-                copy(sum, key, to);
+                copy(sums, key, to);
             else
-                *to = std::accumulate(sum, sum + key, Real(0));
+                *to = pairs + sum_of<Real>(load(sums));
         }
     }
 };
