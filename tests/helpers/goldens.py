@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.gla import GLACell
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
 from gyral.cells.min_gru import MinGRUCell
@@ -112,7 +113,26 @@ def build_s4d(file: Tensors, name: str) -> Built:
     return Built(S4DCell(width, width, state_size=states), parameters, after)
 
 
+def stack(file: Tensors, *names: str) -> Tensor:
+    """Return the rows of several matrices of a file."""
+    return torch.cat([file[f"param.{name}.weight"] for name in names])
+
+
+def build_gla(file: Tensors, name: str) -> Built:
+    parameters = {
+        "weight_ih": stack(file, "q_proj", "k_proj", "v_proj", "g_proj", "gk_proj.0"),
+        "weight_decay": file["param.gk_proj.1.weight"],
+        "bias_decay": file["param.gk_proj.1.bias"],
+        "gain": file["param.g_norm_swish_gate.weight"],
+    }
+    (keys, inputs), width = file["param.q_proj.weight"].shape, len(file["param.v_proj.weight"])
+    heads, rank = width // len(parameters["gain"]), parameters["weight_decay"].shape[1]
+    cell = GLACell(inputs, width, heads=heads, key_size=keys // heads, gate_rank=rank)
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
+    "gla": build_gla,
     "lru": build_lru,
     "mamba1": build_mamba,
     "min_gru": build_min_gru,
