@@ -67,6 +67,7 @@ LAYERS = {
     "DeltaProduct": Layer("DeltaProduct", {"heads": 2}),
     "KDA": Layer("KDA", {"heads": 2}),
     "GatedDeltaNet2": Layer("GatedDeltaNet2", {"heads": 1}),
+    "GLA": Layer("GLA", {"heads": 2, "gate_rank": 2}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

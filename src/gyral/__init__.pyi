@@ -11,6 +11,7 @@ from gyral.cells.fast_weights import FastWeightsCell as FastWeightsCell
 from gyral.cells.fs_rnn import FSRNNCell as FSRNNCell
 from gyral.cells.full_urnn import FullURNNCell as FullURNNCell
 from gyral.cells.gated_delta_net import GatedDeltaNetCell as GatedDeltaNetCell
+from gyral.cells.gla import GLACell as GLACell
 from gyral.cells.goru import GORUCell as GORUCell
 from gyral.cells.gru import GRUCell as GRUCell
 from gyral.cells.inputs import LinkedInputs as LinkedInputs
@@ -41,6 +42,7 @@ from gyral.nn.backends import backends as backends
 from gyral.nn.layers import DNC as DNC
 from gyral.nn.layers import EURNN as EURNN
 from gyral.nn.layers import FSRNN as FSRNN
+from gyral.nn.layers import GLA as GLA
 from gyral.nn.layers import GORU as GORU
 from gyral.nn.layers import GRU as GRU
 from gyral.nn.layers import KDA as KDA

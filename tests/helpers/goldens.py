@@ -16,6 +16,7 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.cells.delta_net import DeltaNetCell
 from gyral.cells.delta_product import DeltaProductCell
 from gyral.cells.gated_delta_net import GatedDeltaNetCell
+from gyral.cells.gla import GLACell
 from gyral.cells.kda import GatedDeltaNet2Cell, KDACell
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
@@ -65,7 +66,7 @@ def build_delta(file: Tensors, name: str) -> Built:
         kernels = [given[f"{row}_conv1d.weight"] for row in "qkv"]
         parameters["weight_conv"] = torch.cat(kernels).squeeze(1)
         kernel = kernels[0].shape[2]
-    parameters["weight_norm"] = given["o_norm.weight"]
+    parameters["gain"] = given["o_norm.weight"]
     value, width = len(given["o_norm.weight"]), len(given["q_proj.weight"])
     micro = len(given["k_proj.weight"]) // width
     heads = len(given["v_proj.weight"]) // micro // value
@@ -74,10 +75,9 @@ def build_delta(file: Tensors, name: str) -> Built:
     if per_channel:
         parameters |= {"weight_dt": given["f_proj.1.weight"], "weight_gate": given["g_proj.1.weight"]}
         parameters["bias_gate"] = given["g_proj.1.bias"]
-    options: dict[str, Any] = {"heads": heads, "kernel_size": kernel or None}
+    options: dict[str, Any] = {"heads": heads, "key_size": width // heads, "kernel_size": kernel or None}
     options["negative_eigenvalues"] = any(part in name for part in ("negative", "product", "no_conv"))
-    if "delta_net" not in name or name.startswith("gated"):
-        options["expand"] = value * heads // width
+    width = heads * value
     if per_channel:
         options |= {"rank": len(given["f_proj.0.weight"]), "decay_bound": 5.0 if "lower_bound" in name else None}
         cell: RecurrentCell = (GatedDeltaNet2Cell if "w_proj.weight" in given else KDACell)(inputs, width, **options)
@@ -152,6 +152,24 @@ def build_s4d(file: Tensors, name: str) -> Built:
     return Built(S4DCell(width, width, state_size=states), parameters, after)
 
 
+def stack(file: Tensors, *names: str) -> Tensor:
+    """Return the rows of several matrices of a file."""
+    return torch.cat([file[f"param.{name}.weight"] for name in names])
+
+
+def build_gla(file: Tensors, name: str) -> Built:
+    parameters = {
+        "weight_ih": stack(file, "q_proj", "k_proj", "v_proj", "g_proj", "gk_proj.0"),
+        "weight_decay": file["param.gk_proj.1.weight"],
+        "bias_decay": file["param.gk_proj.1.bias"],
+        "gain": file["param.g_norm_swish_gate.weight"],
+    }
+    (keys, inputs), width = file["param.q_proj.weight"].shape, len(file["param.v_proj.weight"])
+    heads, rank = width // len(parameters["gain"]), parameters["weight_decay"].shape[1]
+    cell = GLACell(inputs, width, heads=heads, key_size=keys // heads, gate_rank=rank)
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "delta_net": build_delta,
     "delta_product": build_delta,
@@ -159,6 +177,7 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gated_delta_product": build_delta,
     "gdn2": build_delta,
     "kda": build_delta,
+    "gla": build_gla,
     "lru": build_lru,
     "mamba1": build_mamba,
     "min_gru": build_min_gru,

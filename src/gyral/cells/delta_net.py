@@ -13,9 +13,10 @@ class DeltaNetCell(ScalarRatesCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the keys of all heads together, and of the values.
-        heads: H; keys and values of each have K = ⌈N / H⌉ numbers.
-        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; V if None.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
         gate: Whether there is a gate.
         initialization: See `DeltaRuleCell`.
@@ -30,6 +31,7 @@ class DeltaNetCell(ScalarRatesCell):
         hidden_size: int,
         *,
         heads: int = 4,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         negative_eigenvalues: bool = False,
         gate: bool = False,
@@ -39,7 +41,7 @@ class DeltaNetCell(ScalarRatesCell):
             input_size,
             hidden_size,
             heads=heads,
-            expand=1,
+            key_size=key_size,
             micro_steps=1,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,

@@ -16,11 +16,11 @@ class DeltaProductCell(ScalarRatesCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the keys of all heads together.
-        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
-        expand: V / K. The outputs have H V numbers.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; ⌈V / 2⌉ if None.
         micro_steps: n ≥ 1.
-        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
         decay: Whether there is a decay: Gated DeltaProduct.
         gate: Whether there is a gate.
@@ -36,7 +36,7 @@ class DeltaProductCell(ScalarRatesCell):
         hidden_size: int,
         *,
         heads: int = 4,
-        expand: int = 2,
+        key_size: int | None = None,
         micro_steps: int = 2,
         kernel_size: int | None = 4,
         negative_eigenvalues: bool = True,
@@ -48,7 +48,7 @@ class DeltaProductCell(ScalarRatesCell):
             input_size,
             hidden_size,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             micro_steps=check_integer("micro_steps", micro_steps),
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
@@ -56,3 +56,6 @@ class DeltaProductCell(ScalarRatesCell):
             gate=gate,
             decay=decay,
         )
+
+    def default_key_size(self) -> int:
+        return -(-self.value_size // 2)

@@ -14,10 +14,10 @@ class GatedDeltaNetCell(ScalarRatesCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the keys of all heads together.
-        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
-        expand: V / K. The outputs have H V numbers.
-        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; ⌈V / 2⌉ if None.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
         gate: Whether there is a gate.
         initialization: See `DeltaRuleCell`.
@@ -32,7 +32,7 @@ class GatedDeltaNetCell(ScalarRatesCell):
         hidden_size: int,
         *,
         heads: int = 4,
-        expand: int = 2,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         negative_eigenvalues: bool = False,
         gate: bool = True,
@@ -42,7 +42,7 @@ class GatedDeltaNetCell(ScalarRatesCell):
             input_size,
             hidden_size,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             micro_steps=1,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
@@ -50,3 +50,6 @@ class GatedDeltaNetCell(ScalarRatesCell):
             gate=gate,
             decay=True,
         )
+
+    def default_key_size(self) -> int:
+        return -(-self.value_size // 2)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.delta_rule import DeltaRuleCell, draw_rates_
-from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.initialization import step_bias_
 from gyral.core.checks import check_integer, check_real
 
 
@@ -19,7 +19,7 @@ class ChannelDecayCell(DeltaRuleCell):
     Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; g; rates; Δ], `weight_conv` (C, kernel_size),
     `weight_dt` W_Δ' (H K, R) and `weight_gate` W_g' (H V, R), see `initialization`; `bias_gate` (H V,), zero;
     `A_log` (H,), the logarithm of numbers that are uniform in [1, 16], or zero with a bound; `bias_dt` (H K,), the
-    inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1]; `weight_norm` g (V,), one.
+    inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1]; `gain` (V,), one.
     """
 
     dynamics = ("A_log", "bias_dt")
@@ -30,51 +30,50 @@ class ChannelDecayCell(DeltaRuleCell):
         hidden_size: int,
         *,
         heads: int = 4,
-        expand: int = 1,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         rank: int | None = None,
         decay_bound: float | None = None,
         negative_eigenvalues: bool = False,
         initialization: str = "default",
     ) -> None:
-        check_integer("heads", heads)
-        check_integer("expand", expand)
-        self.rank = expand * -(-hidden_size // heads) if rank is None else check_integer("rank", rank)
+        check_integer("hidden_size", hidden_size)
+        self.rank = -(-hidden_size // check_integer("heads", heads)) if rank is None else check_integer("rank", rank)
         self.decay_bound = None if decay_bound is None else check_real("decay_bound", decay_bound, above=0)
         super().__init__(
             input_size,
             hidden_size,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             micro_steps=1,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
             initialization=initialization,
             gate=True,
         )
-        width = heads * self.head_size
-        self.weight_dt = nn.Parameter(torch.empty(width, self.rank))
-        self.bias_dt = nn.Parameter(torch.empty(width))
+        keys = heads * self.key_size
+        self.weight_dt = nn.Parameter(torch.empty(keys, self.rank))
+        self.bias_dt = nn.Parameter(torch.empty(keys))
         self.A_log = nn.Parameter(torch.empty(heads))
-        self.weight_gate = nn.Parameter(torch.empty(self.output_size, self.rank))
-        self.bias_gate = nn.Parameter(torch.empty(self.output_size))
+        self.weight_gate = nn.Parameter(torch.empty(self.width, self.rank))
+        self.bias_gate = nn.Parameter(torch.empty(self.width))
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
         self.bias_gate.zero_()
-        draw_step_sizes_(self.bias_dt)
+        step_bias_(self.bias_dt)
         if self.decay_bound is None:
             draw_rates_(self.A_log, 1.0)
         else:
             self.A_log.zero_()
 
     def decay_and_gate(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return γ (…, H, K) and the gate (…, H, V)."""
+        """Return γ (…, H, K) and the gate (…, H V)."""
         logits = F.linear(rows["dt"], self.weight_dt.to(self.wide), self.bias_dt.to(self.wide))
         logits, rate = (
-            logits.unflatten(-1, (self.heads, self.head_size)),
+            logits.unflatten(-1, (self.heads, self.key_size)),
             torch.exp(self.A_log.to(self.wide)).unsqueeze(-1),
         )
         if self.decay_bound is None:
@@ -82,7 +81,7 @@ class ChannelDecayCell(DeltaRuleCell):
         else:
             decay = -self.decay_bound * torch.sigmoid(rate * logits)
         gate = torch.sigmoid(F.linear(rows["gate"], self.weight_gate.to(self.wide), self.bias_gate.to(self.wide)))
-        return decay, gate.unflatten(-1, (self.heads, self.value_size))
+        return decay, gate
 
 
 class KDACell(ChannelDecayCell):
@@ -96,10 +95,10 @@ class KDACell(ChannelDecayCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the keys of all heads together.
-        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
-        expand: V / K. The outputs have H V numbers.
-        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; V if None.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         rank: R, the rank of the matrices of decay and gate; V if None.
         decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
         negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
@@ -128,10 +127,10 @@ class GatedDeltaNet2Cell(ChannelDecayCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the keys of all heads together.
-        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
-        expand: V / K. The outputs have H V numbers.
-        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; V if None.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         rank: R, the rank of the matrices of decay and gate; V if None.
         decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
         negative_eigenvalues: Whether e is twice as large; see `DeltaRuleCell`.
@@ -142,9 +141,9 @@ class GatedDeltaNet2Cell(ChannelDecayCell):
     """
 
     def further_rows(self) -> dict[str, int]:
-        return {"gate": self.rank, "erase": self.heads * self.head_size, "write": self.output_size, "dt": self.rank}
+        return {"gate": self.rank, "erase": self.heads * self.key_size, "write": self.width, "dt": self.rank}
 
     def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        erase = self.to_erase(rows["erase"]).unflatten(-1, (1, self.heads, self.head_size))
+        erase = self.to_erase(rows["erase"]).unflatten(-1, (1, self.heads, self.key_size))
         write = torch.sigmoid(rows["write"]).unflatten(-1, (1, self.heads, self.value_size))
         return erase, write, *self.decay_and_gate(rows)

@@ -36,6 +36,7 @@ class DeltaNet(Layer):
         bidirectional: bool = False,
         *,
         heads: int = 4,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         negative_eigenvalues: bool = False,
         gate: bool = False,
@@ -46,6 +47,7 @@ class DeltaNet(Layer):
         super().__init__(
             *common,
             heads=heads,
+            key_size=key_size,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
             gate=gate,
@@ -62,7 +64,7 @@ class GatedDeltaNet(Layer):
     Example:
         >>> import torch
         >>> from gyral import GatedDeltaNet
-        >>> layer = GatedDeltaNet(16, 64, expand=1)
+        >>> layer = GatedDeltaNet(16, 64, key_size=8)
         >>> outputs, state = layer(torch.randn(50, 8, 16))
         >>> outputs.shape
         torch.Size([50, 8, 64])
@@ -81,7 +83,7 @@ class GatedDeltaNet(Layer):
         bidirectional: bool = False,
         *,
         heads: int = 4,
-        expand: int = 2,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         negative_eigenvalues: bool = False,
         gate: bool = True,
@@ -92,7 +94,7 @@ class GatedDeltaNet(Layer):
         super().__init__(
             *common,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
             gate=gate,
@@ -112,7 +114,7 @@ class DeltaProduct(Layer):
         >>> layer = DeltaProduct(16, 64, micro_steps=3)
         >>> outputs, state = layer(torch.randn(50, 8, 16))
         >>> outputs.shape
-        torch.Size([50, 8, 128])
+        torch.Size([50, 8, 64])
     """
 
     cell_class = DeltaProductCell
@@ -128,7 +130,7 @@ class DeltaProduct(Layer):
         bidirectional: bool = False,
         *,
         heads: int = 4,
-        expand: int = 2,
+        key_size: int | None = None,
         micro_steps: int = 2,
         kernel_size: int | None = 4,
         negative_eigenvalues: bool = True,
@@ -141,7 +143,7 @@ class DeltaProduct(Layer):
         super().__init__(
             *common,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             micro_steps=micro_steps,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
@@ -179,7 +181,7 @@ class KDA(Layer):
         bidirectional: bool = False,
         *,
         heads: int = 4,
-        expand: int = 1,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         rank: int | None = None,
         decay_bound: float | None = None,
@@ -191,7 +193,7 @@ class KDA(Layer):
         super().__init__(
             *common,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             kernel_size=kernel_size,
             rank=rank,
             decay_bound=decay_bound,
@@ -228,7 +230,7 @@ class GatedDeltaNet2(Layer):
         bidirectional: bool = False,
         *,
         heads: int = 4,
-        expand: int = 1,
+        key_size: int | None = None,
         kernel_size: int | None = 4,
         rank: int | None = None,
         decay_bound: float | None = None,
@@ -240,7 +242,7 @@ class GatedDeltaNet2(Layer):
         super().__init__(
             *common,
             heads=heads,
-            expand=expand,
+            key_size=key_size,
             kernel_size=kernel_size,
             rank=rank,
             decay_bound=decay_bound,

@@ -1,0 +1,96 @@
+"""GLA: linear attention whose memory forgets by a gate for each key channel."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
+from gyral.core.checks import check_boolean, check_integer, check_real
+
+
+class Projected(NamedTuple):
+    """[q_t; k_t; v_t] (…, C), γ_t (…, H, K), and the output gate z_t (…, H V) before SiLU or None."""
+
+    values: Tensor
+    decay: Tensor
+    gate: Tensor | None
+
+
+class GLACell(LinearAttentionCell):
+    """Gated linear attention (Yang, Wang, Shen, Panda and Kim, "Gated linear attention transformers with
+    hardware-efficient training", ICML 2024, section 4).
+
+        [q_t; k_t; v_t; z_t; a_t] = W_ih x_t
+        γ_t = log σ(W_γ a_t + b_γ) / τ
+        S_t = e^{γ_t} ⊙ S_{t−1} + k_t v_tᵀ                        for each head, e^{γ_t} scales the K rows of S
+        y_t = RMS(S_tᵀ q_t / √K) ⊙ SiLU(z_t)
+
+    RMS is over the V numbers of a head, with a gain that the heads share and ε = 10⁻⁵. With a convolution, q, k and v
+    pass it, then SiLU. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+
+    Parameters and initial values: `weight_ih` (2HK + 2HV + R, X), rows [q; k; v; z; a], `weight_decay` W_γ (HK, R), and
+    `weight_conv` (2HK + HV, kernel_size), uniform in ±1/√columns; `bias_decay` b_γ (HK,), zero; `gain` (V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; ⌈V / 2⌉ if None.
+        gate_rank: R, the rank of the decay.
+        gate_normalizer: τ > 0.
+        gate: Whether the output has the gate z.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    dynamics = ("bias_decay",)
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int = 4,
+        key_size: int | None = None,
+        gate_rank: int = 16,
+        gate_normalizer: float = 16.0,
+        gate: bool = True,
+        kernel_size: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
+        self.gate_normalizer = check_real("gate_normalizer", gate_normalizer, above=0)
+        keys, values = self.heads * self.key_size, self.width
+        gates = values if check_boolean("gate", gate) else 0
+        self.sizes = 2 * keys + values, gates, check_integer("gate_rank", gate_rank)
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
+        self.weight_decay = nn.Parameter(torch.empty(keys, gate_rank))
+        self.bias_decay = nn.Parameter(torch.empty(keys))
+        self.gain = nn.Parameter(torch.empty(self.value_size))
+        self.create_convolution(2 * keys + values, kernel_size)
+        self.reset_parameters()
+
+    def default_key_size(self) -> int:
+        return -(-self.value_size // 2)
+
+    def project(self, inputs: Tensor) -> Projected:
+        values, gate, low_rank = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
+        decay = F.logsigmoid(linear(low_rank, self.weight_decay, self.bias_decay)) / self.gate_normalizer
+        return Projected(values, decay.unflatten(-1, (self.heads, self.key_size)), gate if gate.shape[-1] else None)
+
+    def enter(self, values: Tensor) -> Tensor:
+        return values if self.kernel_size is None else F.silu(values)
+
+    def operands(self, projected: Projected, values: Tensor) -> Operands:
+        keys = self.heads * self.key_size
+        q, k, v = values.split((keys, keys, self.width), dim=-1)
+        q, k = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q * self.key_size**-0.5, k))
+        v = v.unflatten(-1, (self.heads, self.value_size))
+        return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), projected.decay)
+
+    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+        found = rms_norm(outputs, self.gain).flatten(-2)
+        return found if projected.gate is None else found * F.silu(projected.gate)

@@ -1,0 +1,203 @@
+"""The base class of cells whose state is a memory matrix for each head, which the delta rule's operator runs."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell, State
+from gyral.core.checks import check_integer
+from gyral.ops.autograd import outside_autocast
+from gyral.ops.convolution import convolution, window
+from gyral.ops.delta import delta_scan, delta_step
+
+
+class MemoryState(NamedTuple):
+    """The memory (B, H, K, V)."""
+
+    memory: Tensor
+
+
+class WindowedState(NamedTuple):
+    """The memory (B, H, K, V), and the last inputs of the convolution (B, kernel_size − 1, C), the latest last."""
+
+    memory: Tensor
+    window: Tensor
+
+
+class Operands(NamedTuple):
+    """What `gyral.ops.delta.delta_scan` takes for all steps, and `gyral.ops.delta.delta_step` for one.
+
+    Attributes:
+        q: (…, G, K); G heads of keys divide H.
+        k: (…, n, G, K), for n micro-steps.
+        v: (…, n, H, V).
+        decay: (…, H) or (…, H, K), or None.
+        erase: (…, n, G, K), or None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    decay: Tensor | None = None
+    erase: Tensor | None = None
+
+
+class LinearAttentionCell(RecurrentCell):
+    """Base class of cells with a memory matrix (K, V) for each of H heads; see `gyral.ops.delta`.
+
+    `project` returns a NamedTuple with a field `values` (…, C). They pass a short convolution over time, a window for
+    each channel, if the cell has one (`create_convolution`), then `enter`. `operands` makes the arguments of the
+    operator, and `read` the output from what the memory returns. The same code runs one step or all steps.
+
+    The matrix after the output in a published layer belongs to the block around the cell; see
+    `gyral.nn.block.PreNormBlock`.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1. The values of a head have size V = ⌈N / H⌉; of the H V numbers that the heads return, the
+            first N are the output. These are all if H divides N.
+        heads: H; ⌈N / `head_size`⌉ if None.
+        key_size: K; what `default_key_size` returns if None.
+
+    Attributes:
+        head_size: V in the published models of a cell whose option `heads` may be None.
+        width: H V.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    head_size: ClassVar[int]
+    weight_conv: Any  # a parameter, or None without a convolution
+
+    def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
+        check_integer("hidden_size", hidden_size)
+        heads = -(-hidden_size // self.head_size) if heads is None else check_integer("heads", heads)
+        super().__init__(input_size, hidden_size)
+        self.heads = heads
+        self.value_size = -(-hidden_size // heads)
+        self.width = heads * self.value_size
+        self.key_size = self.default_key_size() if key_size is None else check_integer("key_size", key_size)
+
+    def default_key_size(self) -> int:
+        """Return K for an option `key_size` that is None, here V."""
+        return self.value_size
+
+    def create_convolution(self, channels: int, kernel_size: int | None, bias: bool = False) -> None:
+        """Create the parameters `weight_conv` (C, kernel_size) and `bias_conv` (C,); None: without a convolution."""
+        self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
+        self.channels = channels
+        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(channels, kernel_size))
+        self.bias_conv = nn.Parameter(torch.empty(channels)) if bias and kernel_size is not None else None
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters: matrices (M, J) uniform in ±1/√J, as in `torch.nn.Linear`, biases zero, gains one."""
+        for name, parameter in self.named_parameters():
+            if name.startswith("bias"):
+                parameter.zero_()
+            elif parameter.dim() == 1:
+                parameter.fill_(1.0)
+            else:
+                bound = parameter.shape[1] ** -0.5
+                parameter.uniform_(-bound, bound)
+
+    def init_state(self, batch_size: int) -> State:
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
+        if self.kernel_size is None:
+            return MemoryState(memory)
+        return WindowedState(memory, self.zeros(batch_size, self.kernel_size - 1, self.channels))
+
+    def enter(self, values: Tensor) -> Tensor:
+        """Return what `operands` and `read` get, for the sums of the convolution (…, C), or `values` without one."""
+        return values
+
+    @abstractmethod
+    def operands(self, projected: Any, values: Tensor) -> Operands:
+        """Return the arguments of the operator, in the dtype of the parameters or in float32."""
+
+    @abstractmethod
+    def read(self, outputs: Tensor, projected: Any, values: Tensor) -> Tensor:
+        """Return the outputs of the heads (…, H V) for those of the operator (…, H, V)."""
+
+    def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
+        values, rest = self.convolve_step(projected.values, state)
+        outputs, memory = run_step(self.operands(projected, values), state.memory)
+        return self.read(outputs, projected, values)[..., : self.hidden_size], type(state)(memory, *rest)
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        projected = self.project(inputs)
+        values, rest = self.convolve(projected.values, state, lengths, starts)
+        outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
+        outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
+        return end(outputs, lengths), type(state)(memory, *rest)
+
+    def convolve_step(self, values: Tensor, state: State) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the entered values (B, C) of one step, and the new window of a cell with a convolution."""
+        if self.kernel_size is None:
+            return self.enter(values), ()
+        inside = torch.cat((state.window, values.unsqueeze(1)), dim=1)
+        return self.enter((inside * self.weight_conv.T).sum(1)), (inside[:, 1:],)
+
+    def convolve(
+        self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the entered values (T, B, C) of all steps, and the last window of a cell with a convolution."""
+        if self.kernel_size is None:
+            return self.enter(values), ()
+        sums = convolution(values, self.weight_conv, state.window, lengths=lengths, starts=starts)
+        return self.enter(sums), (window(values, state.window, lengths, starts),)
+
+
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the product in the dtype of the weight, in which the memory is, also under autocast."""
+    return F.linear(inputs, weight, bias).to(weight.dtype)
+
+
+def run_step(operands: Operands, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the outputs (B, H, V) and the new memory of one step, in the dtype of the memory."""
+    q, k, v, decay, erase, wide = widened(operands, memory)
+    with outside_autocast(memory.device):
+        outputs, final = delta_step(q, k, v, wide, decay, erase)
+    return outputs.to(memory.dtype), final.to(memory.dtype)
+
+
+def run_scan(
+    operands: Operands, memory: Tensor, lengths: Tensor | None, starts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs (T, B, H, V) and the last memory of all steps, in the dtype of the memory."""
+    q, k, v, decay, erase, wide = widened(operands, memory)
+    outputs, final = delta_scan(q, k, v, wide, decay=decay, erase=erase, lengths=lengths, starts=starts)
+    return outputs.to(memory.dtype), final.to(memory.dtype)
+
+
+def widened(operands: Operands, memory: Tensor) -> list[Any]:
+    """Return the operands and the memory in float32, or in float64 if they are."""
+    dtype = torch.promote_types(memory.dtype, torch.float32)
+    return [None if tensor is None else tensor.to(dtype) for tensor in (*operands, memory)]
+
+
+def end(outputs: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return outputs (T, B, W) with zeros beyond the lengths."""
+    if lengths is None:
+        return outputs
+    ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+    return outputs.masked_fill(ended.unsqueeze(2), 0.0)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Return vectors (…, K) divided by √(Σ x² + 10⁻⁶)."""
+    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + 1e-6)
+
+
+def rms_norm(values: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
+    """Return gain ⊙ x / √(mean x² + eps) for x (…, W), where W is the size of the gain."""
+    return F.rms_norm(values, gain.shape, gain, eps)

@@ -1,0 +1,53 @@
+"""Layers whose state is a memory matrix for each head."""
+
+from typing import Unpack
+
+from gyral.cells.gla import GLACell
+from gyral.nn.layers.base import Layer, LayerOptions
+
+
+class GLA(Layer):
+    """Gated linear attention, without the matrix after the recurrence.
+
+    It takes the options of `gyral.cells.gla.GLACell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import GLA
+        >>> layer = GLA(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = GLACell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        heads: int = 4,
+        key_size: int | None = None,
+        gate_rank: int = 16,
+        gate_normalizer: float = 16.0,
+        gate: bool = True,
+        kernel_size: int | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(
+            *common,
+            heads=heads,
+            key_size=key_size,
+            gate_rank=gate_rank,
+            gate_normalizer=gate_normalizer,
+            gate=gate,
+            kernel_size=kernel_size,
+            **options,
+        )
