@@ -63,6 +63,8 @@ LAYERS = {
     "S5": Layer("S5", {}),
     "Mamba": Layer("Mamba", {"state_size": 2}),
     "GLA": Layer("GLA", {"heads": 2, "gate_rank": 2}),
+    "HGRN2": Layer("HGRN2", {"heads": 2}),
+    "Mamba2": Layer("Mamba2", {"heads": 2, "state_size": 2}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

@@ -11,6 +11,7 @@ from gyral.cells.full_urnn import FullURNNCell as FullURNNCell
 from gyral.cells.gla import GLACell as GLACell
 from gyral.cells.goru import GORUCell as GORUCell
 from gyral.cells.gru import GRUCell as GRUCell
+from gyral.cells.hgrn2 import HGRN2Cell as HGRN2Cell
 from gyral.cells.inputs import LinkedInputs as LinkedInputs
 from gyral.cells.inputs import MaskedInputs as MaskedInputs
 from gyral.cells.lantm import LANTMCell as LANTMCell
@@ -20,6 +21,7 @@ from gyral.cells.lstm import LSTMCell as LSTMCell
 from gyral.cells.mage import MAGECell as MAGECell
 from gyral.cells.mage_gru import MAGEGRUCell as MAGEGRUCell
 from gyral.cells.mamba import MambaCell as MambaCell
+from gyral.cells.mamba2 import Mamba2Cell as Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell as MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell as MinLSTMCell
 from gyral.cells.ntm import NTMCell as NTMCell
@@ -40,6 +42,7 @@ from gyral.nn.layers import FSRNN as FSRNN
 from gyral.nn.layers import GLA as GLA
 from gyral.nn.layers import GORU as GORU
 from gyral.nn.layers import GRU as GRU
+from gyral.nn.layers import HGRN2 as HGRN2
 from gyral.nn.layers import LANTM as LANTM
 from gyral.nn.layers import LRU as LRU
 from gyral.nn.layers import LSTM as LSTM
@@ -58,6 +61,7 @@ from gyral.nn.layers import FastWeights as FastWeights
 from gyral.nn.layers import FullURNN as FullURNN
 from gyral.nn.layers import LightConv as LightConv
 from gyral.nn.layers import Mamba as Mamba
+from gyral.nn.layers import Mamba2 as Mamba2
 from gyral.nn.layers import MinGRU as MinGRU
 from gyral.nn.layers import MinLSTM as MinLSTM
 from gyral.nn.layers import WeiNet as WeiNet

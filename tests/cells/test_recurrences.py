@@ -7,7 +7,21 @@ import pytest
 
 from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
 
-FILES = ("gla", "lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
+FILES = (
+    "gla",
+    "hgrn2",
+    "lru",
+    "mamba1",
+    "mamba2",
+    "mamba2_groups_no_norm",
+    "min_gru",
+    "min_lstm",
+    "rg_lru",
+    "rg_lru_reset",
+    "s4d",
+    "s5",
+    "s5_bilinear",
+)
 
 
 @pytest.mark.parametrize("name", FILES)

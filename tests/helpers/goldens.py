@@ -14,8 +14,10 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.gla import GLACell
+from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
+from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
@@ -131,10 +133,45 @@ def build_gla(file: Tensors, name: str) -> Built:
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
 
 
+def build_hgrn2(file: Tensors, name: str) -> Built:
+    parameters = {"weight_ih": stack(file, "q_proj", "f_proj", "i_proj"), "gain": file["param.g_norm.weight"]}
+    width, inputs = file["param.i_proj.weight"].shape
+    cell = HGRN2Cell(inputs, width, heads=width // 4)  # the size of the heads in the files, which no array shows
+    cell.lower_bound = file["lower_bound"]  # a number for each channel
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
+
+
+def build_mamba2(file: Tensors, name: str) -> Built:
+    names = {
+        "weight_ih": "in_proj.weight",
+        "bias_conv": "conv1d.bias",
+        "bias_dt": "dt_bias",
+        "A_log": "A_log",
+        "D": "D",
+    }
+    names |= {"gain": "norm.weight"} if "param.norm.weight" in file else {}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items() if f"param.{theirs}" in file}
+    parameters["weight_conv"] = file["param.conv1d.weight"].squeeze(1)
+    heads, width = len(parameters["D"]), file["param.out_proj.weight"].shape[1]
+    groups = 2 if "groups" in name else 1
+    cell = Mamba2Cell(
+        parameters["weight_ih"].shape[1],
+        width,
+        heads=heads,
+        state_size=(len(parameters["bias_conv"]) - width) // (2 * groups),
+        groups=groups,
+        kernel_size=parameters["weight_conv"].shape[1],
+        norm="gain" in parameters,
+    )
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gla": build_gla,
+    "hgrn2": build_hgrn2,
     "lru": build_lru,
     "mamba1": build_mamba,
+    "mamba2": build_mamba2,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
     "rg_lru": build_rg_lru,

@@ -71,7 +71,8 @@ class LinearAttentionCell(RecurrentCell):
     """
 
     head_size: ClassVar[int]
-    weight_conv: Any  # a parameter, or None without a convolution
+    weight_conv: Any  # parameters, or None without a convolution
+    bias_conv: Any
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
         check_integer("hidden_size", hidden_size)

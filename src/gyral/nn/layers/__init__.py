@@ -6,7 +6,7 @@ from gyral.nn.layers.fast_slow import FSRNN
 from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
-from gyral.nn.layers.linear_attention import GLA
+from gyral.nn.layers.linear_attention import GLA, HGRN2, Mamba2
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
@@ -19,6 +19,7 @@ __all__ = [
     "GLA",
     "GORU",
     "GRU",
+    "HGRN2",
     "LANTM",
     "LRU",
     "LSTM",
@@ -38,6 +39,7 @@ __all__ = [
     "Layer",
     "LightConv",
     "Mamba",
+    "Mamba2",
     "MinGRU",
     "MinLSTM",
     "WeiNet",
