@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -13,8 +13,12 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.delta_net import DeltaNetCell
+from gyral.cells.delta_product import DeltaProductCell
+from gyral.cells.gated_delta_net import GatedDeltaNetCell
 from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
+from gyral.cells.kda import GatedDeltaNet2Cell, KDACell
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
 from gyral.cells.mamba2 import Mamba2Cell
@@ -51,6 +55,42 @@ class Built(NamedTuple):
 
 
 # ---------------------------------------------------------------- one function for each family; sizes are the arrays'
+
+
+def build_delta(file: Tensors, name: str) -> Built:
+    """The layers of `gyral.cells.delta_rule`: one matrix has the rows of all projections."""
+    given = {key.removeprefix("param."): tensor for key, tensor in file.items() if key.startswith("param.")}
+    per_channel = "f_proj.0.weight" in given
+    rows = ("q_proj", "k_proj", "v_proj", "g_proj", "g_proj.0", "b_proj", "w_proj", "a_proj", "f_proj.0")
+    parameters = {"weight_ih": torch.cat([given[f"{row}.weight"] for row in rows if f"{row}.weight" in given])}
+    inputs = parameters["weight_ih"].shape[1]
+    if kernel := "q_conv1d.weight" in given:
+        kernels = [given[f"{row}_conv1d.weight"] for row in "qkv"]
+        parameters["weight_conv"] = torch.cat(kernels).squeeze(1)
+        kernel = kernels[0].shape[2]
+    parameters["weight_norm"] = given["o_norm.weight"]
+    value, width = len(given["o_norm.weight"]), len(given["q_proj.weight"])
+    micro = len(given["k_proj.weight"]) // width
+    heads = len(given["v_proj.weight"]) // micro // value
+    if "A_log" in given:
+        parameters |= {"A_log": given["A_log"], "bias_dt": given["dt_bias"]}
+    if per_channel:
+        parameters |= {"weight_dt": given["f_proj.1.weight"], "weight_gate": given["g_proj.1.weight"]}
+        parameters["bias_gate"] = given["g_proj.1.bias"]
+    options: dict[str, Any] = {"heads": heads, "kernel_size": kernel or None}
+    options["negative_eigenvalues"] = any(part in name for part in ("negative", "product", "no_conv"))
+    if "delta_net" not in name or name.startswith("gated"):
+        options["expand"] = value * heads // width
+    if per_channel:
+        options |= {"rank": len(given["f_proj.0.weight"]), "decay_bound": 5.0 if "lower_bound" in name else None}
+        cell: RecurrentCell = (GatedDeltaNet2Cell if "w_proj.weight" in given else KDACell)(inputs, width, **options)
+    elif micro > 1:
+        options |= {"micro_steps": micro, "decay": "A_log" in given, "gate": "g_proj.weight" in given}
+        cell = DeltaProductCell(inputs, width, **options)
+    else:
+        options["gate"] = "g_proj.weight" in given
+        cell = (GatedDeltaNetCell if "A_log" in given else DeltaNetCell)(inputs, width, **options)
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, given["o_proj.weight"]))
 
 
 def build_mamba(file: Tensors, name: str) -> Built:
@@ -125,16 +165,16 @@ def build_gla(file: Tensors, name: str) -> Built:
         "weight_ih": stack(file, "q_proj", "k_proj", "v_proj", "g_proj", "gk_proj.0"),
         "weight_decay": file["param.gk_proj.1.weight"],
         "bias_decay": file["param.gk_proj.1.bias"],
-        "gain": file["param.g_norm_swish_gate.weight"],
+        "weight_norm": file["param.g_norm_swish_gate.weight"],
     }
     (keys, inputs), width = file["param.q_proj.weight"].shape, len(file["param.v_proj.weight"])
-    heads, rank = width // len(parameters["gain"]), parameters["weight_decay"].shape[1]
+    heads, rank = width // len(parameters["weight_norm"]), parameters["weight_decay"].shape[1]
     cell = GLACell(inputs, width, heads=heads, key_size=keys // heads, gate_rank=rank)
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
 
 
 def build_hgrn2(file: Tensors, name: str) -> Built:
-    parameters = {"weight_ih": stack(file, "q_proj", "f_proj", "i_proj"), "gain": file["param.g_norm.weight"]}
+    parameters = {"weight_ih": stack(file, "q_proj", "f_proj", "i_proj"), "weight_norm": file["param.g_norm.weight"]}
     width, inputs = file["param.i_proj.weight"].shape
     cell = HGRN2Cell(inputs, width, heads=width // 4)  # the size of the heads in the files, which no array shows
     cell.lower_bound = file["lower_bound"]  # a number for each channel
@@ -149,7 +189,7 @@ def build_mamba2(file: Tensors, name: str) -> Built:
         "A_log": "A_log",
         "D": "D",
     }
-    names |= {"gain": "norm.weight"} if "param.norm.weight" in file else {}
+    names |= {"weight_norm": "norm.weight"} if "param.norm.weight" in file else {}
     parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items() if f"param.{theirs}" in file}
     parameters["weight_conv"] = file["param.conv1d.weight"].squeeze(1)
     heads, width = len(parameters["D"]), file["param.out_proj.weight"].shape[1]
@@ -161,7 +201,7 @@ def build_mamba2(file: Tensors, name: str) -> Built:
         state_size=(len(parameters["bias_conv"]) - width) // (2 * groups),
         groups=groups,
         kernel_size=parameters["weight_conv"].shape[1],
-        norm="gain" in parameters,
+        norm="weight_norm" in parameters,
     )
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
 
@@ -169,6 +209,12 @@ def build_mamba2(file: Tensors, name: str) -> Built:
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gla": build_gla,
     "hgrn2": build_hgrn2,
+    "delta_net": build_delta,
+    "delta_product": build_delta,
+    "gated_delta_net": build_delta,
+    "gated_delta_product": build_delta,
+    "gdn2": build_delta,
+    "kda": build_delta,
     "lru": build_lru,
     "mamba1": build_mamba,
     "mamba2": build_mamba2,

@@ -31,7 +31,7 @@ class HGRN2Cell(LinearAttentionCell):
     `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], and `weight_conv` (2HK + HV, kernel_size),
-    uniform in ±1/√columns; `gain` (H V,), one.
+    uniform in ±1/√columns; `weight_norm` (H V,), one.
 
     Args:
         input_size: X ≥ 1.
@@ -62,7 +62,7 @@ class HGRN2Cell(LinearAttentionCell):
         keys = self.heads * self.key_size
         self.sizes = keys, keys, self.width
         self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
-        self.gain = nn.Parameter(torch.empty(self.width))
+        self.weight_norm = nn.Parameter(torch.empty(self.width))
         self.create_convolution(sum(self.sizes), kernel_size)
         self.reset_parameters()
 
@@ -81,4 +81,4 @@ class HGRN2Cell(LinearAttentionCell):
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
 
     def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
-        return rms_norm(outputs.flatten(-2), self.gain)
+        return rms_norm(outputs.flatten(-2), self.weight_norm)

@@ -185,11 +185,6 @@ def end(outputs: Tensor, lengths: Tensor | None) -> Tensor:
     return outputs.masked_fill(ended.unsqueeze(2), 0.0)
 
 
-def unit(vectors: Tensor) -> Tensor:
-    """Return vectors (…, K) divided by √(Σ x² + 10⁻⁶)."""
-    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + 1e-6)
-
-
 def rms_norm(values: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
     """Return gain ⊙ x / √(mean x² + eps) for x (…, W), where W is the size of the gain."""
     return F.rms_norm(values, gain.shape, gain, eps)

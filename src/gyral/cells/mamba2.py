@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.initialization import step_bias_
+from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.checks import check_boolean, check_integer
 from gyral.core.errors import OptionError
@@ -38,7 +38,7 @@ class Mamba2Cell(LinearAttentionCell):
     Parameters and initial values, with S the state size: `weight_ih` (2HV + 2GS + H, X), rows [z; u; B; C; δ],
     `weight_conv` and `bias_conv` (HV + 2GS, kernel_size) and (HV + 2GS,), uniform in ±1/√columns of the matrix; `A_log`
     (H,), log of numbers uniform in [1, 16]; `bias_dt` b_Δ (H,), the inverse of softplus at step sizes whose logarithm
-    is uniform in [log 0.001, log 0.1]; `D` (H,) and `gain` (H V,), one.
+    is uniform in [log 0.001, log 0.1]; `D` (H,) and `weight_norm` (H V,), one.
 
     Args:
         input_size: X ≥ 1.
@@ -79,7 +79,7 @@ class Mamba2Cell(LinearAttentionCell):
         self.A_log = nn.Parameter(torch.empty(self.heads))
         self.bias_dt = nn.Parameter(torch.empty(self.heads))
         self.D = nn.Parameter(torch.empty(self.heads))
-        self.gain = nn.Parameter(torch.empty(self.width)) if check_boolean("norm", norm) else None
+        self.weight_norm = nn.Parameter(torch.empty(self.width)) if check_boolean("norm", norm) else None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -88,7 +88,7 @@ class Mamba2Cell(LinearAttentionCell):
         bound = self.weight_conv.shape[1] ** -0.5
         self.bias_conv.uniform_(-bound, bound)
         self.A_log.uniform_(*DECAY_RATES).log_()
-        step_bias_(self.bias_dt)
+        draw_step_sizes_(self.bias_dt)
 
     def project(self, inputs: Tensor) -> Projected:
         gate, values, delta = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
@@ -112,7 +112,7 @@ class Mamba2Cell(LinearAttentionCell):
     def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
         u, _, _ = self.select(values)
         gated = (outputs + self.D.unsqueeze(-1) * u).flatten(-2) * F.silu(projected.gate)
-        if self.gain is None:
+        if self.weight_norm is None:
             return gated
         size = self.width // self.groups
-        return F.rms_norm(gated.unflatten(-1, (self.groups, size)), (size,), eps=1e-5).flatten(-2) * self.gain
+        return F.rms_norm(gated.unflatten(-1, (self.groups, size)), (size,), eps=1e-5).flatten(-2) * self.weight_norm

@@ -14,11 +14,14 @@ With r = β k, v = β v̂ and a unit vector k this is the delta rule with rate �
 from torch import Tensor
 
 from gyral.ops.autograd import outside_autocast
+from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
 from gyral.ops.delta import naive
 from gyral.ops.delta.naive import delta_step
-from gyral.ops.operator import check_dtypes
+from gyral.ops.operator import Operator, check_dtypes
 
 __all__ = ["delta_scan", "delta_step"]
+
+OPERATOR = Operator(naive.delta_scan, {"cpu": "gyral.ops.delta.cpu"})
 
 
 def delta_scan(
@@ -32,7 +35,7 @@ def delta_scan(
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps.
+    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
 
     T steps, B batch size, H heads, K and V the sizes of keys and values, n micro-steps of a step. The G heads of keys
     divide H: head h has the keys of head ⌊h G / H⌋.
@@ -54,5 +57,8 @@ def delta_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(q.dtype, k, v, s0, decay, erase)
+    is_traced = transform_is_active() or is_exporting_to_onnx()
+    has_kernel = not is_traced and OPERATOR.unsupported_reason(q) is None
     with outside_autocast(q.device):
-        return naive.delta_scan(q, k, v, s0, decay, erase, lengths, starts)
+        outputs, final = (OPERATOR if has_kernel else naive.delta_scan)(q, k, v, s0, decay, erase, lengths, starts)
+    return outputs, final

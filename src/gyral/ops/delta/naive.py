@@ -78,12 +78,13 @@ def delta_scan(
     if decay is None:
         decay = v.new_zeros(steps, batch, v.shape[2])
     if decay.dim() == 3:
-        decay = decay.unsqueeze(-1)
+        # In float64: the gradient of a sum is a difference of large numbers. Those of channels would take much memory.
+        decay = decay.unsqueeze(-1) if device.type == "mps" else decay.unsqueeze(-1).double()
     sums = _in_chunks(decay.unsqueeze(2), size).cumsum(-2)  # G at the last micro-step of each step
     of_all = sums.repeat_interleave(micro, -2)
-    carried = sums.exp() * (of_step == 0).unsqueeze(-1)  # e^G, zero behind a start
+    carried = sums.to(v.dtype).exp() * (of_step == 0).unsqueeze(-1)  # e^G, zero behind a start
     total, ending = sums[..., -1:, :], (of_micro_step == of_micro_step[..., -1:]).unsqueeze(-1)
-    remaining = torch.where(ending, total - of_all, -torch.inf).exp()
+    remaining = torch.where(ending, total - of_all, -torch.inf).to(v.dtype).exp()
 
     attention = _pairs(q, k, sums, of_all, readable)
     solved = v
@@ -115,6 +116,6 @@ def _pairs(a: Tensor, b: Tensor, sums: Tensor, others: Tensor, mask: Tensor) -> 
     """Return Σ_d a_id b_jd exp(sums_id − others_jd) where the mask (…, i, j) is true, else zero."""
     # masked before exp: elsewhere the difference is positive, and overflows
     if sums.shape[-1] == 1:
-        return (a @ b.mT) * torch.where(mask, sums - others.mT, -torch.inf).exp()
+        return (a @ b.mT) * torch.where(mask, sums - others.mT, -torch.inf).to(a.dtype).exp()
     differences = torch.where(mask.unsqueeze(-1), sums.unsqueeze(-2) - others.unsqueeze(-3), -torch.inf)
     return torch.einsum("...id,...jd,...ijd->...ij", a, b, differences.exp())
