@@ -70,6 +70,8 @@ LAYERS = {
     "DeltaProduct": Layer("DeltaProduct", {"heads": 2}),
     "KDA": Layer("KDA", {"heads": 2}),
     "GatedDeltaNet2": Layer("GatedDeltaNet2", {"heads": 1}),
+    "MLSTM": Layer("MLSTM", {"heads": 2}),
+    "MLSTMLarge": Layer("MLSTMLarge", {"heads": 2}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

@@ -29,6 +29,8 @@ from gyral.cells.mamba import MambaCell as MambaCell
 from gyral.cells.mamba2 import Mamba2Cell as Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell as MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell as MinLSTMCell
+from gyral.cells.mlstm import MLSTMCell as MLSTMCell
+from gyral.cells.mlstm import MLSTMLargeCell as MLSTMLargeCell
 from gyral.cells.ntm import NTMCell as NTMCell
 from gyral.cells.on_lstm import ONLSTMCell as ONLSTMCell
 from gyral.cells.rg_lru import RGLRUCell as RGLRUCell
@@ -54,6 +56,7 @@ from gyral.nn.layers import LRU as LRU
 from gyral.nn.layers import LSTM as LSTM
 from gyral.nn.layers import MAGE as MAGE
 from gyral.nn.layers import MAGEGRU as MAGEGRU
+from gyral.nn.layers import MLSTM as MLSTM
 from gyral.nn.layers import NTM as NTM
 from gyral.nn.layers import ONLSTM as ONLSTM
 from gyral.nn.layers import RGLRU as RGLRU
@@ -74,6 +77,7 @@ from gyral.nn.layers import Mamba as Mamba
 from gyral.nn.layers import Mamba2 as Mamba2
 from gyral.nn.layers import MinGRU as MinGRU
 from gyral.nn.layers import MinLSTM as MinLSTM
+from gyral.nn.layers import MLSTMLarge as MLSTMLarge
 from gyral.nn.layers import WeiNet as WeiNet
 from gyral.nn.recurrent import Recurrent as Recurrent
 from gyral.runs.table import list_runs as list_runs

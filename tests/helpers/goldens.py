@@ -24,6 +24,7 @@ from gyral.cells.mamba import MambaCell
 from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
+from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
@@ -206,6 +207,44 @@ def build_mamba2(file: Tensors, name: str) -> Built:
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
 
 
+def build_mlstm(file: Tensors, name: str) -> Built:
+    gates = ("igate", "fgate")
+    parameters = {
+        "weight_ih": file["param.proj_up.weight"],
+        "weight_conv": file["param.conv1d.conv.weight"].squeeze(1),
+        "bias_conv": file["param.conv1d.conv.bias"],
+        "weight_qkv": torch.stack([file[f"param.{key}_proj.weight"] for key in "qkv"]),
+        "weight_gates": stack(file, *(f"mlstm_cell.{gate}" for gate in gates)),
+        "bias_gates": torch.cat([file[f"param.mlstm_cell.{gate}.bias"] for gate in gates]),
+        "skip": file["param.learnable_skip"],
+        "weight_norm": 1 + file["param.mlstm_cell.outnorm.weight"],
+    }
+    width, kernel = parameters["weight_conv"].shape
+    cell = MLSTMCell(
+        parameters["weight_ih"].shape[1],
+        width,
+        heads=len(parameters["bias_gates"]) // 2,
+        kernel_size=kernel,
+        block=parameters["weight_qkv"].shape[-1],
+    )
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.proj_down.weight"]))
+
+
+def build_mlstm_large(file: Tensors, name: str) -> Built:
+    gates = ("igate_preact", "fgate_preact")
+    parameters = {
+        "weight_ih": stack(file, "q", "k", "v", "ogate_preact"),
+        "weight_gates": stack(file, *gates),
+        "bias_gates": torch.cat([file[f"param.{gate}.bias"] for gate in gates]),
+        "weight_norm": file["param.multihead_norm.weight"],
+    }
+    (width, inputs), heads = file["param.v.weight"].shape, len(parameters["bias_gates"]) // 2
+    cell = MLSTMLargeCell(inputs, width, heads=heads, key_size=len(file["param.q.weight"]) // heads).double()
+    state = cell.init_state(file["inputs"].shape[1])
+    state = state._replace(stabilizer=torch.zeros_like(state.stabilizer))  # the authors' chunks start from m = 0
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]), state)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gla": build_gla,
     "hgrn2": build_hgrn2,
@@ -220,6 +259,8 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "mamba2": build_mamba2,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
+    "mlstm": build_mlstm,
+    "mlstm_large": build_mlstm_large,
     "rg_lru": build_rg_lru,
     "s4d": build_s4d,
     "s5": build_s5,

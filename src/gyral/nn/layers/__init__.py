@@ -7,7 +7,7 @@ from gyral.nn.layers.fast_slow import FSRNN
 from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
-from gyral.nn.layers.linear_attention import GLA, HGRN2, Mamba2
+from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, Mamba2, MLSTMLarge
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
@@ -27,6 +27,7 @@ __all__ = [
     "LSTM",
     "MAGE",
     "MAGEGRU",
+    "MLSTM",
     "NTM",
     "ONLSTM",
     "RGLRU",
@@ -44,6 +45,7 @@ __all__ = [
     "GatedDeltaNet2",
     "Layer",
     "LightConv",
+    "MLSTMLarge",
     "Mamba",
     "Mamba2",
     "MinGRU",

@@ -5,6 +5,7 @@ from typing import Unpack
 from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.mamba2 import Mamba2Cell
+from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
 from gyral.nn.layers.base import Layer, LayerOptions
 
 
@@ -141,3 +142,73 @@ class Mamba2(Layer):
             norm=norm,
             **options,
         )
+
+
+class MLSTM(Layer):
+    """mLSTM of xLSTM, without the matrix after the recurrence.
+
+    It takes the options of `gyral.cells.mlstm.MLSTMCell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MLSTM
+        >>> layer = MLSTM(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = MLSTMCell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        heads: int = 4,
+        kernel_size: int = 4,
+        block: int = 4,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, heads=heads, kernel_size=kernel_size, block=block, **options)
+
+
+class MLSTMLarge(Layer):
+    """mLSTM of xLSTM 7B, without the matrix after the recurrence.
+
+    It takes the options of `gyral.cells.mlstm.MLSTMLargeCell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MLSTMLarge
+        >>> layer = MLSTMLarge(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = MLSTMLargeCell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        heads: int = 8,
+        key_size: int | None = None,
+        cap: float = 15.0,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, heads=heads, key_size=key_size, cap=cap, **options)
