@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
+from tests.helpers.goldens import FAMILIES, OPERATORS, OPTIONAL, UnsupportedGoldenError, check, find
 
 DELTA = (
     *("delta_net", "delta_net_negative", "delta_net_no_conv", "delta_product_3", "gated_delta_net"),
@@ -16,7 +16,7 @@ DIAGONAL = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s
 FILES = (*DELTA, *MEMORIES, *DIAGONAL)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *OPERATORS])
 def test_every_form_agrees_with_the_authors_code(golden: Path, name: str) -> None:
     assert check(golden / "recurrences" / f"{name}.npz") < 1e-10
 

@@ -1,7 +1,7 @@
 """Golden tensors of recurrences: one file, checked in every form that its cell has."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -19,17 +19,19 @@ from gyral.cells.gated_delta_net import GatedDeltaNetCell
 from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.kda import GatedDeltaNet2Cell, KDACell
+from gyral.cells.linear_attention import run_scan
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
 from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
-from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
+from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, scan_maximum, stabilize
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
+from gyral.ops.delta import delta_scan
 
 OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "slice_dense", "slice_dplr")
 Tensors = dict[str, Tensor]
@@ -267,7 +269,98 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
 }
 
 
+# ---------------------------------------------------------------- operators: in.*, batch first, to out.*
+
+
+def delta_rule(file: Tensors) -> Tensors:
+    """Run op_delta, op_gated_delta, op_gated_delta_product, op_kda and op_gla."""
+    q, k, v = (file[key].transpose(0, 1) for key in "qkv")
+    micro = len(k) // len(q)
+    k, v = (tensor.unflatten(0, (len(q), micro)).transpose(1, 2) for tensor in (k, v))
+    erase = None
+    if "beta" in file:
+        rate = file["beta"].transpose(0, 1).unflatten(0, (len(q), micro)).transpose(1, 2).unsqueeze(-1)
+        erase, v = rate * k, rate * v
+    decay = next((file[key].transpose(0, 1) for key in ("g", "gk") if key in file), None)
+    scale = q.shape[-1] ** -0.5 if micro == 1 else 1.0  # the authors' product has none
+    outputs, state = delta_scan(q * scale, k, v, file["initial_state"], decay=decay, erase=erase)
+    return {"o": outputs.transpose(0, 1), "state": state}
+
+
+def diagonal_plus_low_rank(file: Tensors) -> Tensors:
+    q, k, v, gate, read, written = (file[key].transpose(0, 1) for key in ("q", "k", "v", "gk", "alpha", "beta"))
+    zeros = torch.zeros_like
+    erase = torch.stack((-read * torch.exp(-gate), zeros(read)), 2)  # it reads the memory before the decay
+    keys, values = torch.stack((written, k), 2), torch.stack((zeros(v), v), 2)
+    scaled = q * q.shape[-1] ** -0.5
+    outputs, state = delta_scan(scaled, keys, values, file["initial_state"], decay=gate, erase=erase)
+    return {"o": outputs.transpose(0, 1), "state": state}
+
+
+def state_space(file: Tensors) -> Tensors:
+    x, decay, b, c = (file[key].transpose(0, 1) for key in "XABC")
+    outputs, state = delta_scan(c, b.unsqueeze(2), x.unsqueeze(2), file["initial_state"].mT, decay=decay)
+    return {"y": outputs.transpose(0, 1), "state": state.mT}
+
+
+def stabilized(file: Tensors) -> Tensors:
+    logits = (file[key].transpose(0, 1) for key in "if")
+    heads = Heads(*(file[key].transpose(0, 1) for key in "qkv"), *logits)
+    first = file["m"].flatten(1)
+    stabilizers = scan_maximum(F.logsigmoid(heads.forget), heads.write, first)
+    operands = stabilize(heads, torch.cat((first.unsqueeze(0), stabilizers[:-1])), stabilizers)
+    outputs, memory = run_scan(operands, torch.cat((file["C"], file["n"]), dim=-1), None, None)
+    values = divide(outputs, stabilizers).transpose(0, 1)
+    return {"h": values, "C": memory[..., :-1], "n": memory[..., -1:]}
+
+
+OPERATORS: dict[str, Callable[[Tensors], Tensors]] = {
+    "op_delta": delta_rule,
+    "op_dplr": diagonal_plus_low_rank,
+    "op_gated_delta": delta_rule,
+    "op_gated_delta_product": delta_rule,
+    "op_gla": delta_rule,
+    "op_kda": delta_rule,
+    "op_mlstm": stabilized,
+    "op_ssd": state_space,
+}
+
+
+def check_operator(path: Path) -> float:
+    """Return the worst relative error of outputs and gradients of an operator's file, with kernels and in plain torch.
+
+    Raises:
+        UnsupportedGoldenError: There is no operator for this name.
+    """
+    path = Path(path)
+    if path.stem not in OPERATORS:
+        raise UnsupportedGoldenError(f"{path.stem} is not among {', '.join(OPERATORS)}")
+    file = load(path)
+    worst = 0.0
+    for context in (nullcontext(), no_kernels()):
+        given = {key.removeprefix("in."): file[key].clone().requires_grad_() for key in file if key.startswith("in.")}
+        with context:
+            found = OPERATORS[path.stem](given)
+            cotangents = [file[f"cotangent.{key}"] for key in found]
+            gradients = torch.autograd.grad(list(found.values()), list(given.values()), cotangents)
+        pairs = [(found[key], file[f"out.{key}"]) for key in found]
+        pairs += [(gradient, file[f"grad.{key}"]) for key, gradient in zip(given, gradients, strict=True)]
+        worst = max(worst, *(relative_error(*pair) for pair in pairs))
+    return worst
+
+
 # ---------------------------------------------------------------- the check
+
+
+def load(path: Path) -> Tensors:
+    with np.load(path) as arrays:
+        return {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Return the largest error relative to the largest entry of the expected tensor."""
+    error = (found.detach() - expected).abs().max() / expected.abs().max().clamp(min=1e-300)
+    return float(error.nan_to_num(torch.inf))
 
 
 def check(path: Path) -> float:
@@ -281,8 +374,9 @@ def check(path: Path) -> float:
         UnsupportedGoldenError: There is no cell for this name.
     """
     path = Path(path)
-    with np.load(path) as arrays:
-        file = {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
+    if path.stem in OPERATORS:
+        return check_operator(path)
+    file = load(path)
     build = find(path.stem)
     expected = {"outputs": file["outputs"]}
     expected |= {key: tensor for key, tensor in file.items() if key.startswith("grad.")}
@@ -290,8 +384,7 @@ def check(path: Path) -> float:
     for form in ("reference", "kernel", "parallel"):
         found = run(file, build, path.stem, form, [key.removeprefix("grad.") for key in expected if key != "outputs"])
         for key in expected if found else ():
-            error = (found[key] - expected[key]).abs().max() / expected[key].abs().max().clamp(min=1e-300)
-            worst = max(worst, float(error.nan_to_num(torch.inf)))
+            worst = max(worst, relative_error(found[key], expected[key]))
     return worst
 
 
