@@ -72,6 +72,7 @@ LAYERS = {
     "GatedDeltaNet2": Layer("GatedDeltaNet2", {"heads": 1}),
     "MLSTM": Layer("MLSTM", {"heads": 2}),
     "MLSTMLarge": Layer("MLSTMLarge", {"heads": 2}),
+    "RWKV7": Layer("RWKV7", {"heads": 2, "decay_rank": 2, "rate_rank": 2, "gate_rank": 2}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

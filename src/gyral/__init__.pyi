@@ -36,6 +36,7 @@ from gyral.cells.on_lstm import ONLSTMCell as ONLSTMCell
 from gyral.cells.rg_lru import RGLRUCell as RGLRUCell
 from gyral.cells.rnn import RNNCell as RNNCell
 from gyral.cells.rum import RUMCell as RUMCell
+from gyral.cells.rwkv7 import RWKV7Cell as RWKV7Cell
 from gyral.cells.s4d import S4DCell as S4DCell
 from gyral.cells.s5 import S5Cell as S5Cell
 from gyral.cells.urnn import URNNCell as URNNCell
@@ -62,6 +63,7 @@ from gyral.nn.layers import ONLSTM as ONLSTM
 from gyral.nn.layers import RGLRU as RGLRU
 from gyral.nn.layers import RNN as RNN
 from gyral.nn.layers import RUM as RUM
+from gyral.nn.layers import RWKV7 as RWKV7
 from gyral.nn.layers import S4D as S4D
 from gyral.nn.layers import S5 as S5
 from gyral.nn.layers import URNN as URNN

@@ -10,6 +10,7 @@ from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
+from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.nn.recurrent import Recurrent
 
 CELLS = {
@@ -18,6 +19,7 @@ CELLS = {
     "mamba2": lambda: Mamba2Cell(6, 8, heads=2, state_size=4),
     "mlstm": lambda: MLSTMCell(6, 8, heads=2),
     "mlstm_large": lambda: MLSTMLargeCell(6, 8, heads=2),
+    "rwkv7": lambda: RWKV7Cell(6, 8, heads=2),
 }
 BACKENDS = ("reference", "fused")
 
@@ -80,3 +82,21 @@ def test_forget_gates_of_hgrn2_are_exact_where_they_are_closed_or_open(lower_bou
     assert operands.decay.isfinite().all()
     if lower_bound == 0:
         torch.testing.assert_close(operands.decay.flatten(), F.logsigmoid(logits).flatten())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rwkv_7_erases_what_a_key_read_before_the_decay(backend: str) -> None:
+    cell = RWKV7Cell(6, 8, heads=2).double()
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    inputs = torch.randn(2, 3, 6, dtype=torch.float64)
+    _, (before,) = run(cell, backend, inputs[:1])
+    _, (after,) = run(cell, backend, inputs)
+    found = cell.mixed(inputs[1], inputs[0])
+    heads = [part.unflatten(-1, (2, 4)) for part in (found.k * cell.k_k, cell.keys(found), found.v, found.rate)]
+    key, k, v, rate = heads[0] / heads[0].norm(dim=-1, keepdim=True), *heads[1:]
+    erased = torch.einsum("bhkv,bhk->bhv", before.memory, key)
+    expected = found.decay.exp().unflatten(-1, (2, 4)).unsqueeze(-1) * before.memory
+    expected = expected - torch.einsum("bhk,bhv->bhkv", rate * key, erased) + torch.einsum("bhk,bhv->bhkv", k, v)
+    torch.testing.assert_close(after.memory, expected, rtol=1e-11, atol=1e-11)

@@ -27,13 +27,14 @@ from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, scan_maximum, stabilize
 from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.delta import delta_scan
 
-OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "slice_dense", "slice_dplr")
+OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "rwkv7_value_residual", "slice_dense", "slice_dplr")
 Tensors = dict[str, Tensor]
 
 
@@ -247,6 +248,27 @@ def build_mlstm_large(file: Tensors, name: str) -> Built:
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]), state)
 
 
+def build_rwkv7(file: Tensors, name: str) -> Built:
+    names = {f"weight_{key}": f"{key}_proj.weight" for key in "rkv"}
+    for key in "wag":
+        names |= {f"weight_{key}{own}": f"{key}_lora.lora.{place}.weight" for own, place in ((1, 0), (2, 2))}
+    names |= {f"bias_{key}": f"{key}_lora.lora.2.bias" for key in "wa"}
+    names |= {key: key for key in ("k_k", "k_a", "r_k")}
+    names |= {"weight_norm": "g_norm.weight", "bias_norm": "g_norm.bias"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    parameters["mix"] = torch.cat([file[f"param.x_{key}"].flatten(0, 1) for key in "rwkvag"])
+    width, inputs = parameters["weight_r"].shape
+    cell = RWKV7Cell(
+        inputs,
+        width,
+        heads=len(parameters["r_k"]),
+        decay_rank=len(parameters["weight_w1"]),
+        rate_rank=len(parameters["weight_a1"]),
+        gate_rank=len(parameters["weight_g1"]),
+    )
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gla": build_gla,
     "hgrn2": build_hgrn2,
@@ -264,6 +286,7 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "mlstm": build_mlstm,
     "mlstm_large": build_mlstm_large,
     "rg_lru": build_rg_lru,
+    "rwkv7": build_rwkv7,
     "s4d": build_s4d,
     "s5": build_s5,
 }

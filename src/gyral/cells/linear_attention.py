@@ -117,11 +117,11 @@ class LinearAttentionCell(RecurrentCell):
         return values
 
     @abstractmethod
-    def operands(self, projected: Any, values: Tensor) -> Operands:
+    def operands(self, projected: Any, values: Any) -> Operands:
         """Return the arguments of the operator, in the dtype of the parameters."""
 
     @abstractmethod
-    def read(self, outputs: Tensor, projected: Any, values: Tensor) -> Tensor:
+    def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
         """Return the outputs of the heads (…, H V) for those of the operator (…, H, V)."""
 
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
@@ -141,7 +141,7 @@ class LinearAttentionCell(RecurrentCell):
         outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
         return end(outputs, lengths), type(state)(memory, *rest)
 
-    def convolve_step(self, values: Tensor, state: State) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def convolve_step(self, values: Tensor, state: State) -> tuple[Any, tuple[Tensor, ...]]:
         """Return the entered values (B, C) of one step, and the new window of a cell with a convolution."""
         if self.kernel_size is None:
             return self.enter(values), ()
@@ -150,7 +150,7 @@ class LinearAttentionCell(RecurrentCell):
 
     def convolve(
         self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    ) -> tuple[Any, tuple[Tensor, ...]]:
         """Return the entered values (T, B, C) of all steps, and the last window of a cell with a convolution."""
         if self.kernel_size is None:
             return self.enter(values), ()

@@ -7,7 +7,7 @@ from gyral.nn.layers.fast_slow import FSRNN
 from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
-from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, Mamba2, MLSTMLarge
+from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, MLSTMLarge
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
@@ -33,6 +33,7 @@ __all__ = [
     "RGLRU",
     "RNN",
     "RUM",
+    "RWKV7",
     "S4D",
     "S5",
     "URNN",

@@ -6,6 +6,7 @@ from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
+from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.nn.layers.base import Layer, LayerOptions
 
 
@@ -212,3 +213,50 @@ class MLSTMLarge(Layer):
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(*common, heads=heads, key_size=key_size, cap=cap, **options)
+
+
+class RWKV7(Layer):
+    """RWKV-7, without the matrix after the recurrence.
+
+    It takes the options of `gyral.cells.rwkv7.RWKV7Cell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RWKV7
+        >>> layer = RWKV7(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = RWKV7Cell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        heads: int | None = None,
+        decay_rank: int | None = None,
+        rate_rank: int | None = None,
+        gate_rank: int | None = None,
+        layer: int = 0,
+        layers: int | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(
+            *common,
+            heads=heads,
+            decay_rank=decay_rank,
+            rate_rank=rate_rank,
+            gate_rank=gate_rank,
+            layer=layer,
+            layers=layers,
+            **options,
+        )
