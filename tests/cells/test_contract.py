@@ -46,6 +46,9 @@ SMALL = {"chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1, "kernel_size"
 # Sizes that a task determines where the YAML has null.
 SMALL_IF_NULL = {"capacity": 4, "edge_size": 1}
 
+# Sizes that are independent of the hidden size where the YAML has a number.
+SMALL_IF_GIVEN = {"state_size": 4}
+
 # Options that change no formula, only what is trained or the initial values, and need no runs of their own.
 OF_NO_FORMULA = ("initialization", "recurrent_scale")
 
@@ -113,6 +116,7 @@ ALSO = (
     "fs_goru slow.layer_norm=False",
     "fs_lstm slow.bias=False",
     "fs_rum num_fast=3",
+    "gla kernel_size=None",
     "gru bias=False",
     "lantm forget=4",
     "light_conv heads=3",
@@ -231,7 +235,7 @@ def cell_options(model: str) -> list[tuple[str, Any]]:
 
 def small(name: str, value: Any, hidden_size: int = HIDDEN_SIZE) -> Any:
     """Return the value of an option at the sizes of these tests."""
-    sizes = SMALL_IF_NULL | SMALL if value is None else SMALL
+    sizes = SMALL | (SMALL_IF_NULL if value is None else SMALL_IF_GIVEN)
     return hidden_size if name.endswith("hidden_size") else sizes.get(name, value)
 
 

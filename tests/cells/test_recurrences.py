@@ -5,33 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
+from tests.helpers.goldens import FAMILIES, OPERATORS, OPTIONAL, UnsupportedGoldenError, check, find
 
-FILES = (
-    "delta_net",
-    "delta_net_negative",
-    "delta_net_no_conv",
-    "delta_product_3",
-    "gated_delta_net",
-    "gated_delta_net_negative",
-    "gated_delta_product_2",
-    "gdn2",
-    "gla",
-    "kda",
-    "kda_lower_bound_negative",
-    "lru",
-    "mamba1",
-    "min_gru",
-    "min_lstm",
-    "rg_lru",
-    "rg_lru_reset",
-    "s4d",
-    "s5",
-    "s5_bilinear",
+DELTA = (
+    *("delta_net", "delta_net_negative", "delta_net_no_conv", "delta_product_3", "gated_delta_net"),
+    *("gated_delta_net_negative", "gated_delta_product_2", "gdn2", "kda", "kda_lower_bound_negative"),
 )
+MEMORIES = ("gla", "hgrn2", "mamba2", "mamba2_groups_no_norm", "mlstm", "mlstm_large", "rwkv7")
+DIAGONAL = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
+FILES = (*DELTA, *MEMORIES, *DIAGONAL)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *OPERATORS])
 def test_every_form_agrees_with_the_authors_code(golden: Path, name: str) -> None:
     assert check(golden / "recurrences" / f"{name}.npz") < 1e-10
 

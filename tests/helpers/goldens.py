@@ -1,7 +1,7 @@
 """Golden tensors of recurrences: one file, checked in every form that its cell has."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -17,18 +17,24 @@ from gyral.cells.delta_net import DeltaNetCell
 from gyral.cells.delta_product import DeltaProductCell
 from gyral.cells.gated_delta_net import GatedDeltaNetCell
 from gyral.cells.gla import GLACell
+from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.kda import GatedDeltaNet2Cell, KDACell
+from gyral.cells.linear_attention import run_scan
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
+from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
+from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, scan_maximum, stabilize
 from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
+from gyral.ops.delta import delta_scan
 
-OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "slice_dense", "slice_dplr")
+OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "rwkv7_value_residual", "slice_dense", "slice_dplr")
 Tensors = dict[str, Tensor]
 
 
@@ -66,7 +72,7 @@ def build_delta(file: Tensors, name: str) -> Built:
         kernels = [given[f"{row}_conv1d.weight"] for row in "qkv"]
         parameters["weight_conv"] = torch.cat(kernels).squeeze(1)
         kernel = kernels[0].shape[2]
-    parameters["gain"] = given["o_norm.weight"]
+    parameters["weight_norm"] = given["o_norm.weight"]
     value, width = len(given["o_norm.weight"]), len(given["q_proj.weight"])
     micro = len(given["k_proj.weight"]) // width
     heads = len(given["v_proj.weight"]) // micro // value
@@ -162,33 +168,221 @@ def build_gla(file: Tensors, name: str) -> Built:
         "weight_ih": stack(file, "q_proj", "k_proj", "v_proj", "g_proj", "gk_proj.0"),
         "weight_decay": file["param.gk_proj.1.weight"],
         "bias_decay": file["param.gk_proj.1.bias"],
-        "gain": file["param.g_norm_swish_gate.weight"],
+        "weight_norm": file["param.g_norm_swish_gate.weight"],
     }
     (keys, inputs), width = file["param.q_proj.weight"].shape, len(file["param.v_proj.weight"])
-    heads, rank = width // len(parameters["gain"]), parameters["weight_decay"].shape[1]
+    heads, rank = width // len(parameters["weight_norm"]), parameters["weight_decay"].shape[1]
     cell = GLACell(inputs, width, heads=heads, key_size=keys // heads, gate_rank=rank)
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
 
 
+def build_hgrn2(file: Tensors, name: str) -> Built:
+    parameters = {"weight_ih": stack(file, "q_proj", "f_proj", "i_proj"), "weight_norm": file["param.g_norm.weight"]}
+    width, inputs = file["param.i_proj.weight"].shape
+    cell = HGRN2Cell(inputs, width, heads=width // 4)  # the size of the heads in the files, which no array shows
+    cell.lower_bound = file["lower_bound"]  # a number for each channel
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
+
+
+def build_mamba2(file: Tensors, name: str) -> Built:
+    names = {
+        "weight_ih": "in_proj.weight",
+        "bias_conv": "conv1d.bias",
+        "bias_dt": "dt_bias",
+        "A_log": "A_log",
+        "D": "D",
+    }
+    names |= {"weight_norm": "norm.weight"} if "param.norm.weight" in file else {}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items() if f"param.{theirs}" in file}
+    parameters["weight_conv"] = file["param.conv1d.weight"].squeeze(1)
+    heads, width = len(parameters["D"]), file["param.out_proj.weight"].shape[1]
+    groups = 2 if "groups" in name else 1
+    cell = Mamba2Cell(
+        parameters["weight_ih"].shape[1],
+        width,
+        heads=heads,
+        state_size=(len(parameters["bias_conv"]) - width) // (2 * groups),
+        groups=groups,
+        kernel_size=parameters["weight_conv"].shape[1],
+        norm="weight_norm" in parameters,
+    )
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
+
+
+def build_mlstm(file: Tensors, name: str) -> Built:
+    gates = ("igate", "fgate")
+    parameters = {
+        "weight_ih": file["param.proj_up.weight"],
+        "weight_conv": file["param.conv1d.conv.weight"].squeeze(1),
+        "bias_conv": file["param.conv1d.conv.bias"],
+        "weight_qkv": torch.stack([file[f"param.{key}_proj.weight"] for key in "qkv"]),
+        "weight_gates": stack(file, *(f"mlstm_cell.{gate}" for gate in gates)),
+        "bias_gates": torch.cat([file[f"param.mlstm_cell.{gate}.bias"] for gate in gates]),
+        "skip": file["param.learnable_skip"],
+        "weight_norm": 1 + file["param.mlstm_cell.outnorm.weight"],
+    }
+    width, kernel = parameters["weight_conv"].shape
+    cell = MLSTMCell(
+        parameters["weight_ih"].shape[1],
+        width,
+        heads=len(parameters["bias_gates"]) // 2,
+        kernel_size=kernel,
+        block=parameters["weight_qkv"].shape[-1],
+    )
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.proj_down.weight"]))
+
+
+def build_mlstm_large(file: Tensors, name: str) -> Built:
+    gates = ("igate_preact", "fgate_preact")
+    parameters = {
+        "weight_ih": stack(file, "q", "k", "v", "ogate_preact"),
+        "weight_gates": stack(file, *gates),
+        "bias_gates": torch.cat([file[f"param.{gate}.bias"] for gate in gates]),
+        "weight_norm": file["param.multihead_norm.weight"],
+    }
+    (width, inputs), heads = file["param.v.weight"].shape, len(parameters["bias_gates"]) // 2
+    cell = MLSTMLargeCell(inputs, width, heads=heads, key_size=len(file["param.q.weight"]) // heads).double()
+    state = cell.init_state(file["inputs"].shape[1])
+    state = state._replace(stabilizer=torch.zeros_like(state.stabilizer))  # the authors' chunks start from m = 0
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]), state)
+
+
+def build_rwkv7(file: Tensors, name: str) -> Built:
+    names = {f"weight_{key}": f"{key}_proj.weight" for key in "rkv"}
+    for key in "wag":
+        names |= {f"weight_{key}{own}": f"{key}_lora.lora.{place}.weight" for own, place in ((1, 0), (2, 2))}
+    names |= {f"bias_{key}": f"{key}_lora.lora.2.bias" for key in "wa"}
+    names |= {key: key for key in ("k_k", "k_a", "r_k")}
+    names |= {"weight_norm": "g_norm.weight", "bias_norm": "g_norm.bias"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    parameters["mix"] = torch.cat([file[f"param.x_{key}"].flatten(0, 1) for key in "rwkvag"])
+    width, inputs = parameters["weight_r"].shape
+    cell = RWKV7Cell(
+        inputs,
+        width,
+        heads=len(parameters["r_k"]),
+        decay_rank=len(parameters["weight_w1"]),
+        rate_rank=len(parameters["weight_a1"]),
+        gate_rank=len(parameters["weight_g1"]),
+    )
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
+    "gla": build_gla,
+    "hgrn2": build_hgrn2,
     "delta_net": build_delta,
     "delta_product": build_delta,
     "gated_delta_net": build_delta,
     "gated_delta_product": build_delta,
     "gdn2": build_delta,
     "kda": build_delta,
-    "gla": build_gla,
     "lru": build_lru,
     "mamba1": build_mamba,
+    "mamba2": build_mamba2,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
+    "mlstm": build_mlstm,
+    "mlstm_large": build_mlstm_large,
     "rg_lru": build_rg_lru,
+    "rwkv7": build_rwkv7,
     "s4d": build_s4d,
     "s5": build_s5,
 }
 
 
+# ---------------------------------------------------------------- operators: in.*, batch first, to out.*
+
+
+def delta_rule(file: Tensors) -> Tensors:
+    """Run op_delta, op_gated_delta, op_gated_delta_product, op_kda and op_gla."""
+    q, k, v = (file[key].transpose(0, 1) for key in "qkv")
+    micro = len(k) // len(q)
+    k, v = (tensor.unflatten(0, (len(q), micro)).transpose(1, 2) for tensor in (k, v))
+    erase = None
+    if "beta" in file:
+        rate = file["beta"].transpose(0, 1).unflatten(0, (len(q), micro)).transpose(1, 2).unsqueeze(-1)
+        erase, v = rate * k, rate * v
+    decay = next((file[key].transpose(0, 1) for key in ("g", "gk") if key in file), None)
+    scale = q.shape[-1] ** -0.5 if micro == 1 else 1.0  # the authors' product has none
+    outputs, state = delta_scan(q * scale, k, v, file["initial_state"], decay=decay, erase=erase)
+    return {"o": outputs.transpose(0, 1), "state": state}
+
+
+def diagonal_plus_low_rank(file: Tensors) -> Tensors:
+    q, k, v, gate, read, written = (file[key].transpose(0, 1) for key in ("q", "k", "v", "gk", "alpha", "beta"))
+    zeros = torch.zeros_like
+    erase = torch.stack((-read * torch.exp(-gate), zeros(read)), 2)  # it reads the memory before the decay
+    keys, values = torch.stack((written, k), 2), torch.stack((zeros(v), v), 2)
+    scaled = q * q.shape[-1] ** -0.5
+    outputs, state = delta_scan(scaled, keys, values, file["initial_state"], decay=gate, erase=erase)
+    return {"o": outputs.transpose(0, 1), "state": state}
+
+
+def state_space(file: Tensors) -> Tensors:
+    x, decay, b, c = (file[key].transpose(0, 1) for key in "XABC")
+    outputs, state = delta_scan(c, b.unsqueeze(2), x.unsqueeze(2), file["initial_state"].mT, decay=decay)
+    return {"y": outputs.transpose(0, 1), "state": state.mT}
+
+
+def stabilized(file: Tensors) -> Tensors:
+    logits = (file[key].transpose(0, 1) for key in "if")
+    heads = Heads(*(file[key].transpose(0, 1) for key in "qkv"), *logits)
+    first = file["m"].flatten(1)
+    stabilizers = scan_maximum(F.logsigmoid(heads.forget), heads.write, first)
+    operands = stabilize(heads, torch.cat((first.unsqueeze(0), stabilizers[:-1])), stabilizers)
+    outputs, memory = run_scan(operands, torch.cat((file["C"], file["n"]), dim=-1), None, None)
+    values = divide(outputs, stabilizers).transpose(0, 1)
+    return {"h": values, "C": memory[..., :-1], "n": memory[..., -1:]}
+
+
+OPERATORS: dict[str, Callable[[Tensors], Tensors]] = {
+    "op_delta": delta_rule,
+    "op_dplr": diagonal_plus_low_rank,
+    "op_gated_delta": delta_rule,
+    "op_gated_delta_product": delta_rule,
+    "op_gla": delta_rule,
+    "op_kda": delta_rule,
+    "op_mlstm": stabilized,
+    "op_ssd": state_space,
+}
+
+
+def check_operator(path: Path) -> float:
+    """Return the worst relative error of outputs and gradients of an operator's file, with kernels and in plain torch.
+
+    Raises:
+        UnsupportedGoldenError: There is no operator for this name.
+    """
+    path = Path(path)
+    if path.stem not in OPERATORS:
+        raise UnsupportedGoldenError(f"{path.stem} is not among {', '.join(OPERATORS)}")
+    file = load(path)
+    worst = 0.0
+    for context in (nullcontext(), no_kernels()):
+        given = {key.removeprefix("in."): file[key].clone().requires_grad_() for key in file if key.startswith("in.")}
+        with context:
+            found = OPERATORS[path.stem](given)
+            cotangents = [file[f"cotangent.{key}"] for key in found]
+            gradients = torch.autograd.grad(list(found.values()), list(given.values()), cotangents)
+        pairs = [(found[key], file[f"out.{key}"]) for key in found]
+        pairs += [(gradient, file[f"grad.{key}"]) for key, gradient in zip(given, gradients, strict=True)]
+        worst = max(worst, *(relative_error(*pair) for pair in pairs))
+    return worst
+
+
 # ---------------------------------------------------------------- the check
+
+
+def load(path: Path) -> Tensors:
+    with np.load(path) as arrays:
+        return {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Return the largest error relative to the largest entry of the expected tensor."""
+    error = (found.detach() - expected).abs().max() / expected.abs().max().clamp(min=1e-300)
+    return float(error.nan_to_num(torch.inf))
 
 
 def check(path: Path) -> float:
@@ -202,8 +396,9 @@ def check(path: Path) -> float:
         UnsupportedGoldenError: There is no cell for this name.
     """
     path = Path(path)
-    with np.load(path) as arrays:
-        file = {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
+    if path.stem in OPERATORS:
+        return check_operator(path)
+    file = load(path)
     build = find(path.stem)
     expected = {"outputs": file["outputs"]}
     expected |= {key: tensor for key, tensor in file.items() if key.startswith("grad.")}
@@ -211,8 +406,7 @@ def check(path: Path) -> float:
     for form in ("reference", "kernel", "parallel"):
         found = run(file, build, path.stem, form, [key.removeprefix("grad.") for key in expected if key != "outputs"])
         for key in expected if found else ():
-            error = (found[key] - expected[key]).abs().max() / expected[key].abs().max().clamp(min=1e-300)
-            worst = max(worst, float(error.nan_to_num(torch.inf)))
+            worst = max(worst, relative_error(found[key], expected[key]))
     return worst
 
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.initialization import AUTHORS, step_bias_
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm, unit
+from gyral.cells.initialization import AUTHORS, draw_step_sizes_
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
 from gyral.core.checks import check_boolean, check_choice
 from gyral.ops.autograd import outside_autocast
 
 DEVIATION = 0.02  # of the initial weights in the published models
 LARGEST_RATE = 16.0
+EPSILON = 1e-6
 
 
 class Projected(NamedTuple):
@@ -82,7 +83,7 @@ class DeltaRuleCell(LinearAttentionCell):
         self.sizes = keys, micro_steps * keys, micro_steps * self.width  # of q, k and v
         self.rows = self.further_rows()
         self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes) + sum(self.rows.values()), input_size))
-        self.gain = nn.Parameter(torch.empty(self.value_size))
+        self.weight_norm = nn.Parameter(torch.empty(self.value_size))
         self.create_convolution(sum(self.sizes), kernel_size)
 
     @abstractmethod
@@ -104,14 +105,14 @@ class DeltaRuleCell(LinearAttentionCell):
     @property
     def wide(self) -> torch.dtype:
         """The dtype of rates, decay and unit vectors: float32 or float64."""
-        return torch.promote_types(self.gain.dtype, torch.float32)
+        return torch.promote_types(self.weight_norm.dtype, torch.float32)
 
     def project(self, inputs: Tensor) -> Projected:
         precise = sum(self.rows.values()) - self.rows["gate"]
         weight, weight_rates = self.weight_ih.split([len(self.weight_ih) - precise, precise])
         values, gate = linear(inputs, weight).split([sum(self.sizes), self.rows["gate"]], dim=-1)
         with outside_autocast(inputs.device):  # bfloat16 has two digits, and the decay of many steps is a product
-            products = F.linear(inputs.to(self.gain.dtype), weight_rates).to(self.wide)
+            products = F.linear(inputs.to(self.weight_norm.dtype), weight_rates).to(self.wide)
             found = products.split(list(self.rows.values())[1:], dim=-1)
             return Projected(values, *self.rates(dict(zip(self.rows, (gate.to(self.wide), *found), strict=True))))
 
@@ -131,7 +132,7 @@ class DeltaRuleCell(LinearAttentionCell):
         return Operands(q, k, projected.write * v, projected.decay, projected.erase * k)
 
     def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
-        found = rms_norm(outputs, self.gain).flatten(-2)
+        found = rms_norm(outputs, self.weight_norm).flatten(-2)
         return found if projected.gate is None else found * projected.gate.to(found.dtype)
 
 
@@ -145,7 +146,7 @@ class ScalarRatesCell(DeltaRuleCell):
     Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; g; β; Δ], of k and v those of micro-step 1
     first, and `weight_conv` (C, kernel_size), see `initialization`; `A_log` (H,), the logarithm of numbers that are
     uniform in [0, 16]; `bias_dt` (H,), the inverse of softplus at step sizes whose logarithm is uniform in
-    [log 0.001, log 0.1]; `gain` (V,), one.
+    [log 0.001, log 0.1]; `weight_norm` (V,), one.
 
     Args:
         decay: Whether there is a decay.
@@ -170,7 +171,7 @@ class ScalarRatesCell(DeltaRuleCell):
         super().reset_parameters()
         if self.A_log is not None and self.bias_dt is not None:
             draw_rates_(self.A_log, 0.0)
-            step_bias_(self.bias_dt)
+            draw_step_sizes_(self.bias_dt)
 
     def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         beta = self.to_erase(rows["beta"]).unflatten(-1, (self.micro_steps, self.heads, 1))
@@ -188,3 +189,8 @@ def draw_rates_(logarithms: Tensor, smallest: float) -> None:
     dtype = torch.promote_types(logarithms.dtype, torch.float32)
     drawn = torch.empty_like(logarithms, dtype=dtype).uniform_(smallest, LARGEST_RATE)
     logarithms.copy_(drawn.clamp(min=math.exp(-20)).log())
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Return k / √(Σ k² + 10⁻⁶) for vectors k (…, K)."""
+    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + EPSILON)

@@ -31,7 +31,8 @@ class GLACell(LinearAttentionCell):
     pass it, then SiLU. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HK + 2HV + R, X), rows [q; k; v; z; a], `weight_decay` W_γ (HK, R), and
-    `weight_conv` (2HK + HV, kernel_size), uniform in ±1/√columns; `bias_decay` b_γ (HK,), zero; `gain` (V,), one.
+    `weight_conv` (2HK + HV, kernel_size), uniform in ±1/√columns; `bias_decay` b_γ (HK,), zero; `weight_norm`
+    (V,), one.
 
     Args:
         input_size: X ≥ 1.
@@ -69,7 +70,7 @@ class GLACell(LinearAttentionCell):
         self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
         self.weight_decay = nn.Parameter(torch.empty(keys, gate_rank))
         self.bias_decay = nn.Parameter(torch.empty(keys))
-        self.gain = nn.Parameter(torch.empty(self.value_size))
+        self.weight_norm = nn.Parameter(torch.empty(self.value_size))
         self.create_convolution(2 * keys + values, kernel_size)
         self.reset_parameters()
 
@@ -92,5 +93,5 @@ class GLACell(LinearAttentionCell):
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), projected.decay)
 
     def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
-        found = rms_norm(outputs, self.gain).flatten(-2)
+        found = rms_norm(outputs, self.weight_norm).flatten(-2)
         return found if projected.gate is None else found * F.silu(projected.gate)

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-AUTHORS = ("default", "authors")  # values of `initialization` of the cells that have only these two
 STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step sizes of state spaces
 SMALLEST_STEP = 1e-4
+AUTHORS = ("default", "authors")  # values of `initialization` of the cells that have only these two
 
 
 def orthogonal_(weight: Tensor) -> Tensor:
@@ -19,9 +19,13 @@ def orthogonal_(weight: Tensor) -> Tensor:
     return weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape, dtype=dtype, device=weight.device)))
 
 
-def step_bias_(bias: Tensor) -> Tensor:
-    """Fill a bias before softplus so that the logarithms of the step sizes are uniform in [log 0.001, log 0.1]."""
+@torch.no_grad()
+def draw_step_sizes_(bias: Tensor) -> None:
+    """Fill a tensor with the inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1].
+
+    These are the initial biases of Mamba (Gu and Dao 2023), and of layers after it.
+    """
     dtype = torch.promote_types(bias.dtype, torch.float32)
     logarithms = torch.empty_like(bias, dtype=dtype).uniform_(*map(math.log, STEP_SIZES))
     steps = logarithms.exp().clamp(min=SMALLEST_STEP)
-    return bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+    bias.copy_(steps + torch.log(-torch.expm1(-steps)))

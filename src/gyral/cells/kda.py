@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.delta_rule import DeltaRuleCell, draw_rates_
-from gyral.cells.initialization import step_bias_
+from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_integer, check_real
 
 
@@ -19,7 +19,7 @@ class ChannelDecayCell(DeltaRuleCell):
     Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; g; rates; Δ], `weight_conv` (C, kernel_size),
     `weight_dt` W_Δ' (H K, R) and `weight_gate` W_g' (H V, R), see `initialization`; `bias_gate` (H V,), zero;
     `A_log` (H,), the logarithm of numbers that are uniform in [1, 16], or zero with a bound; `bias_dt` (H K,), the
-    inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1]; `gain` (V,), one.
+    inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1]; `weight_norm` (V,), one.
     """
 
     dynamics = ("A_log", "bias_dt")
@@ -63,7 +63,7 @@ class ChannelDecayCell(DeltaRuleCell):
     def reset_parameters(self) -> None:
         super().reset_parameters()
         self.bias_gate.zero_()
-        step_bias_(self.bias_dt)
+        draw_step_sizes_(self.bias_dt)
         if self.decay_bound is None:
             draw_rates_(self.A_log, 1.0)
         else:

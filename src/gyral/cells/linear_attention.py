@@ -71,7 +71,8 @@ class LinearAttentionCell(RecurrentCell):
     """
 
     head_size: ClassVar[int]
-    weight_conv: Any  # a parameter, or None without a convolution
+    weight_conv: Any  # parameters, or None without a convolution
+    bias_conv: Any
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
         check_integer("hidden_size", hidden_size)
@@ -116,11 +117,11 @@ class LinearAttentionCell(RecurrentCell):
         return values
 
     @abstractmethod
-    def operands(self, projected: Any, values: Tensor) -> Operands:
+    def operands(self, projected: Any, values: Any) -> Operands:
         """Return the arguments of the operator, in the dtype of the parameters or in float32."""
 
     @abstractmethod
-    def read(self, outputs: Tensor, projected: Any, values: Tensor) -> Tensor:
+    def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
         """Return the outputs of the heads (…, H V) for those of the operator (…, H, V)."""
 
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
@@ -140,7 +141,7 @@ class LinearAttentionCell(RecurrentCell):
         outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
         return end(outputs, lengths), type(state)(memory, *rest)
 
-    def convolve_step(self, values: Tensor, state: State) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def convolve_step(self, values: Tensor, state: State) -> tuple[Any, tuple[Tensor, ...]]:
         """Return the entered values (B, C) of one step, and the new window of a cell with a convolution."""
         if self.kernel_size is None:
             return self.enter(values), ()
@@ -149,7 +150,7 @@ class LinearAttentionCell(RecurrentCell):
 
     def convolve(
         self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    ) -> tuple[Any, tuple[Tensor, ...]]:
         """Return the entered values (T, B, C) of all steps, and the last window of a cell with a convolution."""
         if self.kernel_size is None:
             return self.enter(values), ()
@@ -191,11 +192,6 @@ def end(outputs: Tensor, lengths: Tensor | None) -> Tensor:
         return outputs
     ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
     return outputs.masked_fill(ended.unsqueeze(2), 0.0)
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Return vectors (…, K) divided by √(Σ x² + 10⁻⁶)."""
-    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + 1e-6)
 
 
 def rms_norm(values: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.initialization import step_bias_
+from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_integer
 from gyral.ops.convolution import convolution, window
 from gyral.ops.selective_scan import coefficients, selective_scan
@@ -87,7 +87,7 @@ class MambaCell(RecurrentCell):
             bound = weight.shape[1] ** -0.5
             weight.uniform_(-bound, bound)
         self.bias_conv.uniform_(-(self.kernel_size**-0.5), self.kernel_size**-0.5)
-        step_bias_(self.bias_dt)
+        draw_step_sizes_(self.bias_dt)
         self.A_log.copy_(torch.log(torch.arange(1, self.state_size + 1, device=self.A_log.device)))
         self.D.fill_(1.0)
 

@@ -7,7 +7,7 @@ from gyral.nn.layers.fast_slow import FSRNN
 from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
-from gyral.nn.layers.linear_attention import GLA
+from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, MLSTMLarge
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
@@ -20,17 +20,20 @@ __all__ = [
     "GLA",
     "GORU",
     "GRU",
+    "HGRN2",
     "KDA",
     "LANTM",
     "LRU",
     "LSTM",
     "MAGE",
     "MAGEGRU",
+    "MLSTM",
     "NTM",
     "ONLSTM",
     "RGLRU",
     "RNN",
     "RUM",
+    "RWKV7",
     "S4D",
     "S5",
     "URNN",
@@ -43,7 +46,9 @@ __all__ = [
     "GatedDeltaNet2",
     "Layer",
     "LightConv",
+    "MLSTMLarge",
     "Mamba",
+    "Mamba2",
     "MinGRU",
     "MinLSTM",
     "WeiNet",

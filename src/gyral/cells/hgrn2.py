@@ -1,0 +1,84 @@
+"""HGRN2: gated linear attention whose keys are what the gates forget."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
+from gyral.core.checks import check_real
+
+
+class Projected(NamedTuple):
+    """[q_t; a_t; v_t] (…, C)."""
+
+    values: Tensor
+
+
+class HGRN2Cell(LinearAttentionCell):
+    """HGRN2 (Qin, Yang, Sun, Shen, Li, Sun and Zhong, "HGRN2: gated linear RNNs with state expansion", COLM 2024,
+    section 3).
+
+        [q_t; a_t; v_t] = W_ih x_t
+        f_t = ℓ + (1 − ℓ) σ(a_t)
+        S_t = f_t ⊙ S_{t−1} + (1 − f_t) v_tᵀ                      for each head, f_t scales the K rows of S
+        y_t = RMS([S_tᵀ SiLU(q_t) / √K of all heads])
+
+    RMS is over the whole width, with ε = 10⁻⁵. The lower bound ℓ of the forget gates is zero in the first layer of the
+    published models and grows with depth. There it is learned for all layers at once: a softmax over the layers, summed
+    up to a layer, minus its first entry. With a convolution, q, a and v pass it. See
+    `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+
+    Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], and `weight_conv` (2HK + HV, kernel_size),
+    uniform in ±1/√columns; `weight_norm` (H V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H; ⌈N / 128⌉ if None.
+        key_size: K; V if None.
+        lower_bound: ℓ, in [0, 1).
+        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    head_size = 128
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int | None = None,
+        key_size: int | None = None,
+        lower_bound: float = 0.0,
+        kernel_size: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
+        self.lower_bound: float | Tensor = check_real("lower_bound", lower_bound, minimum=0, below=1)
+        keys = self.heads * self.key_size
+        self.sizes = keys, keys, self.width
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
+        self.weight_norm = nn.Parameter(torch.empty(self.width))
+        self.create_convolution(sum(self.sizes), kernel_size)
+        self.reset_parameters()
+
+    def project(self, inputs: Tensor) -> Projected:
+        return Projected(linear(inputs, self.weight_ih))
+
+    def operands(self, projected: Projected, values: Tensor) -> Operands:
+        q, forget, v = values.split(self.sizes, dim=-1)
+        bound = torch.as_tensor(self.lower_bound, dtype=values.dtype, device=values.device)
+        # 1 − f and log f without rounding f, which may be close to 0 or 1
+        k = (1 - bound) * torch.sigmoid(-forget)
+        decay = torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))
+        q = F.silu(q) * self.key_size**-0.5
+        q, k, decay = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q, k, decay))
+        v = v.unflatten(-1, (self.heads, self.value_size))
+        return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
+
+    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+        return rms_norm(outputs.flatten(-2), self.weight_norm)

@@ -1,0 +1,118 @@
+"""Mamba-2: a state space with one decay for each head."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
+from gyral.core.checks import check_boolean, check_integer
+from gyral.core.errors import OptionError
+
+DECAY_RATES = (1.0, 16.0)  # bounds of the initial −A
+
+
+class Projected(NamedTuple):
+    """[u_t; B_t; C_t] (…, C) before the convolution, the gates z_t (…, H V), and the step sizes Δ_t (…, H)."""
+
+    values: Tensor
+    gate: Tensor
+    delta: Tensor
+
+
+class Mamba2Cell(LinearAttentionCell):
+    """Mamba-2 (Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state
+    space duality", ICML 2024, section 7).
+
+        [z_t; u_t; B_t; C_t; δ_t] = W_ih x_t,  Δ_t = softplus(δ_t + b_Δ)
+        [u_t; B_t; C_t] ← SiLU(Σ_{j=1}^{kernel_size} w_j ⊙ [u; B; C]_{t−kernel_size+j} + b_w)
+        S_t = e^{Δ_t A} S_{t−1} + B_t (Δ_t u_t)ᵀ                  for each head, with A = −exp(A_log)
+        y_t = RMS((S_tᵀ C_t + D u_t) ⊙ SiLU(z_t))
+
+    The gate is applied before the normalization, RMS with ε = 10⁻⁵ over the H V / G channels of a group. The heads of a
+    group share B and C. The published layer has inputs of half the width, N = 2X. The authors do not apply weight decay
+    to A_log, D and b_Δ. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+
+    Parameters and initial values, with S the state size: `weight_ih` (2HV + 2GS + H, X), rows [z; u; B; C; δ],
+    `weight_conv` and `bias_conv` (HV + 2GS, kernel_size) and (HV + 2GS,), uniform in ±1/√columns of the matrix; `A_log`
+    (H,), log of numbers uniform in [1, 16]; `bias_dt` b_Δ (H,), the inverse of softplus at step sizes whose logarithm
+    is uniform in [log 0.001, log 0.1]; `D` (H,) and `weight_norm` (H V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H; ⌈N / 64⌉ if None.
+        state_size: S ≥ 1, the size of B and C.
+        groups: G, the number of different B and C; it divides H.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution.
+        norm: Whether the output is normalized.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    head_size = 64
+    dynamics = ("A_log", "bias_dt")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int | None = None,
+        state_size: int = 128,
+        groups: int = 1,
+        kernel_size: int = 4,
+        norm: bool = True,
+    ) -> None:
+        check_integer("state_size", state_size)
+        super().__init__(input_size, hidden_size, heads=heads, key_size=state_size)
+        self.groups = check_integer("groups", groups)
+        if self.heads % groups != 0:
+            raise OptionError("groups", groups, f"must divide the number of heads, {self.heads}")
+        channels = self.width + 2 * groups * state_size
+        self.sizes = self.width, channels, self.heads
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
+        self.create_convolution(channels, check_integer("kernel_size", kernel_size, minimum=2), bias=True)
+        self.A_log = nn.Parameter(torch.empty(self.heads))
+        self.bias_dt = nn.Parameter(torch.empty(self.heads))
+        self.D = nn.Parameter(torch.empty(self.heads))
+        self.weight_norm = nn.Parameter(torch.empty(self.width)) if check_boolean("norm", norm) else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        bound = self.weight_conv.shape[1] ** -0.5
+        self.bias_conv.uniform_(-bound, bound)
+        self.A_log.uniform_(*DECAY_RATES).log_()
+        draw_step_sizes_(self.bias_dt)
+
+    def project(self, inputs: Tensor) -> Projected:
+        gate, values, delta = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
+        return Projected(values, gate, F.softplus(delta + self.bias_dt))
+
+    def enter(self, values: Tensor) -> Tensor:
+        return F.silu(values + self.bias_conv)
+
+    def operands(self, projected: Projected, values: Tensor) -> Operands:
+        u, b, c = self.select(values)
+        decay = -torch.exp(self.A_log) * projected.delta
+        return Operands(c, b.unsqueeze(-3), (u * projected.delta.unsqueeze(-1)).unsqueeze(-3), decay)
+
+    def select(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return u (…, H, V), B and C (…, G, S) of the entered values."""
+        states = self.groups * self.key_size
+        u, b, c = values.split((self.width, states, states), dim=-1)
+        b, c = (part.unflatten(-1, (self.groups, self.key_size)) for part in (b, c))
+        return u.unflatten(-1, (self.heads, self.value_size)), b, c
+
+    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+        u, _, _ = self.select(values)
+        gated = (outputs + self.D.unsqueeze(-1) * u).flatten(-2) * F.silu(projected.gate)
+        if self.weight_norm is None:
+            return gated
+        size = self.width // self.groups
+        return F.rms_norm(gated.unflatten(-1, (self.groups, size)), (size,), eps=1e-5).flatten(-2) * self.weight_norm

@@ -1,0 +1,284 @@
+"""mLSTM: a memory matrix with exponential gates, of xLSTM and of xLSTM 7B."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, end, linear, run_scan, run_step
+from gyral.core.checks import check_integer, check_real
+
+NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
+EPSILON = 1e-6  # added to the denominator of the outputs
+
+
+class Heads(NamedTuple):
+    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits i_t and f_t of the gates (…, H)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    write: Tensor
+    forget: Tensor
+
+
+class StabilizedCell(LinearAttentionCell):
+    """Base class of cells with the memory of mLSTM: a matrix C and a vector n for each head.
+
+        f̄_t = log σ(f_t),  m_t = max(f̄_t + m_{t−1}, i_t)
+        C_t = e^{f̄_t + m_{t−1} − m_t} C_{t−1} + e^{i_t − m_t} (k_t / √K) v_tᵀ
+        n_t = e^{f̄_t + m_{t−1} − m_t} n_{t−1} + e^{i_t − m_t} k_t / √K
+        h_t = C_tᵀ q_t / (max(|n_tᵀ q_t|, e^{−m_t}) + 10⁻⁶)
+
+    The state has C and n as one matrix, whose last column is n. m is −10³⁰ before the first step, so that m_1 = i_1 as
+    in the authors' parallel form; their step starts from m_0 = 0.
+    """
+
+    def init_state(self, batch_size: int) -> Any:
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size + 1)
+        stabilizer = self.zeros(batch_size, self.heads) + NEVER
+        if self.kernel_size is None:
+            return StabilizedState(memory, stabilizer)
+        return WindowedStabilizedState(memory, stabilizer, self.zeros(batch_size, self.kernel_size - 1, self.channels))
+
+    @abstractmethod
+    def select(self, projected: Any, values: Tensor) -> Heads:
+        """Return what the memory reads and writes."""
+
+    def operands(self, projected: Any, values: Tensor) -> Operands:
+        raise NotImplementedError("use stabilize, which needs the stabilizers, too")
+
+    def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
+        values, rest = self.convolve_step(projected.values, state)
+        heads = self.select(projected, values)
+        stabilizer = torch.maximum(F.logsigmoid(heads.forget) + state.stabilizer, heads.write)
+        operands = stabilize(heads, state.stabilizer, stabilizer)
+        outputs, memory = run_step(operands, state.memory)
+        outputs = self.read(divide(outputs, stabilizer), projected, values)
+        return outputs[..., : self.hidden_size], type(state)(memory, stabilizer, *rest)
+
+    def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
+        projected = self.project(inputs)
+        values, rest = self.convolve(projected.values, state, lengths, starts)
+        heads = self.select(projected, values)
+        forget = F.logsigmoid(heads.forget)
+        first = state.stabilizer
+        if starts is not None:
+            forget = forget.masked_fill(starts.unsqueeze(-1), NEVER)
+        stabilizers = scan_maximum(forget, heads.write, first)
+        before = torch.cat((first.unsqueeze(0), stabilizers[:-1]))
+        if starts is not None:
+            before = before.masked_fill(starts.unsqueeze(-1), NEVER)
+        outputs, memory = run_scan(stabilize(heads, before, stabilizers), state.memory, lengths, starts)
+        outputs = self.read(divide(outputs, stabilizers), projected, values)[..., : self.hidden_size]
+        last = stabilizers[-1]
+        if lengths is not None:
+            last = stabilizers[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
+        return end(outputs, lengths), type(state)(memory, last, *rest)
+
+
+class StabilizedState(NamedTuple):
+    """The memory [C, n] (B, H, K, V + 1), and the stabilizer m (B, H)."""
+
+    memory: Tensor
+    stabilizer: Tensor
+
+
+class WindowedStabilizedState(NamedTuple):
+    """[C, n] (B, H, K, V + 1), m (B, H), and the last inputs of the convolution (B, kernel_size − 1, C)."""
+
+    memory: Tensor
+    stabilizer: Tensor
+    window: Tensor
+
+
+def stabilize(heads: Heads, before: Tensor, stabilizer: Tensor) -> Operands:
+    """Return the arguments of the operator, given m_{t−1} and m_t (…, H)."""
+    # no step before: the memory is zero, and −10³⁰ in sums of decays would leave none of their digits
+    decay = torch.where(before > NEVER / 2, F.logsigmoid(heads.forget) + before - stabilizer, 0.0)
+    k = heads.k * (torch.exp(heads.write - stabilizer) * heads.k.shape[-1] ** -0.5).unsqueeze(-1)
+    v = torch.cat((heads.v, torch.ones_like(heads.v[..., :1])), dim=-1)
+    return Operands(heads.q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
+
+
+def divide(outputs: Tensor, stabilizer: Tensor) -> Tensor:
+    """Return h_t (…, H, V) for [C_tᵀ q_t, n_tᵀ q_t] and m_t."""
+    values, norm = outputs[..., :-1], outputs[..., -1]
+    return values / (torch.maximum(norm.abs(), torch.exp(-stabilizer)) + EPSILON).unsqueeze(-1)
+
+
+def scan_maximum(forget: Tensor, write: Tensor, first: Tensor) -> Tensor:
+    """Return m_t = max(f̄_t + m_{t−1}, i_t) of all steps (T, B, H), in log₂ T passes, given m_0 (B, H)."""
+    steps = len(write)
+    found = torch.cat((torch.maximum(forget[:1] + first, write[:1]), write[1:]))
+    sums, reach = forget, 1
+    while reach < steps:  # found: the maximum over the last `reach` steps; sums: of f̄ over them
+        found = torch.cat((found[:reach], torch.maximum(sums[reach:] + found[:-reach], found[reach:])))
+        sums = torch.cat((sums[:reach], sums[reach:] + sums[:-reach]))
+        reach *= 2
+    return found
+
+
+def norm_heads(values: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """Return the layer normalization of each head (…, H, V) times a gain (H V,), as (…, H V)."""
+    return F.layer_norm(values, values.shape[-1:], eps=eps).flatten(-2) * gain
+
+
+class Projected(NamedTuple):
+    """u_t, the inputs of the convolution, and the gates z_t before SiLU, each (…, H V)."""
+
+    values: Tensor
+    gate: Tensor
+
+
+class MLSTMCell(StabilizedCell):
+    """mLSTM (Beck, Pöppel, Spanring, Auer, Prudnikova, Kopp, Klambauer, Brandstetter and Hochreiter, "xLSTM: extended
+    long short-term memory", NeurIPS 2024, equations 19 to 27), in the layer of its appendix.
+
+        [u_t; z_t] = W_ih x_t
+        c_t = SiLU(Σ_{j=1}^{kernel_size} w_j ⊙ u_{t−kernel_size+j} + b_w)     values before the first step are zero
+        q_t = W_q c_t,  k_t = W_k c_t,  v_t = W_v u_t             block-diagonal
+        [i_t; f_t] = W_g [q_t; k_t; v_t] + b_g                    one number for each head
+        y_t = (g ⊙ LN(h_t) + s ⊙ c_t) ⊙ SiLU(z_t)
+
+    with h_t of `StabilizedCell`. LN is over the V numbers of a head, without gain, with ε = 10⁻⁵. K = V. The published
+    layer has inputs of half the width, N = 2X. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+
+    Parameters and initial values: `weight_ih` (2HV, X), rows [u; z], and `weight_qkv` (3, ⌈HV / b⌉, b, b), the blocks,
+    normal with variance 2 / (5X); `weight_conv` (HV, kernel_size) and `bias_conv` (HV,), uniform in ±1/√kernel_size;
+    `weight_gates` (2H, 3HV), rows [i; f], zero; `bias_gates` (2H,), of i normal with standard deviation 0.1, of f from
+    3 to 6 in equal steps; `skip` s and `weight_norm` g (H V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H.
+        kernel_size: ≥ 2, the number of steps in the window of the convolution.
+        block: b, the size of the blocks of W_q, W_k and W_v. If it does not divide H V, the last blocks are not full.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    dynamics = ("bias_gates",)
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, heads: int = 4, kernel_size: int = 4, block: int = 4
+    ) -> None:
+        super().__init__(input_size, hidden_size, heads=heads)
+        width, self.block = self.width, check_integer("block", block)
+        self.weight_ih = nn.Parameter(torch.empty(2 * width, input_size))
+        self.create_convolution(width, check_integer("kernel_size", kernel_size, minimum=2), bias=True)
+        self.weight_qkv = nn.Parameter(torch.empty(3, -(-width // block), block, block))
+        self.weight_gates = nn.Parameter(torch.empty(2 * heads, 3 * width))
+        self.bias_gates = nn.Parameter(torch.empty(2 * heads))
+        self.skip = nn.Parameter(torch.empty(width))
+        self.weight_norm = nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        bound = self.weight_conv.shape[1] ** -0.5
+        self.bias_conv.uniform_(-bound, bound)
+        for weight in (self.weight_ih, self.weight_qkv):
+            weight.normal_(std=(2 / (5 * self.input_size)) ** 0.5)
+        self.weight_gates.zero_()
+        self.bias_gates[: self.heads].normal_(std=0.1)
+        self.bias_gates[self.heads :] = torch.linspace(3, 6, self.heads)
+
+    def project(self, inputs: Tensor) -> Projected:
+        return Projected(*linear(inputs, self.weight_ih).chunk(2, dim=-1))
+
+    def enter(self, values: Tensor) -> Tensor:
+        return F.silu(values + self.bias_conv)
+
+    def multiply(self, values: Tensor, weights: Tensor) -> Tensor:
+        """Return products (…, M, HV) of values (…, HV) with M block-diagonal matrices (M, HV / b, b, b)."""
+        blocks = F.pad(values, (0, weights.shape[1] * self.block - self.width)).unflatten(-1, (-1, self.block))
+        products = torch.einsum("...ni,mnoi->...mno", blocks, weights).to(weights.dtype)
+        return products.flatten(-2)[..., : self.width]
+
+    def select(self, projected: Projected, values: Tensor) -> Heads:
+        q, k = self.multiply(values, self.weight_qkv[:2]).unbind(-2)
+        (v,) = self.multiply(projected.values, self.weight_qkv[2:]).unbind(-2)
+        gates = linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
+        return Heads(*(part.unflatten(-1, (self.heads, -1)) for part in (q, k, v)), *gates.chunk(2, dim=-1))
+
+    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+        return (norm_heads(outputs, self.weight_norm, 1e-5) + self.skip * values) * F.silu(projected.gate)
+
+
+class LargeProjected(NamedTuple):
+    """[q_t; k_t; v_t], the output gates o_t before the sigmoid (…, H V), and the logits i_t and f_t (…, H)."""
+
+    values: Tensor
+    gate: Tensor
+    write: Tensor
+    forget: Tensor
+
+
+class MLSTMLargeCell(StabilizedCell):
+    """mLSTM in the layer of xLSTM 7B (Beck, Pöppel, Lippe, Kurle, Blies, Klambauer, Böck and Hochreiter, "xLSTM 7B: a
+    recurrent LLM for fast and efficient inference", 2025).
+
+        [q_t; k_t; v_t; o_t] = W_ih x_t
+        [i_t; f_t] = c tanh((W_g x_t + b_g) / c)                  one number for each head
+        y_t = g ⊙ LN(h_t) ⊙ σ(o_t)
+
+    with h_t of `StabilizedCell`. LN is over the V numbers of a head, without gain, with ε = 10⁻⁶. There is no
+    convolution. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+
+    Parameters and initial values: `weight_ih` (2HK + 2HV, X), rows [q; k; v; o], and `weight_gates` (2H, X), rows
+    [i; f], uniform in ±1/√X; `bias_gates` (2H,), of i −10, so that the first steps write little, of f from 3 to 6 in
+    equal steps; `weight_norm` g (H V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H.
+        key_size: K; ⌈V / 2⌉ if None.
+        cap: c > 0, the bound of the logits of the gates.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    dynamics = ("bias_gates",)
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, heads: int = 8, key_size: int | None = None, cap: float = 15.0
+    ) -> None:
+        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
+        self.cap = check_real("cap", cap, above=0)
+        keys = heads * self.key_size
+        self.sizes = keys, keys, self.width
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes) + self.width, input_size))
+        self.create_convolution(0, None)
+        self.weight_gates = nn.Parameter(torch.empty(2 * heads, input_size))
+        self.bias_gates = nn.Parameter(torch.empty(2 * heads))
+        self.weight_norm = nn.Parameter(torch.empty(self.width))
+        self.reset_parameters()
+
+    def default_key_size(self) -> int:
+        return -(-self.value_size // 2)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.bias_gates[: self.heads] = -10.0
+        self.bias_gates[self.heads :] = torch.linspace(3, 6, self.heads)
+
+    def project(self, inputs: Tensor) -> LargeProjected:
+        values, gate = linear(inputs, self.weight_ih).split((sum(self.sizes), self.width), dim=-1)
+        gates = self.cap * torch.tanh(linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
+        return LargeProjected(values, gate, *gates.chunk(2, dim=-1))
+
+    def select(self, projected: LargeProjected, values: Tensor) -> Heads:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in values.split(self.sizes, dim=-1))
+        return Heads(q, k, v, projected.write, projected.forget)
+
+    def read(self, outputs: Tensor, projected: LargeProjected, values: Tensor) -> Tensor:
+        return norm_heads(outputs, self.weight_norm, 1e-6) * torch.sigmoid(projected.gate)

@@ -1,0 +1,205 @@
+"""RWKV-7: a memory matrix with a decay for each channel, which erases what a key read before the decay."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.initialization import orthogonal_
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
+from gyral.core.checks import check_integer
+from gyral.core.errors import OptionError
+from gyral.ops.convolution import window
+
+EPSILON = 64e-5  # of the normalization of the outputs
+SLOPES = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mixes of r, w, k, v, a and g
+
+
+class Projected(NamedTuple):
+    """The inputs x_t (…, X)."""
+
+    values: Tensor
+
+
+class Mixed(NamedTuple):
+    """What x_t and x_{t−1} determine: r_t, γ_t, k_t before its change, v_t, a_t and g_t, each (…, H V)."""
+
+    r: Tensor
+    decay: Tensor
+    k: Tensor
+    v: Tensor
+    rate: Tensor
+    gate: Tensor
+
+
+class RWKV7Cell(LinearAttentionCell):
+    """RWKV-7 (Peng et al., "RWKV-7 'Goose' with expressive dynamic state evolution", 2025, section 4).
+
+        x^c_t = x_t + μ_c ⊙ (x_{t−1} − x_t)                       c = r, w, k, v, a, g; x_0 = 0
+        r_t = W_r x^r_t,  v_t = W_v x^v_t,  k_t = W_k x^k_t,  g_t = G_2 σ(G_1 x^g_t)
+        γ_t = −e^{−½} σ(w_0 + W_2 tanh(W_1 x^w_t)),  a_t = σ(a_0 + A_2 A_1 x^a_t)
+        κ_t = (k_t ⊙ k_k) / ‖k_t ⊙ k_k‖,  k_t ← k_t ⊙ (1 + (a_t − 1) ⊙ k_a)
+        S_t = e^{γ_t} ⊙ S_{t−1} − (a_t ⊙ κ_t) (S_{t−1}ᵀ κ_t)ᵀ + k_t v_tᵀ      for each head
+        y_t = (LN(S_tᵀ r_t) + (Σ r_t ⊙ k_t ⊙ r_k) v_t) ⊙ g_t
+
+    κ reads the memory before the decay. LN is over the V numbers of a head, with gain and bias of the whole width and
+    ε = 64 · 10⁻⁵. K = V. The published model mixes the values of the first layer into those of the others, which needs
+    more than one layer and is left out. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+
+    Parameters and initial values, with W = H V, ℓ = layer / (layers − 1), n the place of a channel, l = n / (W − 1) − ½
+    and z = j |j| for the place j ∈ [−1, 1] in its head: `mix` μ (6, X), 1 − (n / X)^{p (1 − layer / layers)} with
+    p = 0.2, 0.9, 0.7, 0.7, 0.9, 0.2; `weight_r`, `weight_v` and `weight_k` (W, X), uniform in ±0.5/√X, of k ±0.05/√X;
+    `weight_w1`, `weight_a1` and `weight_g1` (rank, X), zero; `weight_w2`, `weight_a2` and `weight_g2` (W, rank),
+    orthogonal times 0.1; `bias_w` w_0 (W,), −5.5 + 6 (n / (W − 1))^{1 + ℓ^0.3} + 2.5 z; `bias_a` a_0 (W,),
+    −0.19 + 0.3 z + 0.4 l; `k_k` (W,), 0.71 − 0.1 l; `k_a` (W,), 1.02; `r_k` (H, V), −0.04; `weight_norm` (W,),
+    ((layer + 1) / layers)^0.7; `bias_norm` (W,), zero.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H; ⌈N / 64⌉ if None.
+        decay_rank, rate_rank: Ranks of W_2 W_1 and A_2 A_1; 2.5 √N if None, rounded to a multiple of 32 and ≥ 32.
+        gate_rank: Rank of G_2 G_1; 5 √N if None, rounded in the same way.
+        layer: The place of the layer in the model, from 0, which the initial values depend on.
+        layers: The number of layers in the model; layer + 1 if None.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    head_size = 64
+    dynamics = ("bias_w",)
+    weight_r: nn.Parameter
+    weight_k: nn.Parameter
+    weight_v: nn.Parameter
+    weight_w1: nn.Parameter
+    weight_w2: nn.Parameter
+    weight_a1: nn.Parameter
+    weight_a2: nn.Parameter
+    weight_g1: nn.Parameter
+    weight_g2: nn.Parameter
+    bias_w: nn.Parameter
+    bias_a: nn.Parameter
+    k_k: nn.Parameter
+    k_a: nn.Parameter
+    weight_norm: nn.Parameter
+    bias_norm: nn.Parameter
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int | None = None,
+        decay_rank: int | None = None,
+        rate_rank: int | None = None,
+        gate_rank: int | None = None,
+        layer: int = 0,
+        layers: int | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, heads=heads)
+        self.layer = check_integer("layer", layer, minimum=0)
+        self.layers = layer + 1 if layers is None else check_integer("layers", layers)
+        if self.layer >= self.layers:
+            raise OptionError("layer", layer, f"must be below layers, {layers}")
+        self.create_convolution(input_size, None)
+        self.kernel_size = 2  # a window with the previous input alone
+        self.mix = nn.Parameter(torch.empty(6, input_size))
+        width = self.width
+        for name in "rkv":
+            self.register_parameter(f"weight_{name}", nn.Parameter(torch.empty(width, input_size)))
+        given = {"w": ("decay_rank", decay_rank), "a": ("rate_rank", rate_rank), "g": ("gate_rank", gate_rank)}
+        for name, (option, rank) in given.items():
+            published = max(32, round((5 if name == "g" else 2.5) * hidden_size**0.5 / 32) * 32)
+            size = published if rank is None else check_integer(option, rank)
+            self.register_parameter(f"weight_{name}1", nn.Parameter(torch.empty(size, input_size)))
+            self.register_parameter(f"weight_{name}2", nn.Parameter(torch.empty(width, size)))
+        for name in ("bias_w", "bias_a", "k_k", "k_a", "weight_norm", "bias_norm"):
+            self.register_parameter(name, nn.Parameter(torch.empty(width)))
+        self.r_k = nn.Parameter(torch.empty(self.heads, self.value_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        deep, width = self.layer / max(1, self.layers - 1), self.width
+        options: dict[str, Any] = {
+            "device": self.r_k.device,
+            "dtype": torch.promote_types(self.r_k.dtype, torch.float32),
+        }
+        place = torch.arange(self.input_size, **options) / self.input_size
+        for mix, slope in zip(self.mix, SLOPES, strict=True):
+            mix.copy_(1 - place ** (slope * (1 - self.layer / self.layers)))
+        bound = self.input_size**-0.5
+        for weight, scale in ((self.weight_r, 0.5), (self.weight_k, 0.05), (self.weight_v, 0.5)):
+            weight.uniform_(-scale * bound, scale * bound)
+        for name in "wag":
+            getattr(self, f"weight_{name}1").zero_()
+            orthogonal_(getattr(self, f"weight_{name}2")).mul_(0.1)
+        line = torch.arange(width, **options) / max(1, width - 1)
+        in_head = torch.arange(width, **options) % self.value_size
+        zigzag = 2 * in_head / max(1, self.value_size - 1) - 1
+        zigzag = zigzag * zigzag.abs()
+        self.bias_w.copy_(-5.5 + 6 * line ** (1 + deep**0.3) + 2.5 * zigzag)
+        self.bias_a.copy_(-0.19 + 0.3 * zigzag + 0.4 * (line - 0.5))
+        self.k_k.copy_(0.71 - 0.1 * (line - 0.5))
+        self.k_a.fill_(1.02)
+        self.r_k.fill_(-0.04)
+        self.weight_norm.fill_(((self.layer + 1) / self.layers) ** 0.7)
+        self.bias_norm.zero_()
+
+    def project(self, inputs: Tensor) -> Projected:
+        return Projected(inputs.to(self.mix.dtype))
+
+    def convolve_step(self, values: Tensor, state: Any) -> tuple[Mixed, tuple[Tensor, ...]]:
+        return self.mixed(values, state.window[:, 0]), (values.unsqueeze(1),)
+
+    def convolve(
+        self, values: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Mixed, tuple[Tensor, ...]]:
+        previous = torch.cat((state.window.transpose(0, 1), values[:-1]))
+        if starts is not None:
+            previous = previous.masked_fill(starts.unsqueeze(-1), 0.0)
+        return self.mixed(values, previous), (window(values, state.window, lengths, starts),)
+
+    def mixed(self, inputs: Tensor, previous: Tensor) -> Mixed:
+        """Return everything that the inputs (…, X) and the previous inputs (…, X) determine."""
+        r, w, k, v, a, g = (inputs + mix * (previous - inputs) for mix in self.mix)
+        decay = linear(torch.tanh(linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
+        rate = linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a)
+        return Mixed(
+            r=linear(r, self.weight_r),
+            decay=-math.exp(-0.5) * torch.sigmoid(decay),
+            k=linear(k, self.weight_k),
+            v=linear(v, self.weight_v),
+            rate=torch.sigmoid(rate),
+            gate=linear(torch.sigmoid(linear(g, self.weight_g1)), self.weight_g2),
+        )
+
+    def keys(self, values: Mixed) -> Tensor:
+        """Return k (…, H V) after its change."""
+        return values.k * (1 + (values.rate - 1) * self.k_a)
+
+    def operands(self, projected: Projected, values: Mixed) -> Operands:
+        written, erased = self.keys(values), values.k * self.k_k
+        parts = values.r, written, values.v, values.decay, values.rate, erased
+        r, k, v, decay, rate, erased = (part.unflatten(-1, (self.heads, self.value_size)) for part in parts)
+        unit = F.normalize(erased, dim=-1)
+        # two micro-steps: the first erases, the second writes. The operator reads the memory after the decay
+        erase = torch.stack((unit * torch.exp(-decay), torch.zeros_like(unit)), dim=-3)
+        return Operands(
+            q=r,
+            k=torch.stack((rate * unit, k), dim=-3),
+            v=torch.stack((torch.zeros_like(v), v), dim=-3),
+            decay=decay,
+            erase=erase,
+        )
+
+    def read(self, outputs: Tensor, projected: Projected, values: Mixed) -> Tensor:
+        r, k, v = (
+            part.unflatten(-1, (self.heads, self.value_size)) for part in (values.r, self.keys(values), values.v)
+        )
+        normed = F.layer_norm(outputs, (self.value_size,), eps=EPSILON).flatten(-2) * self.weight_norm + self.bias_norm
+        current = (r * k * self.r_k).sum(-1, keepdim=True) * v
+        return (normed + current.flatten(-2)) * values.gate
