@@ -7,7 +7,10 @@ import pytest
 
 from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
 
-FILES = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
+FILES = (
+    *("lru", "mamba1", "min_gru", "min_lstm", "own_parallel_rum", "own_parallel_rum_double_angle", "rg_lru"),
+    *("rg_lru_reset", "s4d", "s5", "s5_bilinear"),
+)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -18,6 +18,7 @@ from gyral.cells.mamba import MambaCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.rotation_scan import RotationScanCell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.nn.recurrent import Recurrent
@@ -112,11 +113,21 @@ def build_s4d(file: Tensors, name: str) -> Built:
     return Built(S4DCell(width, width, state_size=states), parameters, after)
 
 
+def build_rotation_scan(file: Tensors, name: str) -> Built:
+    is_double = name.startswith("own_parallel_rum_double_angle")
+    options = {"angle": "double", "eta": 1.0} if is_double else {"angle": "single"}
+    parameters = {key: file[f"param.{key}"] for key in ("weight_ih", "bias")}
+    memory, hidden = file["initial.memory"], file["initial.hidden"]
+    cell = RotationScanCell(parameters["weight_ih"].shape[1], hidden.shape[1], heads=memory.shape[1], **options)
+    return Built(cell, parameters, state=cell.State(memory, hidden))
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "lru": build_lru,
     "mamba1": build_mamba,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
+    "own_parallel_rum": build_rotation_scan,
     "rg_lru": build_rg_lru,
     "s4d": build_s4d,
     "s5": build_s5,
@@ -141,10 +152,11 @@ def check(path: Path) -> float:
         file = {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
     build = find(path.stem)
     expected = {"outputs": file["outputs"]}
-    expected |= {key: tensor for key, tensor in file.items() if key.startswith("grad.")}
+    expected |= {key: tensor for key, tensor in file.items() if key.startswith(("grad.", "final."))}
     worst = 0.0
     for form in ("reference", "kernel", "parallel"):
-        found = run(file, build, path.stem, form, [key.removeprefix("grad.") for key in expected if key != "outputs"])
+        wanted = [key.removeprefix("grad.") for key in expected if key.startswith("grad.")]
+        found = run(file, build, path.stem, form, wanted)
         for key in expected if found else ():
             error = (found[key] - expected[key]).abs().max() / expected[key].abs().max().clamp(min=1e-300)
             worst = max(worst, float(error.nan_to_num(torch.inf)))
@@ -168,8 +180,8 @@ def find(name: str) -> Callable[[Tensors, str], Built]:
 def run(
     file: Tensors, build: Callable[[Tensors, str], Built], name: str, form: str, wanted: list[str]
 ) -> Tensors | None:
-    """Return outputs and gradients of a form by their keys in the file, or None if the cell does not have the form."""
-    keys = {key: key if key in file else f"param.{key}" for key in wanted}
+    """Return outputs, final states and gradients of a form by their keys in the file, or None if there is no such form."""
+    keys = {key: next(prefix + key for prefix in ("", "param.", "initial.") if prefix + key in file) for key in wanted}
     leaves = {key: file[key].clone().requires_grad_() for key in keys.values()}
     built = build(file | leaves, name)
     cell = built.cell.double()
@@ -181,10 +193,15 @@ def run(
         parameters = {f"cells.0.{key}": tensor for key, tensor in built.parameters.items()}
         state = None if built.state is None else (built.state,)
         arguments = leaves.get("inputs", file["inputs"]), state, None, file.get("starts")
-        outputs = built.after(functional_call(model, parameters, arguments)[0])
-        gradients = torch.autograd.grad(outputs, list(leaves.values()), file["cotangent"], materialize_grads=True)
+        outputs, (state,) = functional_call(model, parameters, arguments)
+        values = {"outputs": built.after(outputs)}
+        values |= {key: getattr(state, key.removeprefix("final.")) for key in file if key.startswith("final.")}
+        cotangents = [file[key.replace("final.", "cotangent.").replace("outputs", "cotangent")] for key in values]
+        gradients = torch.autograd.grad(
+            list(values.values()), list(leaves.values()), cotangents, materialize_grads=True
+        )
     found = {f"grad.{key}": gradient for key, gradient in zip(keys, gradients, strict=True)}
-    return {"outputs": outputs.detach(), **found}
+    return {key: value.detach() for key, value in values.items()} | found
 
 
 @contextmanager
