@@ -62,6 +62,7 @@ LAYERS = {
     "S4D": Layer("S4D", {"state_size": 2}),
     "S5": Layer("S5", {}),
     "Mamba": Layer("Mamba", {"state_size": 2}),
+    "RotationScan": Layer("RotationScan", {"heads": 2}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

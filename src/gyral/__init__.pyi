@@ -25,6 +25,7 @@ from gyral.cells.ntm import NTMCell as NTMCell
 from gyral.cells.on_lstm import ONLSTMCell as ONLSTMCell
 from gyral.cells.rg_lru import RGLRUCell as RGLRUCell
 from gyral.cells.rnn import RNNCell as RNNCell
+from gyral.cells.rotation_scan import RotationScanCell as RotationScanCell
 from gyral.cells.rum import RUMCell as RUMCell
 from gyral.cells.s4d import S4DCell as S4DCell
 from gyral.cells.s5 import S5Cell as S5Cell
@@ -58,6 +59,7 @@ from gyral.nn.layers import LightConv as LightConv
 from gyral.nn.layers import Mamba as Mamba
 from gyral.nn.layers import MinGRU as MinGRU
 from gyral.nn.layers import MinLSTM as MinLSTM
+from gyral.nn.layers import RotationScan as RotationScan
 from gyral.nn.layers import WeiNet as WeiNet
 from gyral.nn.recurrent import Recurrent as Recurrent
 from gyral.runs.table import list_runs as list_runs

@@ -180,7 +180,7 @@ def find(name: str) -> Callable[[Tensors, str], Built]:
 def run(
     file: Tensors, build: Callable[[Tensors, str], Built], name: str, form: str, wanted: list[str]
 ) -> Tensors | None:
-    """Return outputs, final states and gradients of a form by their keys in the file, or None if there is no such form."""
+    """Return outputs, final states and gradients by their keys in the file, or None if the cell has no such form."""
     keys = {key: next(prefix + key for prefix in ("", "param.", "initial.") if prefix + key in file) for key in wanted}
     leaves = {key: file[key].clone().requires_grad_() for key in keys.values()}
     built = build(file | leaves, name)

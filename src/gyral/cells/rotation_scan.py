@@ -27,9 +27,9 @@ class RotationScanCell(RecurrentCell):
         h_t = σ(u_t) ⊙ h_{t−1} + (1 − σ(u_t)) ⊙ h̃_t
         y_t = η h_t / ‖h_t‖                                  output; y_t = h_t without η
 
-    In RUM, τ, u and the vector that R rotates depend on h_{t−1}; here they depend on x_t, so that all steps run at once.
-    The normalized y_t is not fed back. f is `activation`. R, q, ε and τ have H heads of d = max(2, ⌈N/H⌉) numbers; the
-    equations of R hold for each head. If H does not divide N, zeros fill the last heads.
+    In RUM, τ, u and the vector that R rotates depend on h_{t−1}. Here they depend on x_t alone, so that all steps run
+    at once. The normalized y_t is not fed back. f is `activation`. R, q, ε and τ have H heads of d = max(2, ⌈N/H⌉)
+    numbers; the equations of R hold for each head. If H does not divide N, zeros fill the last heads.
 
     With the double angle, w₁ = ε/‖ε‖ and w₂ = τ/‖τ‖: R turns by twice the angle from ε to τ, in their plane, which
     includes half-turns. With the single angle, w₂ is the direction of ε/‖ε‖ + τ/‖τ‖: R turns by that angle, and
@@ -38,7 +38,7 @@ class RotationScanCell(RecurrentCell):
 
     The state is R (B, H, d, d), and h (B, N). A step costs O(N d) for each sample. With W_q = 0 and b_q ≠ 0 the
     candidate depends on x only through ε and the product of the rotations so far. Rounding moves R away from a
-    rotation: in float32 by about 10⁻⁵ in 10⁴ steps. A sequence that runs at once is corrected before every 64th
+    rotation: in float32 by about 10⁻⁴ in 10⁴ steps. A sequence that runs at once is corrected before every 64th
     step; see `gyral.ops.rotation_scan`. Single steps, and sequences of up to 64 steps, are not.
 
     Parameters and initial values: `weight_ih` (4N, X), rows [target; gate; query; embedding], four orthogonal blocks;

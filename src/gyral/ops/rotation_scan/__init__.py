@@ -1,7 +1,7 @@
-"""The rotation scan: memories that are products of rotations, whose planes depend on the inputs alone, in heads of d numbers.
+"""The rotation scan: a memory that is a product of rotations, whose planes depend on the inputs alone.
 
-With S_t = H_{w₂} H_{w₁}, the rotation of step t and of one head, and H_w = I − 2wwᵀ:
-R_t = R_{t−1} S_t,  h̃_t = f(ε_t + R_t q_t),  h_t = σ(u_t) ⊙ h_{t−1} + (1 − σ(u_t)) ⊙ h̃_t
+With H_w = I − 2wwᵀ:
+R_t = R_{t−1} H_{w₂} H_{w₁},  h̃_t = f(ε_t + R_t q_t),  h_t = σ(u_t) ⊙ h_{t−1} + (1 − σ(u_t)) ⊙ h̃_t
 """
 
 from torch import Tensor
@@ -28,7 +28,8 @@ def rotation_scan(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run all steps: by kernels where there are some, else in plain torch, in chunks.
 
-    T steps, B batch size, N hidden size, H heads of d numbers; if H d > N, zeros fill the last heads. A kernel keeps R and h before every 64th step for its backward pass, and computes the others again.
+    T steps, B batch size, N hidden size, H heads of d numbers. If H d > N, zeros fill the last heads. A kernel keeps R
+    and h before every 64th step for its backward pass, and computes the others again.
 
     R is a product of rotations, from which rounding moves it away. Before every 64th step, R ← R (3I − RᵀR) / 2
     corrects it. The derivative of this step is that of the identity.
@@ -44,7 +45,8 @@ def rotation_scan(
         activation: f: "relu", "tanh", "sigmoid" or "softsign".
 
     Returns:
-        outputs (T, B, N), h_t, zero beyond the lengths, and R (B, H, d, d) and h (B, N) after the last step of each row.
+        outputs (T, B, N), h_t, zero beyond the lengths, and after the last step of each row R (B, H, d, d) and
+        h (B, N).
 
     Raises:
         TypeError: The tensors have several dtypes.

@@ -1,0 +1,42 @@
+"""Linear recurrences whose matrices do not commute, which run in parallel over time."""
+
+from typing import Unpack
+
+from gyral.cells.rotation_scan import RotationScanCell
+from gyral.nn.layers.base import Layer, LayerOptions
+
+
+class RotationScan(Layer):
+    """Rotation scan, a rotational unit of memory that runs in parallel over time.
+
+    It takes the options of `gyral.cells.rotation_scan.RotationScanCell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RotationScan
+        >>> layer = RotationScan(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = RotationScanCell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        heads: int = 4,
+        angle: str = "double",
+        eta: float | None = None,
+        activation: str = "relu",
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(*common, heads=heads, angle=angle, eta=eta, activation=activation, **options)
