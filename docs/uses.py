@@ -63,6 +63,8 @@ LAYERS = {
     "S5": Layer("S5", {}),
     "Mamba": Layer("Mamba", {"state_size": 2}),
     "RotationScan": Layer("RotationScan", {"heads": 2}),
+    "PDSSM": Layer("PDSSM", {"state_size": 3, "dictionary_size": 2}),
+    "SLiCE": Layer("SLiCE", {"block_size": 3}),
     "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
     "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
     "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),

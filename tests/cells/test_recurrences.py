@@ -8,8 +8,8 @@ import pytest
 from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
 
 FILES = (
-    *("lru", "mamba1", "min_gru", "min_lstm", "own_parallel_rum", "own_parallel_rum_double_angle", "rg_lru"),
-    *("rg_lru_reset", "s4d", "s5", "s5_bilinear"),
+    *("lru", "mamba1", "min_gru", "min_lstm", "own_parallel_rum", "own_parallel_rum_double_angle", "pd_ssm"),
+    *("rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear", "slice_block_diagonal"),
 )
 
 

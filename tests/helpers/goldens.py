@@ -17,10 +17,12 @@ from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
+from gyral.cells.pd_ssm import PDSSMCell
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.rotation_scan import RotationScanCell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
+from gyral.cells.slice import SLiCECell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 
@@ -122,15 +124,36 @@ def build_rotation_scan(file: Tensors, name: str) -> Built:
     return Built(cell, parameters, state=cell.State(memory, hidden))
 
 
+def build_pd_ssm(file: Tensors, name: str) -> Built:
+    names = {"weight_magnitude": "W1_mag", "weight_phase": "W1_pha", "bias_magnitude": "b1_mag", "bias_phase": "b1_pha"}
+    names |= {"selector": "P_selector", "dictionary": "P_dict", "D": "D"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    for key in ("B", "C"):
+        parameters[key] = torch.stack((file[f"param.{key}_re"], file[f"param.{key}_im"]))
+    states, width = parameters["B"].shape[1:]
+    cell = PDSSMCell(width, width, state_size=states, dictionary_size=len(parameters["selector"]))
+    return Built(cell, parameters)
+
+
+def build_slice(file: Tensors, name: str) -> Built:
+    rows, initial = file["param.vf_A"], file["param.init_layer.weight"]
+    parameters = {"weight_ih": rows[1:].T, "bias": rows[0], "weight_initial": initial}
+    parameters["bias_initial"] = file["param.init_layer.bias"]
+    width, inputs = initial.shape
+    return Built(SLiCECell(inputs, width, block_size=rows.shape[1] // width, dt=0.2), parameters)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "lru": build_lru,
     "mamba1": build_mamba,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
+    "pd_ssm": build_pd_ssm,
     "own_parallel_rum": build_rotation_scan,
     "rg_lru": build_rg_lru,
     "s4d": build_s4d,
     "s5": build_s5,
+    "slice_block_diagonal": build_slice,
 }
 
 

@@ -9,7 +9,7 @@ from gyral.nn.layers.graph import MAGE, MAGEGRU
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
-from gyral.nn.layers.state_tracking import RotationScan
+from gyral.nn.layers.state_tracking import PDSSM, RotationScan, SLiCE
 from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "MAGEGRU",
     "NTM",
     "ONLSTM",
+    "PDSSM",
     "RGLRU",
     "RNN",
     "RUM",
@@ -40,5 +41,6 @@ __all__ = [
     "MinGRU",
     "MinLSTM",
     "RotationScan",
+    "SLiCE",
     "WeiNet",
 ]
