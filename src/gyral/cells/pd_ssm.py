@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gyral.cells.base import HiddenState
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.core.checks import check_integer
-from gyral.ops.permutation_scan import permutation_scan, permutation_step
+from gyral.ops.permutation_scan import permutation_scan, step
 from gyral.ops.scan import Shared
 
 
@@ -98,22 +98,16 @@ class PDSSMCell(WidthPreservingCell):
     def coefficients(self, projected: Projected, constants: Shared) -> tuple[Tensor, Tensor]:
         return projected.decay, projected.driven
 
-    def scores(self, projected: Projected) -> Tensor:
-        """Return Σ_k softmax(W_s x_t)_k M_k (…, P, P)."""
-        mixed = projected.selection @ self.dictionary.flatten(1)
-        return mixed.to(self.D.dtype).unflatten(-1, self.dictionary.shape[1:])
-
     def read(self, hidden: Tensor, projected: Projected, constants: Shared) -> Tensor:
         return F.linear(hidden, constants.value).to(self.D.dtype) + self.D * projected.inputs
 
     def step(self, projected: Projected, state: HiddenState, constants: Shared) -> tuple[Tensor, HiddenState]:
-        hidden = permutation_step(self.scores(projected), projected.decay, projected.driven, state.hidden)
+        hidden = step(projected.selection, self.dictionary, projected.decay, projected.driven, state.hidden)
         return self.read(hidden, projected, constants), HiddenState(hidden)
 
     def scan(
         self, projected: Projected, constants: Shared, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        hidden, final = permutation_scan(
-            self.scores(projected), projected.decay, projected.driven, h0, lengths=lengths, starts=starts
-        )
+        parts = projected.selection, self.dictionary, projected.decay, projected.driven
+        hidden, final = permutation_scan(*parts, h0, lengths=lengths, starts=starts)
         return self.read(hidden, projected, constants), final

@@ -1,7 +1,7 @@
-"""A linear recurrence with complex numbers whose matrix has one number in each column, h_t = P_t (a_t ⊙ h_{t−1}) + b_t.
+"""The scan of `gyral.ops.permutation_scan` in plain torch, parallel over time.
 
-P_t is a matrix of zeros and ones, which sends each number to one place; several may go to the same. Complex numbers are
-pairs: N real parts, then N imaginary parts.
+The kernels compute the same, one step after the other, without the scores of all steps. This code runs where there is
+no kernel, and gives the kernels' second derivatives.
 """
 
 import torch
@@ -10,49 +10,41 @@ from torch import Tensor
 from gyral.ops.diagonal.naive import multiply
 
 
-def permutation_step(scores: Tensor, decay: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
-    """Return h_t (B, 2N); see `permutation_scan` for the arguments, without T."""
-    scaled = multiply(decay, hidden, is_complex=True)
-    return send(scaled, scores.argmax(-2)) + straight_through(scores, scaled) + values
-
-
 def permutation_scan(
-    scores: Tensor,
+    selection: Tensor,
+    dictionary: Tensor,
     decay: Tensor,
     values: Tensor,
     h0: Tensor,
-    *,
-    lengths: Tensor | None = None,
-    starts: Tensor | None = None,
+    lengths: Tensor | None,
+    starts: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps, parallel over time: log₂ T passes of O(N) for each step.
-
-    Args:
-        scores: (T, B, N, N). Column j of P_t has its one in the row with the largest score. The gradient is that of a
-            softmax over the rows in place of P_t (straight-through estimator).
-        decay: a_t, (T, B, 2N).
-        values: b_t, (T, B, 2N).
-        h0: (B, 2N), the state before the first step.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
-
-    Returns:
-        outputs (T, B, 2N), h_t, zero beyond the lengths, and the state (B, 2N) after the last step of each row.
-    """
+    """Return outputs (T, B, 2N) and final state (B, 2N); see `gyral.ops.permutation_scan.permutation_scan`."""
     if starts is not None:
         decay = decay.masked_fill(starts.unsqueeze(2), 0.0)
+    scores = mix(selection, dictionary)
     rows = scores.argmax(-2)
-    if torch.is_grad_enabled() and scores.requires_grad:
-        with torch.no_grad():  # the gradient of P_t needs the states, and those do not depend on it
-            states = compose(rows, decay, values, h0)
-            scaled = multiply(decay, torch.cat((h0.unsqueeze(0), states[:-1])), is_complex=True)
-        values = values + straight_through(scores, scaled)
-    outputs = compose(rows, decay, values, h0)
+    with torch.no_grad():  # the gradient of P_t needs the states, which do not depend on it
+        states = compose(rows, decay, values, h0)
+        scaled = multiply(decay, torch.cat((h0.unsqueeze(0), states[:-1])), is_complex=True)
+    outputs = compose(rows, decay, values + straight_through(scores, scaled), h0)
     if lengths is None:
         return outputs, outputs[-1]
     final = outputs[lengths - 1, torch.arange(len(h0), device=outputs.device)]
     has_ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
     return outputs.masked_fill(has_ended.unsqueeze(2), 0.0), final
+
+
+def step(selection: Tensor, dictionary: Tensor, decay: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+    """Return h_t (B, 2N); see `gyral.ops.permutation_scan.permutation_scan` for the arguments, without T."""
+    scores = mix(selection, dictionary)
+    scaled = multiply(decay, hidden, is_complex=True)
+    return send(scaled, scores.argmax(-2)) + straight_through(scores, scaled) + values
+
+
+def mix(selection: Tensor, dictionary: Tensor) -> Tensor:
+    """Return Σ_k s_k M_k (…, N, N)."""
+    return (selection @ dictionary.flatten(1)).to(dictionary.dtype).unflatten(-1, dictionary.shape[1:])
 
 
 def compose(rows: Tensor, decay: Tensor, values: Tensor, h0: Tensor) -> Tensor:
