@@ -74,7 +74,8 @@ class SLiCECell(RecurrentCell):
 
     def change(self, inputs: Tensor) -> Tensor:
         """Return the rows of A_t (…, N, b)."""
-        rows = self.dt * F.linear(inputs, self.weight_ih, self.bias).to(self.bias.dtype)
+        # Δ multiplies the weights: they are fewer than the rows of all steps
+        rows = F.linear(inputs, self.dt * self.weight_ih, self.dt * self.bias).to(self.bias.dtype)
         return rows.unflatten(-1, (self.hidden_size, self.block_size))
 
     def initial(self, inputs: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ struct Arguments {
     // of the backward pass
     void* grad_outputs;  // (T, B, N)
     void* grad_hidden;   // (B, N): before it the gradient of the final state
-    void* grad_change;   // (T, B, N, b) zeros
+    void* grad_change;   // (T, B, N, b)
     void* grad_values;   // (T, B, N) zeros
 };
 
@@ -32,11 +32,15 @@ template <class Real> struct Scan {
     Index length(Index row) const { return given.lengths ? static_cast<const Index*>(given.lengths)[row] : given.steps; }
     bool is_first(Index place) const { return static_cast<const bool*>(given.is_first)[place]; }
 
-    // Calls work(i, first, count) for each unit i, with the units of its block.
-    template <class Work> void for_units(Work work) const {
+    // Calls work(first, count) for each block, with its first unit and the number of its units: a constant for a whole
+    // block of the default size, so that compilers unroll the loops over it.
+    template <class Work> void for_blocks(Work work) const {
         for (Index first = 0; first < size; first += block) {
             const Index count = std::min(block, size - first);
-            for (Index i = first; i < first + count; ++i) work(i, first, count);
+            if (block == 4 && count == 4)
+                work(first, std::integral_constant<Index, 4>());
+            else
+                work(first, count);
         }
     }
 
@@ -53,10 +57,12 @@ template <class Real> struct Scan {
                 std::copy_n(at(given.values, place, size), size, out);
             } else {
                 const Real* change = at(given.change, place, size * block);
-                for_units([&](Index i, Index first, Index count) {
-                    Real sum = before[i];
-                    for (Index j = 0; j < count; ++j) sum += change[i * block + j] * before[first + j];
-                    out[i] = sum;
+                for_blocks([&](Index first, auto count) {
+                    for (Index i = first; i < first + count; ++i) {
+                        Real sum = before[i];
+                        for (Index j = 0; j < count; ++j) sum += change[i * block + j] * before[first + j];
+                        out[i] = sum;
+                    }
                 });
             }
             before = out;
@@ -66,8 +72,13 @@ template <class Real> struct Scan {
 
     void backward(Index row, Real* sums) const {
         Real* grad = at(given.grad_hidden, row, size);
-        for (Index t = length(row) - 1; t >= 0; --t) {
+        for (Index t = given.steps - 1; t >= 0; --t) {
             const Index place = t * given.batch + row;
+            Real* grad_change = at(given.grad_change, place, size * block);
+            if (t >= length(row)) {
+                std::fill(grad_change, grad_change + size * block, Real(0));
+                continue;
+            }
             if (given.grad_outputs) {
                 const Real* outer = at(given.grad_outputs, place, size);
                 for (Index i = 0; i < size; ++i) grad[i] += outer[i];
@@ -75,16 +86,19 @@ template <class Real> struct Scan {
             if (is_first(place)) {
                 std::copy_n(grad, size, at(given.grad_values, place, size));
                 std::fill(grad, grad + size, Real(0));
+                std::fill(grad_change, grad_change + size * block, Real(0));
                 continue;
             }
             const Real* before = t ? at(given.outputs, place - given.batch, size) : at(given.hidden, row, size);
             const Real* change = at(given.change, place, size * block);
-            Real* grad_change = at(given.grad_change, place, size * block);
             std::copy(grad, grad + size, sums);
-            for_units([&](Index i, Index first, Index count) {
-                for (Index j = 0; j < count; ++j) {
-                    grad_change[i * block + j] = grad[i] * before[first + j];
-                    sums[first + j] += grad[i] * change[i * block + j];
+            for_blocks([&](Index first, auto count) {
+                for (Index i = first; i < first + count; ++i) {
+                    const Real outer = grad[i];
+                    Real* __restrict row = grad_change + i * block;
+                    for (Index j = 0; j < count; ++j) row[j] = outer * before[first + j];
+                    for (Index j = 0; j < count; ++j) sums[first + j] += outer * change[i * block + j];
+                    std::fill_n(row + count, block - count, Real(0));
                 }
             });
             std::copy(sums, sums + size, grad);

@@ -31,7 +31,7 @@ def backward(
 ) -> dict[str, Tensor | None]:
     """Return the gradients; see `gyral.ops.operator.Operator`."""
     grad_hidden = torch.zeros_like(a.h0) if gradients[1] is None else gradients[1].clone()  # the kernel overwrites it
-    found = {"change": torch.zeros_like(a.change), "values": torch.zeros_like(a.values)}
+    found = {"change": torch.empty_like(a.change), "values": torch.zeros_like(a.values)}
     further = {f"grad_{name}": tensor for name, tensor in found.items()}
     _run(a, results[0], backward=True, grad_outputs=gradients[0], grad_hidden=grad_hidden, **further)
     return {**found, "h0": grad_hidden}

@@ -43,20 +43,35 @@ template <class Real> struct Scan {
     // Writes the scores (N, N) of a step, their largest values in each column, and the rows of these.
     void set_scores(Index place, Real* __restrict scores, Real* __restrict largest, Real* __restrict rows) const {
         const Real* selection = at(given.selection, place, given.matrices);
-        for (Index i = 0; i < size; ++i) {
-            Real* __restrict own = scores + i * size;
-            for (Index k = 0; k < given.matrices; ++k) {
-                const Real* __restrict entries = at(given.dictionary, k, matrix) + i * size;
-                const Real factor = selection[k];
-                for (Index j = 0; j < size; ++j) own[j] = (k ? own[j] : 0) + factor * entries[j];
-            }
+        std::fill(scores, scores + matrix, Real(0));
+        Index k = 0;
+        for (; k + 4 <= given.matrices; k += 4)
+            add_four(selection + k, at(given.dictionary, k, matrix), scores);
+        for (; k < given.matrices; ++k) {
+            const Real* __restrict entries = at(given.dictionary, k, matrix);
+            const Real factor = selection[k];
+#pragma omp simd
+            for (Index j = 0; j < matrix; ++j) scores[j] += factor * entries[j];
+        }
+        std::copy_n(scores, size, largest);
+        std::fill(rows, rows + size, Real(0));
+        for (Index i = 1; i < size; ++i) {
+            const Real* __restrict own = scores + i * size;
             const Real row = static_cast<Real>(i);
+#pragma omp simd
             for (Index j = 0; j < size; ++j) {
-                const bool is_larger = i == 0 || own[j] > largest[j];
-                largest[j] = is_larger ? own[j] : largest[j];
-                rows[j] = is_larger ? row : rows[j];
+                rows[j] = own[j] > largest[j] ? row : rows[j];
+                largest[j] = own[j] > largest[j] ? own[j] : largest[j];
             }
         }
+    }
+    // Four matrices at once share the loads and stores of the scores.
+    void add_four(const Real* factors, const Real* __restrict entries, Real* __restrict scores) const {
+        const Real a = factors[0], b = factors[1], c = factors[2], d = factors[3];
+#pragma omp simd
+        for (Index j = 0; j < matrix; ++j)
+            scores[j] += (a * entries[j] + b * entries[matrix + j]) +
+                         (c * entries[2 * matrix + j] + d * entries[3 * matrix + j]);
     }
 
     // The product of two complex vectors (2N).
@@ -153,6 +168,7 @@ template <class Real> struct Scan {
         for (Index i = 0; i < size; ++i) {
             Real* __restrict own = scores + i * size;
             const Real real = grad[i], imaginary = grad[size + i];
+#pragma omp simd
             for (Index j = 0; j < size; ++j)
                 own[j] *= sums[j] * (real * scaled[j] + imaginary * scaled[size + j] - alongs[j]);
         }
