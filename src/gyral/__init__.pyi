@@ -33,12 +33,15 @@ from gyral.cells.mlstm import MLSTMCell as MLSTMCell
 from gyral.cells.mlstm import MLSTMLargeCell as MLSTMLargeCell
 from gyral.cells.ntm import NTMCell as NTMCell
 from gyral.cells.on_lstm import ONLSTMCell as ONLSTMCell
+from gyral.cells.pd_ssm import PDSSMCell as PDSSMCell
 from gyral.cells.rg_lru import RGLRUCell as RGLRUCell
 from gyral.cells.rnn import RNNCell as RNNCell
+from gyral.cells.rotation_scan import RotationScanCell as RotationScanCell
 from gyral.cells.rum import RUMCell as RUMCell
 from gyral.cells.rwkv7 import RWKV7Cell as RWKV7Cell
 from gyral.cells.s4d import S4DCell as S4DCell
 from gyral.cells.s5 import S5Cell as S5Cell
+from gyral.cells.slice import SLiCECell as SLiCECell
 from gyral.cells.urnn import URNNCell as URNNCell
 from gyral.cells.weinet import WeiNetCell as WeiNetCell
 from gyral.config.composition import compose as compose
@@ -60,6 +63,7 @@ from gyral.nn.layers import MAGEGRU as MAGEGRU
 from gyral.nn.layers import MLSTM as MLSTM
 from gyral.nn.layers import NTM as NTM
 from gyral.nn.layers import ONLSTM as ONLSTM
+from gyral.nn.layers import PDSSM as PDSSM
 from gyral.nn.layers import RGLRU as RGLRU
 from gyral.nn.layers import RNN as RNN
 from gyral.nn.layers import RUM as RUM
@@ -80,6 +84,8 @@ from gyral.nn.layers import Mamba2 as Mamba2
 from gyral.nn.layers import MinGRU as MinGRU
 from gyral.nn.layers import MinLSTM as MinLSTM
 from gyral.nn.layers import MLSTMLarge as MLSTMLarge
+from gyral.nn.layers import RotationScan as RotationScan
+from gyral.nn.layers import SLiCE as SLiCE
 from gyral.nn.layers import WeiNet as WeiNet
 from gyral.nn.recurrent import Recurrent as Recurrent
 from gyral.runs.table import list_runs as list_runs

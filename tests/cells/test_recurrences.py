@@ -13,7 +13,8 @@ DELTA = (
 )
 MEMORIES = ("gla", "hgrn2", "mamba2", "mamba2_groups_no_norm", "mlstm", "mlstm_large", "rwkv7")
 DIAGONAL = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
-FILES = (*DELTA, *MEMORIES, *DIAGONAL)
+TRACKING = ("own_parallel_rum", "own_parallel_rum_double_angle", "pd_ssm", "slice_block_diagonal")
+FILES = (*DELTA, *MEMORIES, *DIAGONAL, *TRACKING)
 
 
 @pytest.mark.parametrize("name", [*FILES, *OPERATORS])

@@ -26,10 +26,13 @@ from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, scan_maximum, stabilize
+from gyral.cells.pd_ssm import PDSSMCell
 from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.rotation_scan import RotationScanCell
 from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
+from gyral.cells.slice import SLiCECell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.delta import delta_scan
@@ -268,6 +271,34 @@ def build_rwkv7(file: Tensors, name: str) -> Built:
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.o_proj.weight"]))
 
 
+def build_rotation_scan(file: Tensors, name: str) -> Built:
+    is_double = name.startswith("own_parallel_rum_double_angle")
+    options = {"angle": "double", "eta": 1.0} if is_double else {"angle": "single"}
+    parameters = {key: file[f"param.{key}"] for key in ("weight_ih", "bias")}
+    memory, hidden = file["initial.memory"], file["initial.hidden"]
+    cell = RotationScanCell(parameters["weight_ih"].shape[1], hidden.shape[1], heads=memory.shape[1], **options)
+    return Built(cell, parameters, state=cell.State(memory, hidden))
+
+
+def build_pd_ssm(file: Tensors, name: str) -> Built:
+    names = {"weight_magnitude": "W1_mag", "weight_phase": "W1_pha", "bias_magnitude": "b1_mag", "bias_phase": "b1_pha"}
+    names |= {"selector": "P_selector", "dictionary": "P_dict", "D": "D"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    for key in ("B", "C"):
+        parameters[key] = torch.stack((file[f"param.{key}_re"], file[f"param.{key}_im"]))
+    states, width = parameters["B"].shape[1:]
+    cell = PDSSMCell(width, width, state_size=states, dictionary_size=len(parameters["selector"]))
+    return Built(cell, parameters)
+
+
+def build_slice(file: Tensors, name: str) -> Built:
+    rows, initial = file["param.vf_A"], file["param.init_layer.weight"]
+    parameters = {"weight_ih": rows[1:].T, "bias": rows[0], "weight_initial": initial}
+    parameters["bias_initial"] = file["param.init_layer.bias"]
+    width, inputs = initial.shape
+    return Built(SLiCECell(inputs, width, block_size=rows.shape[1] // width, dt=0.2), parameters)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gla": build_gla,
     "hgrn2": build_hgrn2,
@@ -284,10 +315,13 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "min_lstm": build_min_lstm,
     "mlstm": build_mlstm,
     "mlstm_large": build_mlstm_large,
+    "pd_ssm": build_pd_ssm,
+    "own_parallel_rum": build_rotation_scan,
     "rg_lru": build_rg_lru,
     "rwkv7": build_rwkv7,
     "s4d": build_s4d,
     "s5": build_s5,
+    "slice_block_diagonal": build_slice,
 }
 
 
@@ -401,10 +435,11 @@ def check(path: Path) -> float:
     file = load(path)
     build = find(path.stem)
     expected = {"outputs": file["outputs"]}
-    expected |= {key: tensor for key, tensor in file.items() if key.startswith("grad.")}
+    expected |= {key: tensor for key, tensor in file.items() if key.startswith(("grad.", "final."))}
     worst = 0.0
     for form in ("reference", "kernel", "parallel"):
-        found = run(file, build, path.stem, form, [key.removeprefix("grad.") for key in expected if key != "outputs"])
+        wanted = [key.removeprefix("grad.") for key in expected if key.startswith("grad.")]
+        found = run(file, build, path.stem, form, wanted)
         for key in expected if found else ():
             worst = max(worst, relative_error(found[key], expected[key]))
     return worst
@@ -427,8 +462,8 @@ def find(name: str) -> Callable[[Tensors, str], Built]:
 def run(
     file: Tensors, build: Callable[[Tensors, str], Built], name: str, form: str, wanted: list[str]
 ) -> Tensors | None:
-    """Return outputs and gradients of a form by their keys in the file, or None if the cell does not have the form."""
-    keys = {key: key if key in file else f"param.{key}" for key in wanted}
+    """Return outputs, final states and gradients by their keys in the file, or None if the cell has no such form."""
+    keys = {key: next(prefix + key for prefix in ("", "param.", "initial.") if prefix + key in file) for key in wanted}
     leaves = {key: file[key].clone().requires_grad_() for key in keys.values()}
     built = build(file | leaves, name)
     cell = built.cell.double()
@@ -440,10 +475,15 @@ def run(
         parameters = {f"cells.0.{key}": tensor for key, tensor in built.parameters.items()}
         state = None if built.state is None else (built.state,)
         arguments = leaves.get("inputs", file["inputs"]), state, None, file.get("starts")
-        outputs = built.after(functional_call(model, parameters, arguments)[0])
-        gradients = torch.autograd.grad(outputs, list(leaves.values()), file["cotangent"], materialize_grads=True)
+        outputs, (state,) = functional_call(model, parameters, arguments)
+        values = {"outputs": built.after(outputs)}
+        values |= {key: getattr(state, key.removeprefix("final.")) for key in file if key.startswith("final.")}
+        cotangents = [file[key.replace("final.", "cotangent.").replace("outputs", "cotangent")] for key in values]
+        gradients = torch.autograd.grad(
+            list(values.values()), list(leaves.values()), cotangents, materialize_grads=True
+        )
     found = {f"grad.{key}": gradient for key, gradient in zip(keys, gradients, strict=True)}
-    return {"outputs": outputs.detach(), **found}
+    return {key: value.detach() for key, value in values.items()} | found
 
 
 @contextmanager

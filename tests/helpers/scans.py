@@ -6,17 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Run = Callable[..., tuple[Tensor, Tensor]]
+Run = Callable[..., tuple[Tensor, ...]]
 
 
 def results(run: Run, tensors: list[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
-    """Return outputs, the final state and all gradients of a scan, in float64."""
+    """Return outputs, the tensors of the final state and all gradients of a scan, in float64."""
     leaves = [tensor.detach().to(dtype, copy=True).requires_grad_() for tensor in tensors]
-    outputs, final = run(*leaves, **options)
+    values = run(*leaves, **options)
     generator = torch.Generator().manual_seed(5)
-    cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in (outputs, final)]
-    gradients = torch.autograd.grad((outputs, final), leaves, [each.to(dtype) for each in cotangents])
-    return [value.detach().double() for value in (outputs, final, *gradients)]
+    cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in values]
+    gradients = torch.autograd.grad(values, leaves, [each.to(dtype) for each in cotangents])
+    return [value.detach().double() for value in (*values, *gradients)]
 
 
 def assert_close(one: list[Tensor], other: list[Tensor], tolerance: float) -> None:

@@ -11,6 +11,7 @@ from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, M
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
+from gyral.nn.layers.state_tracking import PDSSM, RotationScan, SLiCE
 from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "MLSTM",
     "NTM",
     "ONLSTM",
+    "PDSSM",
     "RGLRU",
     "RNN",
     "RUM",
@@ -51,5 +53,7 @@ __all__ = [
     "Mamba2",
     "MinGRU",
     "MinLSTM",
+    "RotationScan",
+    "SLiCE",
     "WeiNet",
 ]

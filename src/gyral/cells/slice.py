@@ -1,0 +1,105 @@
+"""SLiCE: a linear recurrence whose matrix is block-diagonal and depends on the input."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.checks import check_integer, check_real
+from gyral.ops.block_scan import block_scan, step
+
+
+class SLiCECell(RecurrentCell):
+    """Structured linear controlled differential equation (Walker et al., "Structured linear CDEs: maximally expressive
+    and parallel-in-time sequence models", 2025), with a block-diagonal matrix.
+
+        h_t = h_{t−1} + A_t h_{t−1},  A_t = Δ (A_0 + Σ_i x_{t,i} A_i)
+        h_t = W_0 x_t + b_0                                       at the first step
+
+    The first step is that of a sequence or of a segment (`starts`), so the state has a flag for it. The matrices A_i
+    have blocks of b × b numbers; if b does not divide N, the last block is smaller. Nothing bounds h_t: over long
+    sequences it can grow or vanish. The recurrence has no other term that depends on x_t. The output is h_t.
+
+    Parameters and initial values, which are Gyral's: `weight_ih` (N b, X), the rows of A_1 … A_X without zeros, and
+    `bias` (N b,), those of A_0, normal with the standard deviation 0.1 / √(b (X + 1)), so that for inputs of unit
+    variance and Δ = 1 the norm of h_t grows by one percent in two steps; `weight_initial` W_0 (N, X), uniform in ±1/√X,
+    and `bias_initial` b_0 (N,), zero.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        block_size: b ≥ 1.
+        dt: Δ > 0, the time between two steps.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    class Projected(NamedTuple):
+        """The rows of A_t (…, N, b), and the hidden vector (…, N) if this is the first step."""
+
+        change: Tensor
+        initial: Tensor
+
+    class State(NamedTuple):
+        """h (B, N), and 1 before the first step, else 0: (B,), int64."""
+
+        hidden: Tensor
+        fresh: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, block_size: int = 4, dt: float = 1.0) -> None:
+        super().__init__(input_size, hidden_size)
+        self.block_size = check_integer("block_size", block_size)
+        self.dt = check_real("dt", dt, above=0)
+        self.weight_ih = nn.Parameter(torch.empty(hidden_size * block_size, input_size))
+        self.bias = nn.Parameter(torch.empty(hidden_size * block_size))
+        self.weight_initial = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.bias_initial = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        deviation = 0.1 / (self.block_size * (self.input_size + 1)) ** 0.5
+        self.weight_ih.normal_(std=deviation)
+        self.bias.normal_(std=deviation)
+        self.weight_initial.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        self.bias_initial.zero_()
+
+    def init_state(self, batch_size: int) -> State:
+        hidden = self.zeros(batch_size, self.hidden_size)
+        return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
+
+    def change(self, inputs: Tensor) -> Tensor:
+        """Return the rows of A_t (…, N, b)."""
+        # Δ multiplies the weights: they are fewer than the rows of all steps
+        rows = F.linear(inputs, self.dt * self.weight_ih, self.dt * self.bias).to(self.bias.dtype)
+        return rows.unflatten(-1, (self.hidden_size, self.block_size))
+
+    def initial(self, inputs: Tensor) -> Tensor:
+        """Return the hidden vectors (…, N) after first steps."""
+        return F.linear(inputs, self.weight_initial, self.bias_initial).to(self.bias.dtype)
+
+    def project(self, inputs: Tensor) -> Projected:
+        return self.Projected(self.change(inputs), self.initial(inputs))
+
+    def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
+        hidden = step(projected.change, projected.initial, state.hidden, state.fresh > 0)
+        return hidden, self.State(hidden, torch.zeros_like(state.fresh))
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        is_first = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if starts is None else starts
+        is_first = torch.cat((is_first[:1] | (state.fresh > 0), is_first[1:]))
+        # without resets only the first step of the sequence can be one
+        initial = self.initial(inputs if starts is not None else inputs[:1])
+        if starts is None:
+            initial = F.pad(initial, (0, 0, 0, 0, 0, len(inputs) - 1))
+        hidden, final = block_scan(self.change(inputs), initial, state.hidden, is_first, lengths=lengths)
+        return hidden, self.State(final, torch.zeros_like(state.fresh))

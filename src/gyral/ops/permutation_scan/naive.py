@@ -1,0 +1,87 @@
+"""The scan of `gyral.ops.permutation_scan` in plain torch, parallel over time.
+
+The kernels compute the same, one step after the other, without the scores of all steps. This code runs where there is
+no kernel, and gives the kernels' second derivatives.
+"""
+
+import torch
+from torch import Tensor
+
+from gyral.ops.diagonal.naive import multiply
+
+
+def permutation_scan(
+    selection: Tensor,
+    dictionary: Tensor,
+    decay: Tensor,
+    values: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Return outputs (T, B, 2N) and final state (B, 2N); see `gyral.ops.permutation_scan.permutation_scan`."""
+    if starts is not None:
+        decay = decay.masked_fill(starts.unsqueeze(2), 0.0)
+    scores = mix(selection, dictionary)
+    rows = scores.argmax(-2)
+    with torch.no_grad():  # the gradient of P_t needs the states, which do not depend on it
+        states = compose(rows, decay, values, h0)
+        scaled = multiply(decay, torch.cat((h0.unsqueeze(0), states[:-1])), is_complex=True)
+    outputs = compose(rows, decay, values + straight_through(scores, scaled), h0)
+    if lengths is None:
+        return outputs, outputs[-1]
+    final = outputs[lengths - 1, torch.arange(len(h0), device=outputs.device)]
+    has_ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+    return outputs.masked_fill(has_ended.unsqueeze(2), 0.0), final
+
+
+def step(selection: Tensor, dictionary: Tensor, decay: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+    """Return h_t (B, 2N); see `gyral.ops.permutation_scan.permutation_scan` for the arguments, without T."""
+    scores = mix(selection, dictionary)
+    scaled = multiply(decay, hidden, is_complex=True)
+    return send(scaled, scores.argmax(-2)) + straight_through(scores, scaled) + values
+
+
+def mix(selection: Tensor, dictionary: Tensor) -> Tensor:
+    """Return Σ_k s_k M_k (…, N, N)."""
+    return (selection @ dictionary.flatten(1)).to(dictionary.dtype).unflatten(-1, dictionary.shape[1:])
+
+
+def compose(rows: Tensor, decay: Tensor, values: Tensor, h0: Tensor) -> Tensor:
+    """Return all states (T, B, 2N); `rows` (T, B, N) are the places to which P_t sends the numbers.
+
+    Two steps (r, a, b) and then (r', a', b') are one step: j goes to r'[r[j]], times a[j] a'[r[j]], and b becomes
+    P' (a' ⊙ b) + b'. Each pass doubles the number of steps that an entry has composed (Hillis and Steele 1986).
+    """
+    outputs = torch.cat((send(multiply(decay[:1], h0, is_complex=True), rows[:1]) + values[:1], values[1:]))
+    reach = 1
+    while reach < len(rows):
+        first, second = slice(None, -reach), slice(reach, None)
+        added = send(multiply(decay[second], outputs[first], is_complex=True), rows[second])
+        outputs = torch.cat((outputs[:reach], outputs[second] + added))
+        composed = multiply(_both(decay[second]).gather(-1, _places(rows[first])).flatten(-2), decay[first], True)
+        decay = torch.cat((decay[:reach], composed))
+        rows = torch.cat((rows[:reach], rows[second].gather(-1, rows[first])))
+        reach *= 2
+    return outputs
+
+
+def send(vector: Tensor, rows: Tensor) -> Tensor:
+    """Return P v (…, 2N) for a vector (…, 2N) and the places `rows` (…, N) of its numbers."""
+    parts = _both(vector)
+    return torch.zeros_like(parts).scatter_add(-1, _places(rows), parts).flatten(-2)
+
+
+def straight_through(scores: Tensor, scaled: Tensor) -> Tensor:
+    """Return zeros (…, 2N) with the gradient of Q v, where Q is the softmax of scores (…, N, N) and v (…, 2N)."""
+    soft = scores.softmax(-2)
+    return ((soft - soft.detach()) @ _both(scaled).mT).mT.flatten(-2)
+
+
+def _both(vector: Tensor) -> Tensor:
+    """Return real and imaginary parts (…, 2, N)."""
+    return vector.unflatten(-1, (2, -1))
+
+
+def _places(rows: Tensor) -> Tensor:
+    return rows.unsqueeze(-2).expand(*rows.shape[:-1], 2, rows.shape[-1])
