@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.delta_net import DeltaNetCell
 from gyral.cells.delta_product import DeltaProductCell
+from gyral.cells.exprnn import DTRIVCell, ExpRNNCell
 from gyral.cells.gated_delta_net import GatedDeltaNetCell
 from gyral.cells.kda import GatedDeltaNet2Cell, KDACell
 from gyral.cells.lru import LRUCell
@@ -24,6 +25,7 @@ from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
+from gyral.cells.slstm import SLSTMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 
@@ -152,9 +154,32 @@ def build_s4d(file: Tensors, name: str) -> Built:
     return Built(S4DCell(width, width, state_size=states), parameters, after)
 
 
+def build_orthogonal(file: Tensors, name: str) -> Built:
+    names = {"generator": "recurrent_kernel.A", "weight_ih": "input_kernel.weight", "bias": "nonlinearity.b"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    cell = (DTRIVCell if name.startswith("dtriv") else ExpRNNCell)(*parameters["weight_ih"].T.shape).double()
+    cell.base.copy_(file["base"])
+    return Built(cell, parameters)
+
+
+def build_slstm(file: Tensors, name: str) -> Built:
+    """The authors' layer gives the weights `fgate` to the input gate and `igate` to the forget gate."""
+    gates = torch.stack([file[f"param.{gate}gate.weight"] for gate in "fizo"], dim=1)
+    heads, _, width, _ = gates.shape
+    convolution = file["param.conv1d.conv.weight"].squeeze(1)
+    parameters = {"weight_conv": convolution, "bias_conv": file["param.conv1d.conv.bias"], "weight_gates": gates}
+    parameters["weight_hh"] = file["param.slstm_cell._recurrent_kernel_"].view(heads, 4, width, width)
+    parameters["bias"] = file["param.slstm_cell._bias_"].view(4, -1)
+    parameters["weight_norm"] = file["param.group_norm.weight"]
+    cell = SLSTMCell(heads * width, heads * width, heads=heads, kernel_size=convolution.shape[1])
+    return Built(cell, parameters)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "delta_net": build_delta,
     "delta_product": build_delta,
+    "dtriv": build_orthogonal,
+    "exprnn": build_orthogonal,
     "gated_delta_net": build_delta,
     "gated_delta_product": build_delta,
     "gdn2": build_delta,
@@ -166,6 +191,7 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "rg_lru": build_rg_lru,
     "s4d": build_s4d,
     "s5": build_s5,
+    "slstm": build_slstm,
 }
 
 
