@@ -9,10 +9,8 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_integer, check_real
-from gyral.core.errors import OptionError
 from gyral.ops.convolution import convolution, window
-from gyral.ops.slstm import lowest_scale, slstm
-from gyral.ops.slstm import naive
+from gyral.ops.slstm import lowest_scale, naive, slstm
 
 EPSILON = 1e-5  # added to the variance of a head
 
@@ -39,8 +37,8 @@ class SLSTMCell(RecurrentCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer and of its outputs.
-        heads: H, a divisor of N. The published layers have 4.
+        hidden_size: N ≥ 1, the width of the layer and of its outputs; rounded up to a multiple of H.
+        heads: H, the number of heads. The published layers have 4.
         kernel_size: K ≥ 2, the number of steps in the window of the convolution. None: there is no convolution, and
             u_t = x_t.
         depth: Place of the layer in its stack, from 0, the first layer, to 1, the last; it sets the initial b_f.
@@ -67,13 +65,13 @@ class SLSTMCell(RecurrentCell):
         kernel_size: int | None = 4,
         depth: float = 0.0,
     ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.heads = check_integer("heads", heads)
-        if hidden_size % heads:
-            raise OptionError("heads", heads, f"must be a divisor of hidden_size, {hidden_size}")
+        check_integer("hidden_size", hidden_size)
+        width = -(-hidden_size // check_integer("heads", heads))
+        super().__init__(input_size, heads * width)
+        self.heads = heads
         self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
         self.depth = check_real("depth", depth, minimum=0, maximum=1)
-        width = hidden_size // heads
+        hidden_size = heads * width
         is_same = input_size == hidden_size
         self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
         self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(hidden_size, kernel_size))

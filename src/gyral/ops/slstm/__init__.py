@@ -8,11 +8,14 @@ c_t = f' ⊙ c_{t−1} + i' ⊙ tanh(z), n_t = f' ⊙ n_{t−1} + i', y_t = σ(o
 
 from torch import Tensor
 
-from gyral.ops.operator import check_dtypes
+from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
+from gyral.ops.operator import Operator, check_dtypes
 from gyral.ops.slstm import naive
 from gyral.ops.slstm.naive import lowest_scale
 
 __all__ = ["lowest_scale", "slstm"]
+
+OPERATOR = Operator(naive.slstm, {"cpu": "gyral.ops.slstm.cpu"})
 
 
 def slstm(
@@ -26,7 +29,7 @@ def slstm(
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Run the recurrence over all steps.
+    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
 
     Args:
         projected: (T, B, 4N), rows [i; f; z; o].
@@ -42,4 +45,10 @@ def slstm(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(projected.dtype, weight_hh, hidden, cell, normalizer, scale)
-    return naive.slstm(projected, weight_hh, hidden, cell, normalizer, scale, lengths, starts)
+    is_traced = transform_is_active() or is_exporting_to_onnx()
+    has_kernel = not is_traced and OPERATOR.unsupported_reason(projected) is None
+    run = OPERATOR if has_kernel else naive.slstm
+    outputs, hidden, cell, normalizer, scale = run(
+        projected, weight_hh, hidden, cell, normalizer, scale, lengths, starts
+    )
+    return outputs, hidden, cell, normalizer, scale

@@ -53,9 +53,8 @@ def slstm(
     """Return outputs (T, B, N) and the four parts of the final state (B, N); see `gyral.ops.slstm.slstm`."""
     state, outputs = State(hidden, cell, normalizer, scale), []
     for time in range(len(projected)):
-        if starts is not None:
-            state = select(starts[time], start(scale), state)
-        new = step(projected[time], weight_hh, state)
+        before = state if starts is None else select(starts[time], start(scale), state)
+        new = step(projected[time], weight_hh, before)
         if lengths is None:
             state = new
             outputs.append(new.hidden)
