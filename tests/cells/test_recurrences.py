@@ -5,25 +5,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
+from tests.helpers.goldens import FAMILIES, OPERATORS, OPTIONAL, UnsupportedGoldenError, check, find
 
 DELTA = (
     *("delta_net", "delta_net_negative", "delta_net_no_conv", "delta_product_3", "gated_delta_net"),
     *("gated_delta_net_negative", "gated_delta_product_2", "gdn2", "kda", "kda_lower_bound_negative"),
 )
-FILES = (*DELTA, "dtriv", "exprnn", "lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear", "slstm")
+FILES = (
+    *DELTA,
+    "dtriv",
+    "exprnn",
+    "lru",
+    "mamba1",
+    "min_gru",
+    "min_lstm",
+    "rg_lru",
+    "rg_lru_reset",
+    "s4d",
+    "s5",
+    "s5_bilinear",
+    "slstm",
+)
+OPERATOR_FILES = ("op_m2rnn",)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *OPERATOR_FILES])
 def test_every_form_agrees_with_the_authors_code(golden: Path, name: str) -> None:
     assert check(golden / "recurrences" / f"{name}.npz") < 1e-10
 
 
 def test_every_family_has_a_file() -> None:
     assert {find(name) for name in FILES} == set(FAMILIES.values())
+    assert set(OPERATOR_FILES) == set(OPERATORS)
 
 
-@pytest.mark.parametrize("name", [*OPTIONAL, "unknown", "lruu"])
+@pytest.mark.parametrize("name", [*OPTIONAL, "unknown", "lruu", "op_unknown"])
 def test_files_without_a_cell_are_refused_by_name(tmp_path: Path, name: str) -> None:
     np.savez(tmp_path / name, inputs=np.zeros((2, 1, 3)), outputs=np.zeros((2, 1, 3)))
     with pytest.raises(UnsupportedGoldenError, match=name):

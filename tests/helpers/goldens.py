@@ -28,6 +28,7 @@ from gyral.cells.s5 import S5Cell
 from gyral.cells.slstm import SLSTMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
+from gyral.ops.m2rnn import m2rnn
 
 OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "slice_dense", "slice_dplr")
 Tensors = dict[str, Tensor]
@@ -195,6 +196,18 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
 }
 
 
+# ---------------------------------------------------------------- operators: their outputs by name, for the inputs
+
+
+def run_m2rnn(given: Tensors) -> Tensors:
+    q, k, v, forget = (given[name].transpose(0, 1) for name in "qkvf")
+    outputs, state = m2rnn(q, k, v, forget, given["W"], given["initial_state"])
+    return {"y": outputs.transpose(0, 1), "state": state}
+
+
+OPERATORS: dict[str, Callable[[Tensors], Tensors]] = {"op_m2rnn": run_m2rnn}
+
+
 # ---------------------------------------------------------------- the check
 
 
@@ -211,6 +224,8 @@ def check(path: Path) -> float:
     path = Path(path)
     with np.load(path) as arrays:
         file = {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
+    if path.stem.startswith("op_"):
+        return check_operator(file, path.stem)
     build = find(path.stem)
     expected = {"outputs": file["outputs"]}
     expected |= {key: tensor for key, tensor in file.items() if key.startswith("grad.")}
@@ -218,8 +233,39 @@ def check(path: Path) -> float:
     for form in ("reference", "kernel", "parallel"):
         found = run(file, build, path.stem, form, [key.removeprefix("grad.") for key in expected if key != "outputs"])
         for key in expected if found else ():
-            error = (found[key] - expected[key]).abs().max() / expected[key].abs().max().clamp(min=1e-300)
-            worst = max(worst, float(error.nan_to_num(torch.inf)))
+            worst = max(worst, relative_error(found[key], expected[key]))
+    return worst
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Return the largest error relative to the largest entry of the expected tensor; infinity for NaN."""
+    error = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-300)
+    return float(error.nan_to_num(torch.inf))
+
+
+def check_operator(file: Tensors, name: str) -> float:
+    """Return the worst relative error of an operator, with kernels and without, on a file with keys `in.*`.
+
+    Raises:
+        UnsupportedGoldenError: There is no operator for this name.
+    """
+    operator_of = next((run for family, run in OPERATORS.items() if f"{name}_".startswith(f"{family}_")), None)
+    if operator_of is None:
+        raise UnsupportedGoldenError(f"{name} is not among {', '.join(sorted(OPERATORS))}, nor begins with one of them")
+    parts = {
+        part: {key.partition(".")[2]: tensor for key, tensor in file.items() if key.startswith(f"{part}.")}
+        for part in ("in", "out", "cotangent", "grad")
+    }
+    worst = 0.0
+    for form in ("kernel", "parallel"):
+        leaves = {key: tensor.clone().requires_grad_(key in parts["grad"]) for key, tensor in parts["in"].items()}
+        with no_kernels() if form == "parallel" else mock.patch.dict({}):
+            outputs = operator_of(leaves)
+            wanted = [leaves[key] for key in parts["grad"]]
+            cotangents = [parts["cotangent"][key] for key in parts["out"]]
+            gradients = torch.autograd.grad([outputs[key] for key in parts["out"]], wanted, cotangents)
+        worst = max(worst, *(relative_error(outputs[key].detach(), parts["out"][key]) for key in parts["out"]))
+        worst = max(worst, *map(relative_error, gradients, parts["grad"].values()))
     return worst
 
 
