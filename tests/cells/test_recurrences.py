@@ -14,7 +14,8 @@ DELTA = (
 MEMORIES = ("gla", "hgrn2", "mamba2", "mamba2_groups_no_norm", "mlstm", "mlstm_large", "rwkv7")
 DIAGONAL = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
 TRACKING = ("own_parallel_rum", "own_parallel_rum_double_angle", "pd_ssm", "slice_block_diagonal")
-FILES = (*DELTA, *MEMORIES, *DIAGONAL, *TRACKING)
+NONLINEAR = ("dtriv", "exprnn", "slstm")
+FILES = (*DELTA, *MEMORIES, *DIAGONAL, *TRACKING, *NONLINEAR)
 
 
 @pytest.mark.parametrize("name", [*FILES, *OPERATORS])
@@ -26,7 +27,7 @@ def test_every_family_has_a_file() -> None:
     assert {find(name) for name in FILES} == set(FAMILIES.values())
 
 
-@pytest.mark.parametrize("name", [*OPTIONAL, "unknown", "lruu"])
+@pytest.mark.parametrize("name", [*OPTIONAL, "unknown", "lruu", "op_unknown"])
 def test_files_without_a_cell_are_refused_by_name(tmp_path: Path, name: str) -> None:
     np.savez(tmp_path / name, inputs=np.zeros((2, 1, 3)), outputs=np.zeros((2, 1, 3)))
     with pytest.raises(UnsupportedGoldenError, match=name):

@@ -1,7 +1,7 @@
 """Golden tensors of recurrences: one file, checked in every form that its cell has."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.delta_net import DeltaNetCell
 from gyral.cells.delta_product import DeltaProductCell
+from gyral.cells.exprnn import DTRIVCell, ExpRNNCell
 from gyral.cells.gated_delta_net import GatedDeltaNetCell
 from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
@@ -33,9 +34,11 @@ from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.cells.s4d import S4DCell
 from gyral.cells.s5 import S5Cell
 from gyral.cells.slice import SLiCECell
+from gyral.cells.slstm import SLSTMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.delta import delta_scan
+from gyral.ops.m2rnn import m2rnn
 
 OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "rwkv7_value_residual", "slice_dense", "slice_dplr")
 Tensors = dict[str, Tensor]
@@ -299,11 +302,34 @@ def build_slice(file: Tensors, name: str) -> Built:
     return Built(SLiCECell(inputs, width, block_size=rows.shape[1] // width, dt=0.2), parameters)
 
 
+def build_orthogonal(file: Tensors, name: str) -> Built:
+    names = {"generator": "recurrent_kernel.A", "weight_ih": "input_kernel.weight", "bias": "nonlinearity.b"}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items()}
+    cell = (DTRIVCell if name.startswith("dtriv") else ExpRNNCell)(*parameters["weight_ih"].T.shape).double()
+    cell.base.copy_(file["base"])
+    return Built(cell, parameters)
+
+
+def build_slstm(file: Tensors, name: str) -> Built:
+    """The authors' layer gives the weights `fgate` to the input gate and `igate` to the forget gate."""
+    gates = torch.stack([file[f"param.{gate}gate.weight"] for gate in "fizo"], dim=1)
+    heads, _, width, _ = gates.shape
+    convolution = file["param.conv1d.conv.weight"].squeeze(1)
+    parameters = {"weight_conv": convolution, "bias_conv": file["param.conv1d.conv.bias"], "weight_gates": gates}
+    parameters["weight_hh"] = file["param.slstm_cell._recurrent_kernel_"].view(heads, 4, width, width)
+    parameters["bias"] = file["param.slstm_cell._bias_"].view(4, -1)
+    parameters["weight_norm"] = file["param.group_norm.weight"]
+    cell = SLSTMCell(heads * width, heads * width, heads=heads, kernel_size=convolution.shape[1])
+    return Built(cell, parameters)
+
+
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "gla": build_gla,
     "hgrn2": build_hgrn2,
     "delta_net": build_delta,
     "delta_product": build_delta,
+    "dtriv": build_orthogonal,
+    "exprnn": build_orthogonal,
     "gated_delta_net": build_delta,
     "gated_delta_product": build_delta,
     "gdn2": build_delta,
@@ -322,6 +348,7 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "s4d": build_s4d,
     "s5": build_s5,
     "slice_block_diagonal": build_slice,
+    "slstm": build_slstm,
 }
 
 
@@ -370,6 +397,12 @@ def stabilized(file: Tensors) -> Tensors:
     return {"h": values, "C": memory[..., :-1], "n": memory[..., -1:]}
 
 
+def run_m2rnn(given: Tensors) -> Tensors:
+    q, k, v, forget = (given[name].transpose(0, 1) for name in "qkvf")
+    outputs, state = m2rnn(q, k, v, forget, given["W"], given["initial_state"])
+    return {"y": outputs.transpose(0, 1), "state": state}
+
+
 OPERATORS: dict[str, Callable[[Tensors], Tensors]] = {
     "op_delta": delta_rule,
     "op_dplr": diagonal_plus_low_rank,
@@ -377,32 +410,10 @@ OPERATORS: dict[str, Callable[[Tensors], Tensors]] = {
     "op_gated_delta_product": delta_rule,
     "op_gla": delta_rule,
     "op_kda": delta_rule,
+    "op_m2rnn": run_m2rnn,
     "op_mlstm": stabilized,
     "op_ssd": state_space,
 }
-
-
-def check_operator(path: Path) -> float:
-    """Return the worst relative error of outputs and gradients of an operator's file, with kernels and in plain torch.
-
-    Raises:
-        UnsupportedGoldenError: There is no operator for this name.
-    """
-    path = Path(path)
-    if path.stem not in OPERATORS:
-        raise UnsupportedGoldenError(f"{path.stem} is not among {', '.join(OPERATORS)}")
-    file = load(path)
-    worst = 0.0
-    for context in (nullcontext(), no_kernels()):
-        given = {key.removeprefix("in."): file[key].clone().requires_grad_() for key in file if key.startswith("in.")}
-        with context:
-            found = OPERATORS[path.stem](given)
-            cotangents = [file[f"cotangent.{key}"] for key in found]
-            gradients = torch.autograd.grad(list(found.values()), list(given.values()), cotangents)
-        pairs = [(found[key], file[f"out.{key}"]) for key in found]
-        pairs += [(gradient, file[f"grad.{key}"]) for key, gradient in zip(given, gradients, strict=True)]
-        worst = max(worst, *(relative_error(*pair) for pair in pairs))
-    return worst
 
 
 # ---------------------------------------------------------------- the check
@@ -430,9 +441,9 @@ def check(path: Path) -> float:
         UnsupportedGoldenError: There is no cell for this name.
     """
     path = Path(path)
-    if path.stem in OPERATORS:
-        return check_operator(path)
     file = load(path)
+    if path.stem.startswith("op_"):
+        return check_operator(file, path.stem)
     build = find(path.stem)
     expected = {"outputs": file["outputs"]}
     expected |= {key: tensor for key, tensor in file.items() if key.startswith(("grad.", "final."))}
@@ -442,6 +453,32 @@ def check(path: Path) -> float:
         found = run(file, build, path.stem, form, wanted)
         for key in expected if found else ():
             worst = max(worst, relative_error(found[key], expected[key]))
+    return worst
+
+
+def check_operator(file: Tensors, name: str) -> float:
+    """Return the worst relative error of an operator, with kernels and without, on a file with keys `in.*`.
+
+    Raises:
+        UnsupportedGoldenError: There is no operator for this name.
+    """
+    family = max((family for family in OPERATORS if f"{name}_".startswith(f"{family}_")), key=len, default=None)
+    if family is None:
+        raise UnsupportedGoldenError(f"{name} is not among {', '.join(sorted(OPERATORS))}, nor begins with one of them")
+    parts = {
+        part: {key.partition(".")[2]: tensor for key, tensor in file.items() if key.startswith(f"{part}.")}
+        for part in ("in", "out", "cotangent", "grad")
+    }
+    worst = 0.0
+    for form in ("kernel", "parallel"):
+        leaves = {key: tensor.clone().requires_grad_(key in parts["grad"]) for key, tensor in parts["in"].items()}
+        with no_kernels() if form == "parallel" else mock.patch.dict({}):
+            outputs = OPERATORS[family](leaves)
+            wanted = [leaves[key] for key in parts["grad"]]
+            cotangents = [parts["cotangent"][key] for key in parts["out"]]
+            gradients = torch.autograd.grad([outputs[key] for key in parts["out"]], wanted, cotangents)
+        worst = max(worst, *(relative_error(outputs[key].detach(), parts["out"][key]) for key in parts["out"]))
+        worst = max(worst, *map(relative_error, gradients, parts["grad"].values()))
     return worst
 
 

@@ -286,6 +286,13 @@ class Task(LightningModule, ABC, Generic[Data]):
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self)
 
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        """Take a step of the optimizer, then call `after_optimizer_step(steps, optimizer)` of modules that have it."""
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        for module in self.modules():
+            if hasattr(module, "after_optimizer_step"):
+                module.after_optimizer_step(self.global_step, optimizer)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["losses_since_logged"] = self._unlogged_losses()
         self.optimization.save(checkpoint)

@@ -1,0 +1,116 @@
+"""expRNN and dtriv: networks whose orthogonal matrix is a matrix exponential."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gyral.cells.unitary import UnitaryCell
+from gyral.core.checks import check_integer
+
+PROJECT_EVERY = 30  # changes of base between projections of the base to an orthogonal matrix
+
+
+class ExpRNNCell(UnitaryCell):
+    """expRNN (Lezcano-Casado and Martínez-Rubio, "Cheap orthogonal constraints in neural networks", ICML 2019).
+
+        Q = Q₀ exp(U − Uᵀ),  h_t = modReLU(Qᵀ h_{t−1} + V x_t; b)
+
+    U is strictly upper triangular, and Q₀ = I. Every value of U gives an orthogonal Q, and every rotation is of this
+    form. Q is computed once per sequence. The authors train U at a tenth of the learning rate, which is
+    `optimizer.dynamics_lr=0.1`.
+
+    Parameters and initial values: `generator` (N, N), U above the diagonal and unused numbers elsewhere: zero, but
+    entries (2j, 2j + 1) are uniform in ±π (Henaff et al. 2016), so that U − Uᵀ has 2×2 blocks; `weight_ih` V (N, X),
+    Kaiming-normal for ReLU; `bias` b (N,), uniform in ±0.01. Buffer: `base` Q₀ (N, N).
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+    """
+
+    dynamics = ("generator",)
+    base: Tensor
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, zoneout: float = 0.0, recurrent_dropout: float = 0.0
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, is_complex=False, zoneout=zoneout, recurrent_dropout=recurrent_dropout
+        )
+        self.generator = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.register_buffer("base", torch.empty(hidden_size, hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters, and Q₀ to the identity."""
+        super().reset_parameters()
+        nn.init.kaiming_normal_(self.weight_ih, nonlinearity="relu")
+        self.bias.uniform_(-0.01, 0.01)
+        self.generator.zero_()
+        self.generator.diagonal(1)[::2].uniform_(-math.pi, math.pi)
+        nn.init.eye_(self.base)
+
+    def operator(self) -> Tensor:
+        """Return Q (N, N)."""
+        dtype = torch.promote_types(self.generator.dtype, torch.float32)  # no exponential in half precision
+        with torch.autocast(self.generator.device.type, enabled=False):
+            upper = self.generator.to(dtype).triu(1)
+            return (self.base.to(dtype) @ torch.matrix_exp(upper - upper.T)).to(self.generator.dtype)
+
+    def apply_operator(self, operator: Tensor, vectors: Tensor) -> Tensor:
+        return vectors @ operator
+
+
+class DTRIVCell(ExpRNNCell):
+    """dtriv (Lezcano-Casado, "Trivializations for gradient-based optimization on manifolds", NeurIPS 2019).
+
+    It is `ExpRNNCell` with a base Q₀ that changes in training: after every K steps of the optimizer, Q₀ becomes Q and U
+    becomes 0, which leaves Q as it is, and the optimizer forgets the averages of U's gradients. Far from U = 0 the
+    exponential distorts gradients. With every 30th change, Q₀ is projected to the nearest orthogonal matrix.
+
+    In a loop of your own, call `after_optimizer_step` after each step of the optimizer. Tasks of Gyral do so.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        base_steps: K ≥ 1. The authors use 100 among other values; expRNN is the limit of a large K.
+        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+
+    Raises:
+        OptionError: An option is out of bounds or has another type.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        base_steps: int = 100,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        self.base_steps = check_integer("base_steps", base_steps)
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+
+    @torch.no_grad()
+    def after_optimizer_step(self, step: int, optimizer: Optimizer) -> None:
+        """Change the base if `step`, the number of steps that the optimizer has taken, is a multiple of K."""
+        if step % self.base_steps:
+            return
+        base = self.operator()
+        if step // self.base_steps % PROJECT_EVERY == 0:
+            wide = base.to(torch.promote_types(base.dtype, torch.float32))
+            left, _, right = torch.linalg.svd(wide)
+            base = left @ right
+        self.base.copy_(base)
+        self.generator.zero_()
+        for value in optimizer.state.get(self.generator, {}).values():
+            if isinstance(value, Tensor) and value.shape == self.generator.shape:
+                value.zero_()

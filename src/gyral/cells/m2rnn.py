@@ -1,0 +1,165 @@
+"""M²RNN: a memory matrix with a nonlinear recurrence."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell
+from gyral.cells.delta_rule import draw_rates_
+from gyral.cells.initialization import draw_step_sizes_
+from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.ops.autograd import outside_autocast
+from gyral.ops.convolution import convolution, window
+from gyral.ops.m2rnn import m2rnn, naive
+
+EPSILON = 1e-5  # of the normalization
+
+
+class Projected(NamedTuple):
+    """The inputs of the convolution (…, C), the logits of f (…, H) and of the gate (…, H V)."""
+
+    values: Tensor
+    forget: Tensor
+    gate: Tensor
+
+
+class M2RNNCell(RecurrentCell):
+    """M²RNN (2026, arXiv 2603.14360), a matrix-to-matrix recurrence that is not linear.
+
+        [q; k; v; δ; g] = W_ih x,  [q; k; v] ← SiLU(conv([q; k; v]))    depthwise, causal; zeros before the first step
+        f = exp(−exp(A_log) softplus(δ + b_Δ))                           one number for each head
+        S_t = f S_{t−1} + (1 − f) tanh(S_{t−1} W + k vᵀ)                  for each of H heads, S (K, V)
+        y = RMSNorm((S_tᵀ q + D ⊙ v) ⊙ SiLU(g))                          over the numbers of all heads
+
+    The gradient of S_t is cut to [−clip, clip] at each step. The output is y; the matrix after it in the published
+    layer belongs to the block around the cell. The published models have V = 16 and K = 64.
+
+    Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; δ; g], uniform in ±1/√X; `weight_conv`
+    (C, kernel_size), uniform in ±1/√kernel_size; `weight_hh` W (H, V, V), the identity; `A_log` (H,), the logarithm of
+    numbers that are uniform in [0, 16]; `bias_dt` b_Δ (H,), the inverse of softplus at step sizes whose logarithm is
+    uniform in [log 0.001, log 0.1]; `D` (H, V) and `weight_norm` (H V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the outputs; rounded up to a multiple of H.
+        heads: H; each has V = ⌈N / H⌉ columns.
+        key_size: K, the number of rows of S; 4 V if None.
+        shared_keys: Whether all heads have the same q and k.
+        kernel_size: Number of steps, at least 2, in the window of the convolution. None: there is no convolution.
+        clip: Number > 0, the bound of the gradient of S_t; None: there is no bound.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    dynamics = ("A_log", "bias_dt")
+
+    class State(NamedTuple):
+        """S (B, H, K, V), and the last inputs of the convolution (B, kernel_size − 1, C), the latest last."""
+
+        memory: Tensor
+        window: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int = 4,
+        key_size: int | None = None,
+        shared_keys: bool = True,
+        kernel_size: int | None = 4,
+        clip: float | None = 1.0,
+    ) -> None:
+        check_integer("hidden_size", hidden_size)
+        width = -(-hidden_size // check_integer("heads", heads))
+        super().__init__(input_size, heads * width)
+        self.heads, self.value_size = heads, width
+        self.key_size = 4 * width if key_size is None else check_integer("key_size", key_size)
+        self.key_heads = 1 if check_boolean("shared_keys", shared_keys) else heads
+        self.kernel_size = 1 if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
+        self.clip = None if clip is None else check_real("clip", clip, above=0)
+        keys = self.key_heads * self.key_size
+        self.sizes = keys, keys, self.output_size  # of q, k and v
+        channels = sum(self.sizes)
+        self.weight_ih = nn.Parameter(torch.empty(channels + heads + self.output_size, input_size))
+        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(channels, kernel_size))
+        self.weight_hh = nn.Parameter(torch.empty(heads, width, width))
+        self.A_log = nn.Parameter(torch.empty(heads))
+        self.bias_dt = nn.Parameter(torch.empty(heads))
+        self.D = nn.Parameter(torch.empty(heads, width))
+        self.weight_norm = nn.Parameter(torch.empty(self.output_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        for weight in (self.weight_ih, self.weight_conv):
+            if weight is not None:
+                weight.uniform_(-(weight.shape[1] ** -0.5), weight.shape[1] ** -0.5)
+        self.weight_hh.copy_(torch.eye(self.value_size, device=self.D.device))
+        draw_rates_(self.A_log, 0.0)
+        draw_step_sizes_(self.bias_dt)
+        self.D.fill_(1.0)
+        self.weight_norm.fill_(1.0)
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype between the projections and the outputs: float32 or float64. bfloat16 rounds f = 0.999 to 1."""
+        return torch.promote_types(self.D.dtype, torch.float32)
+
+    def init_state(self, batch_size: int) -> State:
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
+        return self.State(memory, self.zeros(batch_size, self.kernel_size - 1, sum(self.sizes)))
+
+    def project(self, inputs: Tensor) -> Projected:
+        products = F.linear(inputs, self.weight_ih).to(self.D.dtype)
+        return Projected(*products.split([sum(self.sizes), self.heads, self.output_size], dim=-1))
+
+    def prepare(self, convolved: Tensor, projected: Projected) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return q and k (…, G, K), v (…, H, V) and f (…, H), for the sums of the convolution (…, C)."""
+        q, k, v = F.silu(convolved.to(self.wide)).split(self.sizes, dim=-1)
+        q, k = (values.unflatten(-1, (self.key_heads, self.key_size)) for values in (q, k))
+        a_log, bias = self.A_log.to(self.wide), self.bias_dt.to(self.wide)
+        forget = torch.exp(-torch.exp(a_log) * F.softplus(projected.forget.to(self.wide) + bias))
+        return q, k, v.unflatten(-1, (self.heads, self.value_size)), forget
+
+    def finish(self, read: Tensor, v: Tensor, gate: Tensor) -> Tensor:
+        """Return the outputs (…, H V) for what is read and v (…, H, V)."""
+        gated = (read + v * self.D.to(self.wide)).flatten(-2) * F.silu(gate.to(self.wide))
+        normed = F.rms_norm(gated, (self.output_size,), self.weight_norm.to(self.wide), EPSILON)
+        return normed.to(self.D.dtype)
+
+    def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
+        inside = torch.cat((state.window, projected.values.unsqueeze(1)), dim=1)
+        convolved = projected.values if self.weight_conv is None else (inside * self.weight_conv.T).sum(1)
+        q, k, v, forget = self.prepare(convolved, projected)
+        clip = math.inf if self.clip is None else self.clip
+        with outside_autocast(v.device):
+            weight, memory = self.weight_hh.to(self.wide), state.memory.to(self.wide)
+            read, memory = naive.step(q, k, v, forget, weight, memory, clip)
+        output = self.finish(read, v, projected.gate)
+        return output, self.State(memory.to(state.memory.dtype), inside[:, 1:])
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        projected = self.project(inputs)
+        convolved = projected.values
+        if self.weight_conv is not None:
+            convolved = convolution(convolved, self.weight_conv, state.window, lengths=lengths, starts=starts)
+        q, k, v, forget = self.prepare(convolved, projected)
+        weight, s0 = self.weight_hh.to(self.wide), state.memory.to(self.wide)
+        read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
+        outputs = self.finish(read, v, projected.gate)
+        if lengths is not None:
+            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        last = window(projected.values, state.window, lengths, starts)
+        return outputs, self.State(memory.to(state.memory.dtype), last)

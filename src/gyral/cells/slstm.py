@@ -1,0 +1,151 @@
+"""sLSTM: an LSTM with exponential gates and a normalizer."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell
+from gyral.core.checks import check_integer, check_real
+from gyral.ops.convolution import convolution, window
+from gyral.ops.slstm import lowest_scale, naive, slstm
+
+EPSILON = 1e-5  # added to the variance of a head
+
+
+class SLSTMCell(RecurrentCell):
+    """sLSTM (Beck et al., "xLSTM: extended long short-term memory", NeurIPS 2024, section 2.2), with heads.
+
+        u_t = SiLU(Σ_{j=1}^{K} w_j ⊙ x_{t−K+j} + b_w)             inputs before the first step are zero
+        i = W_i u_t + R_i y_{t−1} + b_i,  f = W_f u_t + R_f y_{t−1} + b_f
+        z = W_z x_t + R_z y_{t−1} + b_z,  o = W_o x_t + R_o y_{t−1} + b_o
+        m_t = max(log σ(f) + m_{t−1}, i),  f' = exp(log σ(f) + m_{t−1} − m_t),  i' = exp(i − m_t)
+        c_t = f' ⊙ c_{t−1} + i' ⊙ tanh(z),  n_t = f' ⊙ n_{t−1} + i'
+        y_t = σ(o) ⊙ c_t / n_t
+
+    All W and R are block-diagonal: H heads of d = N / H units. The output is y_t, normalized in each head to mean 0 and
+    variance 1, times 1 + w_y. x_t is the input, or W_ih times the input if its size is not N. The state before the
+    first step has m_0 = −10³⁰, so that the first step forgets it, after a reset too. The matrix after the output and
+    the feed-forward network of the published layer belong to the block around the cell.
+
+    Parameters and initial values: `weight_ih` (N, X), uniform in ±1/√X, none if X = N; `weight_conv` (N, K) and
+    `bias_conv` (N,), uniform in ±1/√K, none without a convolution; `weight_gates` W (H, 4, d, d), normal with standard
+    deviation √(2 / (5N)), and `weight_hh` R (H, 4, d, d), zero, gates i, f, z, o; `bias` (4, N), zero, but b_f is
+    5 − 12 (j / (d − 1))^(0.3 + 1.3 depth) for unit j of a head, counted from 0; `weight_norm` w_y (N,), zero.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the layer and of its outputs; rounded up to a multiple of H.
+        heads: H, the number of heads. The published layers have 4.
+        kernel_size: K ≥ 2, the number of steps in the window of the convolution. None: there is no convolution, and
+            u_t = x_t.
+        depth: Place of the layer in its stack, from 0, the first layer, to 1, the last; it sets the initial b_f.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    class State(NamedTuple):
+        """y, c, n and m (B, N), and the last K − 1 inputs of the convolution (B, K − 1, N), the latest last."""
+
+        hidden: Tensor
+        cell: Tensor
+        normalizer: Tensor
+        scale: Tensor
+        window: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int = 1,
+        kernel_size: int | None = 4,
+        depth: float = 0.0,
+    ) -> None:
+        check_integer("hidden_size", hidden_size)
+        width = -(-hidden_size // check_integer("heads", heads))
+        super().__init__(input_size, heads * width)
+        self.heads = heads
+        self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
+        self.depth = check_real("depth", depth, minimum=0, maximum=1)
+        hidden_size = heads * width
+        is_same = input_size == hidden_size
+        self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
+        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(hidden_size, kernel_size))
+        self.bias_conv = None if kernel_size is None else nn.Parameter(torch.empty(hidden_size))
+        self.weight_gates = nn.Parameter(torch.empty(heads, 4, width, width))
+        self.weight_hh = nn.Parameter(torch.empty(heads, 4, width, width))
+        self.bias = nn.Parameter(torch.empty(4, hidden_size))
+        self.weight_norm = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        if self.weight_ih is not None:
+            self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        if self.weight_conv is not None and self.bias_conv is not None:
+            bound = self.weight_conv.shape[1] ** -0.5
+            self.weight_conv.uniform_(-bound, bound)
+            self.bias_conv.uniform_(-bound, bound)
+        self.weight_gates.normal_(std=math.sqrt(0.4 / self.hidden_size))
+        self.weight_hh.zero_()
+        self.bias.zero_()
+        width = self.hidden_size // self.heads
+        place = torch.arange(width, device=self.bias.device) / max(width - 1, 1)
+        self.bias[1].copy_((5 - 12 * place ** (0.3 + 1.3 * self.depth)).repeat(self.heads))
+        self.weight_norm.zero_()
+
+    def init_state(self, batch_size: int) -> State:
+        zeros = self.zeros(batch_size, self.hidden_size)
+        places = 0 if self.kernel_size is None else self.kernel_size - 1
+        scale = zeros + lowest_scale(zeros.dtype)
+        return self.State(zeros, zeros, zeros, scale, self.zeros(batch_size, places, self.hidden_size))
+
+    def project(self, inputs: Tensor) -> Tensor:
+        """Return x_t (…, N)."""
+        return (inputs if self.weight_ih is None else F.linear(inputs, self.weight_ih)).to(self.bias.dtype)
+
+    def gates(self, entered: Tensor, convolved: Tensor | None) -> Tensor:
+        """Return W u + b and W x + b (…, 4N), for x (…, N) and the sums of the convolution (…, N)."""
+        active = entered if convolved is None or self.bias_conv is None else F.silu(convolved + self.bias_conv)
+        parts = [
+            torch.einsum("...hj,hgij->...ghi", values.unflatten(-1, (self.heads, -1)), weight)
+            for values, weight in ((active, self.weight_gates[:, :2]), (entered, self.weight_gates[:, 2:]))
+        ]
+        return torch.cat(parts, dim=-3).flatten(-3).to(self.bias.dtype) + self.bias.flatten()
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        """Return the normalized outputs (…, N)."""
+        normal = F.layer_norm(hidden.unflatten(-1, (self.heads, -1)), (self.hidden_size // self.heads,), eps=EPSILON)
+        return normal.flatten(-2) * (1 + self.weight_norm)
+
+    def step(self, projected: Tensor, state: State, constants: object) -> tuple[Tensor, State]:
+        convolved, inside = None, state.window
+        if self.weight_conv is not None:
+            inside = torch.cat((state.window, projected.unsqueeze(1)), dim=1)
+            convolved, inside = (inside * self.weight_conv.T).sum(1), inside[:, 1:]
+        new = naive.step(self.gates(projected, convolved), self.weight_hh, naive.State(*state[:4]))
+        return self.finish(new.hidden), self.State(*new, inside)
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        entered = self.project(inputs)
+        convolved, last = None, state.window
+        if self.weight_conv is not None:
+            convolved = convolution(entered, self.weight_conv, state.window, lengths=lengths, starts=starts)
+            last = window(entered, state.window, lengths, starts)
+        gates = self.gates(entered, convolved)
+        outputs, *final = slstm(gates, self.weight_hh, *state[:4], lengths=lengths, starts=starts)
+        outputs = self.finish(outputs)
+        if lengths is not None:
+            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        return outputs, self.State(*final, last)

@@ -1,0 +1,71 @@
+"""The recurrence of `gyral.ops.slstm` in plain torch, one step after the other."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class State(NamedTuple):
+    """Hidden vector y, cell c, normalizer n, and the logarithm m of the scale of c and n, each (B, N)."""
+
+    hidden: Tensor
+    cell: Tensor
+    normalizer: Tensor
+    scale: Tensor
+
+
+def start(scale: Tensor) -> State:
+    """Return the state before the first step, like m (B, N)."""
+    zeros = torch.zeros_like(scale)
+    return State(zeros, zeros, zeros, torch.full_like(scale, lowest_scale(scale.dtype)))
+
+
+def lowest_scale(dtype: torch.dtype) -> float:
+    """Return m before the first step: −10³⁰, which float16 does not have. Minus infinity would give NaN."""
+    return max(-1e30, torch.finfo(dtype).min / 2)
+
+
+def step(projected: Tensor, weight_hh: Tensor, state: State) -> State:
+    """Return the state after a step with the projected inputs (B, 4N), rows [i; f; z; o], and R (H, 4, d, d)."""
+    heads = state.hidden.unflatten(1, (weight_hh.shape[0], -1))
+    recurrent = torch.einsum("bhj,hgij->bghi", heads, weight_hh).flatten(1).to(projected.dtype)
+    write, forget, values, output = (projected + recurrent).chunk(4, dim=1)
+    kept = F.logsigmoid(forget) + state.scale
+    scale = torch.maximum(kept, write)
+    kept, write = torch.exp(kept - scale), torch.exp(write - scale)
+    cell = kept * state.cell + write * torch.tanh(values)
+    normalizer = kept * state.normalizer + write
+    return State(torch.sigmoid(output) * cell / normalizer, cell, normalizer, scale)
+
+
+def slstm(
+    projected: Tensor,
+    weight_hh: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    normalizer: Tensor,
+    scale: Tensor,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return outputs (T, B, N) and the four parts of the final state (B, N); see `gyral.ops.slstm.slstm`."""
+    state, outputs = State(hidden, cell, normalizer, scale), []
+    for time in range(len(projected)):
+        before = state if starts is None else select(starts[time], start(scale), state)
+        new = step(projected[time], weight_hh, before)
+        if lengths is None:
+            state = new
+            outputs.append(new.hidden)
+        else:
+            runs = time < lengths
+            state = select(runs, new, state)
+            outputs.append(new.hidden * runs.unsqueeze(1))
+    return torch.stack(outputs), *state
+
+
+def select(is_one: Tensor, one: State, other: State) -> State:
+    """Return the state with the rows of `one` where `is_one` (B,) is True, else of `other`."""
+    condition = is_one.unsqueeze(1)
+    return State(*(torch.where(condition, a, b) for a, b in zip(one, other, strict=True)))
