@@ -164,17 +164,30 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def run_step(operands: Operands, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the outputs (B, H, V) and the new memory of one step."""
+    """Return the outputs (B, H, V) and the new memory of one step, in the dtype of the memory."""
+    dtype = memory.dtype
+    (q, k, v, decay, erase), memory = widen(operands, memory)
     with outside_autocast(memory.device):
-        return delta_step(operands.q, operands.k, operands.v, memory, operands.decay, operands.erase)
+        outputs, memory = delta_step(q, k, v, memory, decay, erase)
+    return outputs.to(dtype), memory.to(dtype)
 
 
 def run_scan(
     operands: Operands, memory: Tensor, lengths: Tensor | None, starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs (T, B, H, V) and the last memory of all steps."""
+    """Return the outputs (T, B, H, V) and the last memory of all steps, in the dtype of the memory."""
+    dtype = memory.dtype
+    (q, k, v, decay, erase), memory = widen(operands, memory)
+    outputs, memory = delta_scan(q, k, v, memory, decay=decay, erase=erase, lengths=lengths, starts=starts)
+    return outputs.to(dtype), memory.to(dtype)
+
+
+def widen(operands: Operands, memory: Tensor) -> tuple[Operands, Tensor]:
+    """Return the arguments of the operator in float32 or float64: in bfloat16 a decay of 0.999 is 1."""
+    dtype = torch.promote_types(memory.dtype, torch.float32)
     q, k, v, decay, erase = operands
-    return delta_scan(q, k, v, memory, decay=decay, erase=erase, lengths=lengths, starts=starts)
+    decay, erase = (None if part is None else part.to(dtype) for part in (decay, erase))
+    return Operands(q.to(dtype), k.to(dtype), v.to(dtype), decay, erase), memory.to(dtype)
 
 
 def end(outputs: Tensor, lengths: Tensor | None) -> Tensor:
