@@ -93,7 +93,7 @@ def test_rwkv_7_erases_what_a_key_read_before_the_decay(backend: str) -> None:
     inputs = torch.randn(2, 3, 6, dtype=torch.float64)
     _, (before,) = run(cell, backend, inputs[:1])
     _, (after,) = run(cell, backend, inputs)
-    found = cell.mixed(inputs[1], inputs[0])
+    found = cell.mixed(*(cell.project(inputs[time]).values for time in (1, 0)))
     heads = [part.unflatten(-1, (2, 4)) for part in (found.k * cell.k_k, cell.keys(found), found.v, found.rate)]
     key, k, v, rate = heads[0] / heads[0].norm(dim=-1, keepdim=True), *heads[1:]
     erased = torch.einsum("bhkv,bhk->bhv", before.memory, key)

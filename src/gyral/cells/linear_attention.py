@@ -181,7 +181,7 @@ def run_scan(
 
 
 def widened(operands: Operands, memory: Tensor) -> list[Any]:
-    """Return the operands and the memory in float32, or in float64 if they are."""
+    """Return operands and memory in float32, or in float64 if they are: in bfloat16 a decay of 0.999 is 1."""
     dtype = torch.promote_types(memory.dtype, torch.float32)
     return [None if tensor is None else tensor.to(dtype) for tensor in (*operands, memory)]
 

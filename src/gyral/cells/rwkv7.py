@@ -18,7 +18,7 @@ SLOPES = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mixes of r, w, k, v, a
 
 
 class Projected(NamedTuple):
-    """The inputs x_t (…, X)."""
+    """x_t (…, H V)."""
 
     values: Tensor
 
@@ -46,12 +46,14 @@ class RWKV7Cell(LinearAttentionCell):
 
     κ reads the memory before the decay. LN is over the V numbers of a head, with gain and bias of the whole width and
     ε = 64 · 10⁻⁵. K = V. The published model mixes the values of the first layer into those of the others, which needs
-    more than one layer and is left out. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    more than one layer and is left out. x_t is the input, or W_ih times the input if its size is not H V. See
+    `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
 
     Parameters and initial values, with W = H V, ℓ = layer / (layers − 1), n the place of a channel, l = n / (W − 1) − ½
-    and z = j |j| for the place j ∈ [−1, 1] in its head: `mix` μ (6, X), 1 − (n / X)^{p (1 − layer / layers)} with
-    p = 0.2, 0.9, 0.7, 0.7, 0.9, 0.2; `weight_r`, `weight_v` and `weight_k` (W, X), uniform in ±0.5/√X, of k ±0.05/√X;
-    `weight_w1`, `weight_a1` and `weight_g1` (rank, X), zero; `weight_w2`, `weight_a2` and `weight_g2` (W, rank),
+    and z = j |j| for the place j ∈ [−1, 1] in its head: `weight_ih` (W, X), uniform in ±1/√X, or none; `mix` μ (6, W),
+    1 − (n / W)^{p (1 − layer / layers)} with p = 0.2, 0.9, 0.7, 0.7, 0.9, 0.2; `weight_r`, `weight_v` and `weight_k`
+    (W, W), uniform in ±0.5/√W, of k ±0.05/√W;
+    `weight_w1`, `weight_a1` and `weight_g1` (rank, W), zero; `weight_w2`, `weight_a2` and `weight_g2` (W, rank),
     orthogonal times 0.1; `bias_w` w_0 (W,), −5.5 + 6 (n / (W − 1))^{1 + ℓ^0.3} + 2.5 z; `bias_a` a_0 (W,),
     −0.19 + 0.3 z + 0.4 l; `k_k` (W,), 0.71 − 0.1 l; `k_a` (W,), 1.02; `r_k` (H, V), −0.04; `weight_norm` (W,),
     ((layer + 1) / layers)^0.7; `bias_norm` (W,), zero.
@@ -104,17 +106,18 @@ class RWKV7Cell(LinearAttentionCell):
         self.layers = layer + 1 if layers is None else check_integer("layers", layers)
         if self.layer >= self.layers:
             raise OptionError("layer", layer, f"must be below layers, {layers}")
-        self.create_convolution(input_size, None)
-        self.kernel_size = 2  # a window with the previous input alone
-        self.mix = nn.Parameter(torch.empty(6, input_size))
         width = self.width
+        self.create_convolution(width, None)
+        self.kernel_size = 2  # a window with x_{t−1} alone
+        self.weight_ih = None if input_size == width else nn.Parameter(torch.empty(width, input_size))
+        self.mix = nn.Parameter(torch.empty(6, width))
         for name in "rkv":
-            self.register_parameter(f"weight_{name}", nn.Parameter(torch.empty(width, input_size)))
+            self.register_parameter(f"weight_{name}", nn.Parameter(torch.empty(width, width)))
         given = {"w": ("decay_rank", decay_rank), "a": ("rate_rank", rate_rank), "g": ("gate_rank", gate_rank)}
         for name, (option, rank) in given.items():
             published = max(32, round((5 if name == "g" else 2.5) * hidden_size**0.5 / 32) * 32)
             size = published if rank is None else check_integer(option, rank)
-            self.register_parameter(f"weight_{name}1", nn.Parameter(torch.empty(size, input_size)))
+            self.register_parameter(f"weight_{name}1", nn.Parameter(torch.empty(size, width)))
             self.register_parameter(f"weight_{name}2", nn.Parameter(torch.empty(width, size)))
         for name in ("bias_w", "bias_a", "k_k", "k_a", "weight_norm", "bias_norm"):
             self.register_parameter(name, nn.Parameter(torch.empty(width)))
@@ -128,10 +131,12 @@ class RWKV7Cell(LinearAttentionCell):
             "device": self.r_k.device,
             "dtype": torch.promote_types(self.r_k.dtype, torch.float32),
         }
-        place = torch.arange(self.input_size, **options) / self.input_size
+        if self.weight_ih is not None:
+            self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        place = torch.arange(width, **options) / width
         for mix, slope in zip(self.mix, SLOPES, strict=True):
             mix.copy_(1 - place ** (slope * (1 - self.layer / self.layers)))
-        bound = self.input_size**-0.5
+        bound = width**-0.5
         for weight, scale in ((self.weight_r, 0.5), (self.weight_k, 0.05), (self.weight_v, 0.5)):
             weight.uniform_(-scale * bound, scale * bound)
         for name in "wag":
@@ -150,7 +155,7 @@ class RWKV7Cell(LinearAttentionCell):
         self.bias_norm.zero_()
 
     def project(self, inputs: Tensor) -> Projected:
-        return Projected(inputs.to(self.mix.dtype))
+        return Projected(inputs.to(self.mix.dtype) if self.weight_ih is None else linear(inputs, self.weight_ih))
 
     def convolve_step(self, values: Tensor, state: Any) -> tuple[Mixed, tuple[Tensor, ...]]:
         return self.mixed(values, state.window[:, 0]), (values.unsqueeze(1),)
@@ -164,7 +169,7 @@ class RWKV7Cell(LinearAttentionCell):
         return self.mixed(values, previous), (window(values, state.window, lengths, starts),)
 
     def mixed(self, inputs: Tensor, previous: Tensor) -> Mixed:
-        """Return everything that the inputs (…, X) and the previous inputs (…, X) determine."""
+        """Return everything that x_t and x_{t−1} (…, H V) determine."""
         r, w, k, v, a, g = (inputs + mix * (previous - inputs) for mix in self.mix)
         decay = linear(torch.tanh(linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
         rate = linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a)
