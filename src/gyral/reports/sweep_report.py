@@ -7,9 +7,9 @@ from gyral.config.groups import served
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError
+from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import catalogue
-from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
-from gyral.reports.figures.options import Options
+from gyral.reports.plots.options import Options
 from gyral.reports.render import files, terminal
 from gyral.reports.tables.columns import choose_columns
 from gyral.reports.tables.sections import Section, make_sections
@@ -156,7 +156,7 @@ def report_sweep(
             terminal.print_lines(console, _draw(section, directory))
     terminal.print_lines(console, notes)
     for path in figures:
-        from gyral.reports.figures.plots import plot
+        from gyral.reports.plots.drawing import plot
 
         terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, sections, options or Options())}"])
     for path in (path for path in saved if path not in figures):
@@ -174,7 +174,7 @@ def _write_records(sections: Sequence[Section], folder: Path) -> str:
 
 
 def _draw(section: Section, directory: Path) -> list[str]:
-    from gyral.reports.figures.loss_curves import draw_loss_curves
+    from gyral.reports.plots.loss_curves import draw_loss_curves
 
     try:
         path = draw_loss_curves(section, directory)
