@@ -65,6 +65,12 @@ def label_outer(axes: Sequence[Axes], xlabels: Sequence[str], ylabels: Sequence[
             one.set_ylabel(ylabel)
 
 
+def shared(values: Sequence[Sequence[float]], is_shared: bool) -> list[np.ndarray]:
+    """Return the values that each panel has to contain: its own, or if panels share their limits, those of all."""
+    own = [np.array(panel, dtype=float) for panel in values]
+    return [np.concatenate(own)] * len(own) if is_shared else own
+
+
 def set_limits(axes: Axes, axis: str, values: np.ndarray, *, log: bool, bounds: tuple[float, float] | None) -> None:
     """Set the limits of an axis around finite values with a margin.
 

@@ -40,7 +40,8 @@ def write(
     run.mkdir(parents=True)
     given = [f"model={model}", "task=recall", f"seed={seed}", *overrides]
     (run / "overrides.yaml").write_text(OmegaConf.to_yaml(given))
-    task = {"_target_": "gyral.tasks.recall.RecallTask", "monitor": "val/accuracy"}
+    lengths = dict(word.removeprefix("task.").split("=") for word in overrides if word.startswith("task.length"))
+    task = {"_target_": "gyral.tasks.recall.RecallTask", "monitor": "val/accuracy", **lengths}
     node = {"seed": seed, "task": task, "model": {"cell": {"_target_": CELLS[model]}}}
     (run / "config.yaml").write_text(OmegaConf.to_yaml(node))
     lines = ["step,train/loss,train/baseline,train/seconds_a_step,train/tokens_a_second,val/accuracy"]

@@ -12,10 +12,10 @@ from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
 from gyral.core.measures import BITS, MSE
-from gyral.plotting.layout import finish, label_outer, make_grid, set_limits
+from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
 from gyral.plotting.style import BASELINE, add_legend, line_style
 from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
-from gyral.reports.plots.metrics import measure_of, metric_label
+from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, Series
 from gyral.runs.run_record import RunRecord, select
@@ -71,9 +71,8 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
         extent += [(np.empty(0), np.array(draw_baseline(one, panel.records, metric)))]
         reach.append((np.concatenate([x for x, _ in extent]), np.concatenate([y for _, y in extent])))
         one.set_title(panel.title)
-    if share:
-        reach = [(np.concatenate([x for x, _ in reach]), np.concatenate([y for _, y in reach]))] * len(reach)
-    for one, panel, metric, (x, y) in zip(axes, panels, metrics, reach, strict=True):
+    xs, ys = (shared([*values], share) for values in zip(*reach, strict=True))
+    for one, panel, metric, x, y in zip(axes, panels, metrics, xs, ys, strict=True):
         _set_limits(one, panel.records, metric, x, y, options)
     named = [metric_label(metric, panel.records) for panel, metric in pairs]
     label_outer(axes, [_x_label(options.x, unit)] * len(panels), named)
@@ -173,7 +172,7 @@ def _set_limits(
         if log and not (values > 0).any():
             name = options.x if axis == "x" else metric
             raise OptionError("log", options.log, f"{name} has no positive value")
-        bounds = (0.0, 100.0) if axis == "y" and measure_of(metric, records).unit == "%" else None
+        bounds = bounds_of(measure_of(metric, records)) if axis == "y" else None
         from_zero = [0.0] if axis == "x" and not log else []
         set_limits(axes, axis, np.append(values, from_zero), log=log, bounds=bounds)
     if "x" not in options.log:

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gyral.core.errors import OptionError
-from gyral.core.measures import Measure
 from gyral.plotting.layout import finish, label_outer, make_grid, set_limits
 from gyral.plotting.style import SMALL, add_legend, line_style, without_formulas
-from gyral.reports.catalogue import Row, Sweep, columns_of, in_column
-from gyral.reports.plots.metrics import metric_label
+from gyral.reports.numbers import Numbers
+from gyral.reports.plots.metrics import bounds_of, metric_label
 from gyral.reports.plots.options import Options
-from gyral.reports.tables.groups_table import groups_of, published_groups
+from gyral.reports.rows import columns_of
+from gyral.reports.tables.lines_table import published_groups
 from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option
 
@@ -32,12 +32,14 @@ class Lines:
     """The lines of a section.
 
     Attributes:
+        section: the section.
         label: the label of the x axis.
-        x: (n,) places on the x axis.
+        x: (n,) places on the x axis, in increasing order.
         rows: for each row of the section, its values (seeds, n), NaN where one is missing.
         published: for each row, its published values by place.
     """
 
+    section: Section
     label: str
     x: np.ndarray
     rows: list[np.ndarray]
@@ -53,8 +55,14 @@ def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
     Raises:
         OptionError: no run has logged the measure of a group.
     """
-    shown = [(section, section.main) for section in sections if section.main]
-    lines = [(section, found) for section, measure in shown if len((found := _groups(section, measure)).x)]
+    lines = []
+    for section in sections:
+        groups = Numbers(section.rows, section.sweep).groups(f"test/{section.measure}")
+        if groups:
+            unit = groups[0].partition(" ")[2]
+            published = [published_groups(row, section.measure) for row in section.rows]
+            places = {group: float(group.partition(" ")[0]) for group in groups}
+            lines.append(_read(section, f"number of {unit}", places, published))
     if not lines:
         reason = "needs results by groups, such as test/accuracy_7_operators; no run has any"
         raise OptionError("plot", "groups", reason)
@@ -67,87 +75,82 @@ def draw_columns(sections: Sequence[Section], options: Options) -> Figure:
     Raises:
         OptionError: no sweep has columns that are numbers.
     """
-    shown = [(section, section.sweep) for section in sections if section.sweep]
-    lines = [(section, found) for section, sweep in shown if len((found := _columns(sweep, section.rows)).x)]
+    lines = []
+    for section in sections:
+        columns = columns_of(section.sweep, section.rows) if section.sweep else []
+        numbers = {column: number for column in columns if (number := _number(column)) is not None}
+        if section.sweep and numbers:
+            places = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
+            label = describe_option(section.sweep.column or "", "").removesuffix(" = ")
+            lines.append(_read(section, label, places, [{} for _ in section.rows]))
     if not lines:
         raise OptionError("plot", "columns", "needs a sweep whose column has numbers, such as learning rates")
     return _draw(lines, options, integer_x=False)
 
 
-def _groups(section: Section, measure: Measure) -> Lines:
-    unit, numbers = groups_of(measure.name, section.records)
-    names = [f"test/{measure.name}_{number}_{unit}" for number in numbers]
-    done = [[record.results for record in row.records if record.results] for row in section.rows]
-    return Lines(
-        f"number of {unit}",
-        np.array(numbers, dtype=float),
-        [np.array([[measure.scale * run.get(name, np.nan) for name in names] for run in runs]) for runs in done],
-        [published_groups(row.paper, measure.name) for row in section.rows],
-    )
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
-def _columns(sweep: Sweep, rows: list[Row]) -> Lines:
-    numbers: dict[str, float] = {}
-    for column in columns_of(sweep, rows):
-        try:
-            numbers[column] = float(column)
-        except ValueError:
-            continue
-    numbers = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
-    values = []
-    for row in rows:
-        seeds = sorted({record.seed for record in row.records})
-        values.append(np.full((len(seeds), len(numbers)), np.nan))
-        for place, column in enumerate(numbers):
-            for record in in_column(sweep, row, column):
-                value = sweep.main.value(record.results)
-                values[-1][seeds.index(record.seed), place] = np.nan if value is None else value
-    label = describe_option(sweep.column or "", "").removesuffix(" = ")
-    return Lines(label, np.array([*numbers.values()]), values, [{} for _ in rows])
+def _read(section: Section, label: str, places: dict[str, float], published: list[dict[int, float]]) -> Lines:
+    """Return the lines of a section over columns, each of which has a place on the x axis."""
+    numbers = Numbers(section.rows, section.sweep)
+    rows = []
+    for row in section.rows:
+        seeds = sorted({record.seed for record in row.records if record.results})
+        values = np.full((len(seeds), len(places)), np.nan)
+        for place, column in enumerate(places):
+            for record, value in numbers.of(row.records, f"test/{section.measure}", column):
+                if value is not None:
+                    values[seeds.index(record.seed), place] = value
+        rows.append(values)
+    return Lines(section, label, np.array([*places.values()]), rows, published)
 
 
-def _draw(lines: Sequence[tuple[Section, Lines]], options: Options, *, integer_x: bool) -> Figure:
+def _draw(lines: Sequence[Lines], options: Options, *, integer_x: bool) -> Figure:
     """Draw a panel for each section.
 
     A line is the mean over seeds with a band, or with seeds=all there is a line for each seed.
     """
     figure, axes = make_grid(len(lines), options.width, share_x=False, share_y=False)
     handles: dict[str, Line2D] = {}
-    for one, (section, own) in zip(axes, lines, strict=True):
+    for one, own in zip(axes, lines, strict=True):
         if len(lines) > 1:
-            one.set_title(without_formulas(section.title))
-        handles |= _draw_section(one, section, own, options)
-    measures = [metric_label(f"test/{section.measure}", section.records) for section, _ in lines]
-    label_outer(axes, [own.label for _, own in lines], measures)
+            one.set_title(without_formulas(own.section.title))
+        handles |= _draw_section(one, own, options)
+    measures = [metric_label(f"test/{own.section.measure}", own.section.records) for own in lines]
+    label_outer(axes, [own.label for own in lines], measures)
     add_legend(figure, list(handles.values()), [without_formulas(label) for label in handles])
     finish(axes, integer_x=integer_x)
     return figure
 
 
-def _draw_section(axes: Axes, section: Section, lines: Lines, options: Options) -> dict[str, Line2D]:
+def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2D]:
     """Draw the rows of a section, and return the handles of a legend by their labels."""
     handles: dict[str, Line2D] = {}
     reach: list[float] = []
-    references = 0
-    for index, (row, label) in enumerate(zip(section.rows, section.labels, strict=True)):
-        values, published, look = lines.rows[index], lines.published[index], line_style(index)
-        measured = np.isfinite(values).any(axis=0) if len(values) else np.zeros(len(lines.x), dtype=bool)
+    references, sweep, main = 0, lines.section.sweep, lines.section.main
+    for index, (row, values, published) in enumerate(zip(lines.section.rows, lines.rows, lines.published, strict=True)):
+        look = line_style(index)
+        measured = np.isfinite(values).any(axis=0)
         if measured.any():
             reach += _draw_row(axes, lines.x[measured], values[:, measured], look, options)
-            handles[label.replace("\n", ", ")] = Line2D([], [], **look)
+            handles[row.label.replace("\n", ", ")] = Line2D([], [], **look)
         if published:
-            if section.sweep and section.sweep.is_published_only(row):
+            if sweep and not sweep.trains(row.experiment):
                 look = {**line_style(references), "color": GRAY, "markersize": 3, "zorder": 1.8}
                 references += 1
             axes.plot(list(published), list(published.values()), gid="published", **{**look, **PUBLISHED})
             reach += published.values()
-            handles[f"{label.splitlines()[0]}, published"] = Line2D([], [], **{**look, **PUBLISHED})
-    if section.sweep and section.sweep.trained is not None:
-        _mark_trained(axes, section.sweep.trained, lines.label.removeprefix("number of "))
+            handles[f"{row.label.splitlines()[0]}, published"] = Line2D([], [], **{**look, **PUBLISHED})
+    if sweep and sweep.trained is not None:
+        _mark_trained(axes, sweep.trained, lines.label.removeprefix("number of "))
     x = np.array([*lines.x, *chain.from_iterable(lines.published)])
     set_limits(axes, "x", x, log="x" in options.log, bounds=None)
-    bounds = (0.0, 100.0) if section.main and section.main.unit == "%" else None
-    set_limits(axes, "y", np.array(reach), log="y" in options.log, bounds=bounds)
+    set_limits(axes, "y", np.array(reach), log="y" in options.log, bounds=bounds_of(main))
     return handles
 
 

@@ -26,3 +26,8 @@ def metric_label(metric: str, records: Sequence[RunRecord]) -> str:
     measure = measure_of(metric, records)
     split = SPLITS.get(metric.partition("/")[0], "")
     return " ".join(filter(None, (split, measure.label, f"({measure.unit})" if measure.unit else "")))
+
+
+def bounds_of(measure: Measure | None) -> tuple[float, float] | None:
+    """Return the smallest and the largest possible value of a measure as it is printed, None if it has none."""
+    return (0.0, 100.0) if measure and measure.unit == "%" else None

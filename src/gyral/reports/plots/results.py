@@ -13,12 +13,12 @@ from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
 from gyral.core.measures import main_measure
-from gyral.plotting.layout import finish, label_outer, make_grid, set_limits
+from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
 from gyral.plotting.style import BASELINE, COLORS, SMALL, add_legend, line_style
 from gyral.reports.plots.curves import draw_baseline
-from gyral.reports.plots.metrics import measure_of, metric_label
+from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel, Series
+from gyral.reports.plots.panels import Panel
 from gyral.reports.tables.entries import standard_deviation
 from gyral.runs.run_record import RunRecord, measures_of
 
@@ -33,16 +33,18 @@ class Result:
     """A metric of a row's finished runs.
 
     Attributes:
-        series: the row.
+        label: the name of the row.
         values: the value of each finished run, as printed.
         parameters: the number of parameters of each finished run.
         published: the published value.
+        point: the published pair of the number of parameters and the value.
     """
 
-    series: Series
+    label: str
     values: list[float]
     parameters: list[float]
     published: float | None
+    point: tuple[float, float] | None
 
     @property
     def mean(self) -> float:
@@ -60,7 +62,7 @@ def default_result(records: Sequence[RunRecord]) -> str:
 
 def result_names(records: Sequence[RunRecord]) -> list[str]:
     """Return the names of the results that plots can show."""
-    names = {name for record in records for name in record.results or {} if name.startswith("test/")}
+    names = {name for record in records for name in record.metrics if name.startswith("test/")}
     return sorted(names - {"test/baseline"})
 
 
@@ -77,17 +79,19 @@ def read_results(panels: Sequence[Panel], options: Options) -> tuple[list[str], 
     for metric in metrics:
         if metric not in result_names(records):
             raise OptionError("y", metric, f"is the result of no run; there are {', '.join(result_names(records))}")
+    return metrics, [_results_of(panel, metric) for panel, metric in zip(panels, metrics, strict=True)]
+
+
+def _results_of(panel: Panel, metric: str) -> list[Result]:
+    scale, name = measure_of(metric, panel.records).scale, metric.rpartition("/")[2]
     results = []
-    for panel, metric in zip(panels, metrics, strict=True):
-        scale, name = measure_of(metric, panel.records).scale, metric.rpartition("/")[2]
-        own = []
-        for series in panel.series:
-            done = [record.results for record in series.records if metric in (record.results or {})]
-            values = [scale * found[metric] for found in done if found]
-            sizes = [found["parameters"] for found in done if found]
-            own.append(Result(series, values, sizes, dict(series.published).get(name)))
-        results.append(own)
-    return metrics, results
+    for series in panel.series:
+        done = [record.metrics for record in series.records if metric in record.metrics]
+        published, size = series.published.get(name), series.published.get("parameters")
+        point = None if published is None or size is None else (size, published)
+        values, sizes = [scale * found[metric] for found in done], [found["parameters"] for found in done]
+        results.append(Result(series.label, values, sizes, published, point))
+    return results
 
 
 def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
@@ -99,7 +103,7 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
         OptionError: No run is done, or none has the metric.
     """
     metrics, results = read_results(panels, options)
-    names = [[result.series.label for result in own] for own in results]
+    names = [[result.label for result in own] for own in results]
     same = len(set(metrics)) == 1
     height = ROW_HEIGHT * max(map(len, names)) + 0.1
     same_rows = all(own == names[0] for own in names)
@@ -109,21 +113,22 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
         one.set_title(panel.title)
         reach.append(_draw_panel_of_bars(one, own, measure_of(metric, panel.records).digits, options))
         reach[-1] += draw_baseline(one, panel.records, metric, vertical=True)
-        one.set_yticks(range(len(own)), [result.series.label for result in own])
+        one.set_yticks(range(len(own)), [result.label for result in own])
         one.tick_params(axis="y", length=0)
         one.grid(visible=False, axis="y")
-    if same:
-        reach = [[value for values in reach for value in values]] * len(reach)
-    for one, panel, metric, values, shown in zip(axes, panels, metrics, reach, names, strict=True):
-        percent = measure_of(metric, panel.records).unit == "%"
-        set_limits(one, "x", np.array([0.0, *values]), log=False, bounds=(0.0, 100.0) if percent else None)
+    for one, panel, metric, values, shown in zip(axes, panels, metrics, shared(reach, same), names, strict=True):
+        set_limits(one, "x", np.append(0.0, values), log=False, bounds=bounds_of(measure_of(metric, panel.records)))
         one.set_xlim(left=0 if min(values) >= 0 else None)
         one.set_ylim(len(shown) - 0.5, -0.5)
     labels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
     label_outer(axes, labels, [""] * len(panels))
-    handles: list[tuple[Any, str]] = [(Patch(color=COLORS[0]), "this code")] if _has_published(results) else []
-    add_legend(figure, *zip_entries(handles + _common_entries(results, axes, options)))
-    finish(axes, integer_x=False, y_is_numeric=False)
+    is_published = any(result.published is not None for own in results for result in own)
+    handles: dict[str, Any] = {"this code": Patch(color=COLORS[0])} if is_published else {}
+    if options.seeds == "all":
+        handles["one seed"] = Line2D([], [], **SEED_DOT)
+    if is_published:
+        handles["published"] = Line2D([], [], marker="D", color=COLORS[1], **HOLLOW)
+    _finish(figure, axes, handles, integer_x=False)
     return figure
 
 
@@ -157,43 +162,33 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
         OptionError: No run is done, or none has the metric; or a logarithmic axis has no positive value.
     """
     metrics, results = read_results(panels, options)
-    labels = list(dict.fromkeys(result.series.label for own in results for result in own))
+    shown = dict.fromkeys(result.label for own in results for result in own)
+    looks = {label: {**line_style(index), "linestyle": "", "markersize": 5} for index, label in enumerate(shown)}
     same = len(set(metrics)) == 1
     figure, axes = make_grid(len(panels), options.width, share_x=same, share_y=same)
     reach: list[tuple[list[float], list[float]]] = []
     for one, panel, metric, own in zip(axes, panels, metrics, results, strict=True):
         one.set_title(panel.title)
-        points = [point for result in own for point in _draw_point(one, result, labels, options)]
+        points = [point for result in own for point in _draw_point(one, result, looks[result.label], options)]
         points += [(np.nan, value) for value in draw_baseline(one, panel.records, metric)]
         reach.append(([x for x, _ in points], [y for _, y in points]))
-    if same:
-        reach = [([v for x, _ in reach for v in x], [v for _, y in reach for v in y])] * len(reach)
-    for one, panel, metric, (x, y) in zip(axes, panels, metrics, reach, strict=True):
-        set_limits(one, "x", np.array(x), log="x" in options.log, bounds=None)
-        percent = measure_of(metric, panel.records).unit == "%"
-        set_limits(one, "y", np.array(y), log="y" in options.log, bounds=(0.0, 100.0) if percent else None)
+    for one, panel, metric, x, y in zip(
+        axes, panels, metrics, shared([x for x, _ in reach], same), shared([y for _, y in reach], same), strict=True
+    ):
+        set_limits(one, "x", x, log="x" in options.log, bounds=None)
+        set_limits(one, "y", y, log="y" in options.log, bounds=bounds_of(measure_of(metric, panel.records)))
     ylabels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
     label_outer(axes, ["parameters"] * len(panels), ylabels)
-    shown = dict.fromkeys(result.series.label for own in results for result in own if result.values or _point(result))
-    handles = [(Line2D([], [], **_look(labels.index(label))), label) for label in shown]
-    add_legend(figure, *zip_entries(handles + _common_entries(results, axes, options)))
-    finish(axes, integer_x=True)
+    drawn = dict.fromkeys(result.label for own in results for result in own if result.values or result.point)
+    handles: dict[str, Any] = {label: Line2D([], [], **looks[label]) for label in drawn}
+    if any(result.point for own in results for result in own):
+        handles["hollow: published"] = Line2D([], [], marker="o", color="black", **HOLLOW)
+    _finish(figure, axes, handles, integer_x=True)
     return figure
 
 
-def _look(index: int) -> dict[str, Any]:
-    return {**line_style(index), "linestyle": "", "markersize": 5}
-
-
-def _point(result: Result) -> tuple[float, float] | None:
-    """Return the published number of parameters and value of a row, if both are published."""
-    size = result.series.parameters
-    return None if size is None or result.published is None else (size, result.published)
-
-
-def _draw_point(axes: Axes, result: Result, labels: list[str], options: Options) -> list[tuple[float, float]]:
+def _draw_point(axes: Axes, result: Result, look: dict[str, Any], options: Options) -> list[tuple[float, float]]:
     """Draw a row, and return the points that the axes have to contain."""
-    look = _look(labels.index(result.series.label))
     reach: list[tuple[float, float]] = []
     if result.values and options.seeds == "all":
         axes.plot(result.parameters, result.values, gid="row", **look)
@@ -202,32 +197,15 @@ def _draw_point(axes: Axes, result: Result, labels: list[str], options: Options)
         size = fmean(result.parameters)
         axes.errorbar(size, result.mean, yerr=result.deviation or None, gid="row", **look, **ERROR_BAR)
         reach += [(size, result.mean - result.deviation), (size, result.mean + result.deviation)]
-    if published := _point(result):
-        axes.plot(*published, **{**look, **HOLLOW})
-        reach.append(published)
+    if result.point:
+        axes.plot(*result.point, **{**look, **HOLLOW})
+        reach.append(result.point)
     return reach
 
 
-def _has_published(results: Sequence[Sequence[Result]]) -> bool:
-    return any(result.published is not None for own in results for result in own)
-
-
-def _common_entries(
-    results: Sequence[Sequence[Result]], axes: Sequence[Axes], options: Options
-) -> list[tuple[Any, str]]:
-    """Return the handles and labels of seeds, published values and the baseline, as far as a plot has them."""
-    entries: list[tuple[Any, str]] = []
-    if options.plot == "bars" and options.seeds == "all":
-        entries.append((Line2D([], [], **SEED_DOT), "one seed"))
-    if options.plot == "bars" and _has_published(results):
-        entries.append((Line2D([], [], marker="D", color=COLORS[1], **HOLLOW), "published"))
-    elif any(_point(result) for own in results for result in own):
-        entries.append((Line2D([], [], marker="o", color="black", **HOLLOW), "hollow: published"))
+def _finish(figure: Figure, axes: Sequence[Axes], handles: dict[str, Any], *, integer_x: bool) -> None:
+    """Add the legend, with the baseline if a panel has one, and the ticks."""
     if any(line.get_gid() == "baseline" for one in axes for line in one.lines):
-        entries.append((Line2D([], [], **BASELINE), "memoryless baseline"))
-    return entries
-
-
-def zip_entries(entries: Sequence[tuple[Any, str]]) -> tuple[list[Any], list[str]]:
-    """Return handles and labels of a legend from pairs of them."""
-    return [handle for handle, _ in entries], [label for _, label in entries]
+        handles["memoryless baseline"] = Line2D([], [], **BASELINE)
+    add_legend(figure, list(handles.values()), list(handles))
+    finish(axes, integer_x=integer_x, y_is_numeric=integer_x)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from gyral.core.html import page_template
 from gyral.reports.plots.options import Options
 from gyral.reports.render.text import runs_table
-from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.table import Entry
 from gyral.runs.run_record import RunRecord, curve_names, measures_of
 
 if TYPE_CHECKING:
