@@ -147,13 +147,11 @@ def report_sweep(
     """
     figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
     logs = bool(figures or archive) or any(path.suffix == ".html" for path in saved)
-    sections, notes, directory = collect(where, everything=everything, only=only, missing=missing, logs=logs)
+    sections, notes, _ = collect(where, everything=everything, only=only, missing=missing, logs=logs)
     shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
     for section in shown:
         terminal.print_section(console, section, with_runs)
-        if section.sweep and section.sweep.layout == "curves" and directory:
-            terminal.print_lines(console, _draw(section, directory))
     terminal.print_lines(console, notes)
     for path in figures:
         from gyral.reports.plots.drawing import plot
@@ -171,15 +169,3 @@ def _write_records(sections: Sequence[Section], folder: Path) -> str:
     done = {record.place: record for section in sections for record in section.records if record.results}
     written = {write_record(record, folder) for place, record in done.items() if not place.endswith(SUFFIX)}
     return f"Wrote the records of {len(written)} finished runs to {folder}"
-
-
-def _draw(section: Section, directory: Path) -> list[str]:
-    from gyral.reports.plots.loss_curves import draw_loss_curves
-
-    try:
-        path = draw_loss_curves(section, directory)
-    except OSError as error:
-        return [f"Cannot draw {error.filename}: {error.strerror}"]
-    except UserError as error:
-        return [f"Cannot draw the curves: {error}"]
-    return [f"Drew {path}"] if path else []

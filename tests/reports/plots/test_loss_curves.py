@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gyral.plotting.style import line_style, style
-from gyral.reports.plots.loss_curves import loss_curves
+from gyral.reports.plots.loss_curves import draw_losses
+from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import make_panels
 from gyral.reports.sweep_report import collect
 from tests.helpers.figure_checks import check_figure
@@ -20,9 +21,11 @@ def test_curves_are_drawn_of_every_row_in_two_panels(tmp_path: Path, monkeypatch
     write_run(tmp_path, f"{FIG4}/urnn", "optimizer.lr=0.1")
     (write_run(tmp_path, f"{FIG4}/goru") / "metrics.csv").unlink()
     figures = drawn(monkeypatch)
-    outcome = invoke(f"sweep={tmp_path}", entry="report")
+    assert invoke(f"sweep={tmp_path}", entry="report").status == 0
+    assert not [*tmp_path.glob("*.png")], "a report writes what is asked for alone"
+    outcome = invoke(f"sweep={tmp_path}", f"save={tmp_path}/fig4.png", "plot=losses", "width=page", entry="report")
     assert outcome.status == 0, outcome.err
-    assert f"Drew {tmp_path / 'loss_curves.png'}\n" in outcome.out
+    assert f"Wrote {tmp_path / 'fig4.png'}: training loss (nats)" in outcome.out
     with style():
         check_figure(figures[0])
     left, right = figures[0].axes
@@ -62,16 +65,16 @@ def test_no_two_curves_look_alike() -> None:
 )
 def test_curves_are_drawn_of_any_metrics(tmp_path: Path, losses: str, is_drawn: bool) -> None:
     write_run(tmp_path, f"{FIG4}/lstm", losses=losses)
-    assert invoke(f"sweep={tmp_path}", entry="report").status == 0
-    assert (tmp_path / "loss_curves.png").is_file() is is_drawn
-    assert (tmp_path / "loss_curves.pdf").is_file() is is_drawn
+    outcome = invoke(f"sweep={tmp_path}", f"save={tmp_path}/fig4.pdf", "plot=losses", entry="report")
+    assert ("plot=losses: needs training losses" in outcome.err) is not is_drawn
+    assert (tmp_path / "fig4.pdf").is_file() is is_drawn
 
 
 def test_many_rows_have_markers_at_different_places(tmp_path: Path) -> None:
     for row in ("lstm", "gru_100", "urnn", "eurnn", "goru", "rnn"):
         write_run(tmp_path, f"{FIG4}/{row}", accuracy=0.5)
     with style():
-        figure, _ = loss_curves(make_panels(collect(str(tmp_path))[0]))
+        figure = draw_losses(make_panels(collect(str(tmp_path))[0]), Options("losses", width="page"))
         check_figure(figure)
     for axes in figure.axes:
         rows = [line for line in axes.lines if line.get_gid() == "row"]

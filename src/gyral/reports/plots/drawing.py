@@ -9,13 +9,14 @@ from gyral.core.errors import OptionError
 from gyral.plotting.style import save, style
 from gyral.reports.plots.curves import draw_curves
 from gyral.reports.plots.lines import draw_columns, draw_groups
+from gyral.reports.plots.loss_curves import draw_losses
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, make_panels
 from gyral.reports.plots.results import draw_bars, draw_parameters
 from gyral.reports.tables.sections import Section
 
 MAX_PANELS = 24
-DRAW = {"curves": draw_curves, "parameters": draw_parameters, "bars": draw_bars}
+DRAW = {"curves": draw_curves, "losses": draw_losses, "parameters": draw_parameters, "bars": draw_bars}
 DRAW_SECTIONS = {"groups": draw_groups, "columns": draw_columns}
 
 

@@ -7,7 +7,7 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.plotting.sizes import WIDTHS
 
-PLOTS = ("curves", "parameters", "bars", "groups", "columns")
+PLOTS = ("curves", "parameters", "bars", "groups", "columns", "losses")
 AXES = ("step", "tokens", "time")
 LOGARITHMIC = ("x", "y", "xy")
 SEEDS = ("deviation", "range", "all")
@@ -47,6 +47,8 @@ class Options:
         options = cls(check_choice("plot", plot or cls.plot, PLOTS), y=None if y is None else str(y), **chosen)
         if options.plot != "curves" and x is not None:
             raise OptionError("x", x, f"is an option of plot=curves, not of plot={options.plot}")
+        if options.plot == "losses" and (y or log) is not None:
+            raise OptionError("y" if y else "log", y or log, "is fixed with plot=losses")
         if options.plot == "bars" and log is not None:
             raise OptionError("log", log, "is not possible with plot=bars: a bar begins at 0")
         if options.plot != "curves" and seeds == "range":
