@@ -1,6 +1,8 @@
 """The public names: `gyral.__getattr__` imports them from here on first access, and type checkers read them here."""
 
 from gyral.cells.base import RecurrentCell as RecurrentCell
+from gyral.cells.delta_net import DeltaNetCell as DeltaNetCell
+from gyral.cells.delta_product import DeltaProductCell as DeltaProductCell
 from gyral.cells.dnc import DNCCell as DNCCell
 from gyral.cells.dynamic_conv import DynamicConvCell as DynamicConvCell
 from gyral.cells.eurnn import EURNNCell as EURNNCell
@@ -8,10 +10,13 @@ from gyral.cells.external import ExternalCell as ExternalCell
 from gyral.cells.fast_weights import FastWeightsCell as FastWeightsCell
 from gyral.cells.fs_rnn import FSRNNCell as FSRNNCell
 from gyral.cells.full_urnn import FullURNNCell as FullURNNCell
+from gyral.cells.gated_delta_net import GatedDeltaNetCell as GatedDeltaNetCell
 from gyral.cells.goru import GORUCell as GORUCell
 from gyral.cells.gru import GRUCell as GRUCell
 from gyral.cells.inputs import LinkedInputs as LinkedInputs
 from gyral.cells.inputs import MaskedInputs as MaskedInputs
+from gyral.cells.kda import GatedDeltaNet2Cell as GatedDeltaNet2Cell
+from gyral.cells.kda import KDACell as KDACell
 from gyral.cells.lantm import LANTMCell as LANTMCell
 from gyral.cells.light_conv import LightConvCell as LightConvCell
 from gyral.cells.lru import LRUCell as LRUCell
@@ -38,6 +43,7 @@ from gyral.nn.layers import EURNN as EURNN
 from gyral.nn.layers import FSRNN as FSRNN
 from gyral.nn.layers import GORU as GORU
 from gyral.nn.layers import GRU as GRU
+from gyral.nn.layers import KDA as KDA
 from gyral.nn.layers import LANTM as LANTM
 from gyral.nn.layers import LRU as LRU
 from gyral.nn.layers import LSTM as LSTM
@@ -51,9 +57,13 @@ from gyral.nn.layers import RUM as RUM
 from gyral.nn.layers import S4D as S4D
 from gyral.nn.layers import S5 as S5
 from gyral.nn.layers import URNN as URNN
+from gyral.nn.layers import DeltaNet as DeltaNet
+from gyral.nn.layers import DeltaProduct as DeltaProduct
 from gyral.nn.layers import DynamicConv as DynamicConv
 from gyral.nn.layers import FastWeights as FastWeights
 from gyral.nn.layers import FullURNN as FullURNN
+from gyral.nn.layers import GatedDeltaNet as GatedDeltaNet
+from gyral.nn.layers import GatedDeltaNet2 as GatedDeltaNet2
 from gyral.nn.layers import LightConv as LightConv
 from gyral.nn.layers import Mamba as Mamba
 from gyral.nn.layers import MinGRU as MinGRU

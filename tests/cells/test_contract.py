@@ -187,6 +187,8 @@ def derived_alternatives(model: str, name: str, value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int | float):
         step = 1 if isinstance(value, int) else -0.25 if value >= 0.5 else 0.25  # probabilities stay below 1
+        if name == "hidden_size":
+            step = 2  # some cells have heads of equal size
         return [value + step, *([None] if NoneType in kinds and name not in SMALL_IF_NULL else [])]
     if value is None:
         of_kind = {bool: [True, False], int: [HIDDEN_SIZE - 1], float: [0.7, 1.5]}

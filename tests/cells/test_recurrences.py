@@ -7,7 +7,11 @@ import pytest
 
 from tests.helpers.goldens import FAMILIES, OPTIONAL, UnsupportedGoldenError, check, find
 
-FILES = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
+DELTA = (
+    *("delta_net", "delta_net_negative", "delta_net_no_conv", "delta_product_3", "gated_delta_net"),
+    *("gated_delta_net_negative", "gated_delta_product_2", "gdn2", "kda", "kda_lower_bound_negative"),
+)
+FILES = (*DELTA, "lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -13,6 +13,10 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.delta_net import DeltaNetCell
+from gyral.cells.delta_product import DeltaProductCell
+from gyral.cells.gated_delta_net import GatedDeltaNetCell
+from gyral.cells.kda import GatedDeltaNet2Cell, KDACell
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
 from gyral.cells.min_gru import MinGRUCell
@@ -48,6 +52,42 @@ class Built(NamedTuple):
 
 
 # ---------------------------------------------------------------- one function for each family; sizes are the arrays'
+
+
+def build_delta(file: Tensors, name: str) -> Built:
+    """The layers of `gyral.cells.delta_rule`: one matrix has the rows of all projections."""
+    given = {key.removeprefix("param."): tensor for key, tensor in file.items() if key.startswith("param.")}
+    per_channel = "f_proj.0.weight" in given
+    rows = ("q_proj", "k_proj", "v_proj", "g_proj", "g_proj.0", "b_proj", "w_proj", "a_proj", "f_proj.0")
+    parameters = {"weight_ih": torch.cat([given[f"{row}.weight"] for row in rows if f"{row}.weight" in given])}
+    inputs = parameters["weight_ih"].shape[1]
+    if kernel := "q_conv1d.weight" in given:
+        kernels = [given[f"{row}_conv1d.weight"] for row in "qkv"]
+        parameters["weight_conv"] = torch.cat(kernels).squeeze(1)
+        kernel = kernels[0].shape[2]
+    parameters["weight_norm"] = given["o_norm.weight"]
+    value, width = len(given["o_norm.weight"]), len(given["q_proj.weight"])
+    micro = len(given["k_proj.weight"]) // width
+    heads = len(given["v_proj.weight"]) // micro // value
+    if "A_log" in given:
+        parameters |= {"A_log": given["A_log"], "bias_dt": given["dt_bias"]}
+    if per_channel:
+        parameters |= {"weight_dt": given["f_proj.1.weight"], "weight_gate": given["g_proj.1.weight"]}
+        parameters["bias_gate"] = given["g_proj.1.bias"]
+    options: dict[str, Any] = {"heads": heads, "kernel_size": kernel or None}
+    options["negative_eigenvalues"] = any(part in name for part in ("negative", "product", "no_conv"))
+    if "delta_net" not in name or name.startswith("gated"):
+        options["expand"] = value * heads // width
+    if per_channel:
+        options |= {"rank": len(given["f_proj.0.weight"]), "decay_bound": 5.0 if "lower_bound" in name else None}
+        cell: RecurrentCell = (GatedDeltaNet2Cell if "w_proj.weight" in given else KDACell)(inputs, width, **options)
+    elif micro > 1:
+        options |= {"micro_steps": micro, "decay": "A_log" in given, "gate": "g_proj.weight" in given}
+        cell = DeltaProductCell(inputs, width, **options)
+    else:
+        options["gate"] = "g_proj.weight" in given
+        cell = (GatedDeltaNetCell if "A_log" in given else DeltaNetCell)(inputs, width, **options)
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, given["o_proj.weight"]))
 
 
 def build_mamba(file: Tensors, name: str) -> Built:
@@ -113,6 +153,12 @@ def build_s4d(file: Tensors, name: str) -> Built:
 
 
 FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
+    "delta_net": build_delta,
+    "delta_product": build_delta,
+    "gated_delta_net": build_delta,
+    "gated_delta_product": build_delta,
+    "gdn2": build_delta,
+    "kda": build_delta,
     "lru": build_lru,
     "mamba1": build_mamba,
     "min_gru": build_min_gru,

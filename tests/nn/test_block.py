@@ -1,4 +1,4 @@
-"""Residual blocks around the layers of a stack: `block="prenorm"`, with any cell."""
+"""Residual blocks around the layers of a stack, of both kinds, with any cell."""
 
 from functools import partial
 from typing import Any
@@ -67,6 +67,29 @@ def test_the_equations_by_hand(cell: Any) -> None:
     torch.testing.assert_close(model(inputs())[0], by_hand(model, inputs()))
 
 
+@torch.no_grad()
+def test_the_equations_of_swiglu_by_hand() -> None:
+    model = made(block="swiglu")
+    for parameter in model.block.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    weights = {name.removeprefix("block."): tensor for name, tensor in model.named_parameters() if "block." in name}
+    assert not any("bias" in name for name in weights)
+    assert weights["layers.0.feed_forward.contract.weight"].shape == (N, 16)  # 8N/3 = 10⅔
+
+    def norm(name: str, vectors: Tensor) -> Tensor:
+        return vectors / (vectors.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weights[f"{name}.weight"]
+
+    stream = inputs() @ weights["enter.weight"].T
+    for layer, cell in enumerate(model.cells):
+        place = f"layers.{layer}"
+        inner, _ = Recurrent(lambda _, cell=cell: cell, cell.input_size).eval()(norm(f"{place}.norm", stream))
+        stream = stream + inner @ weights[f"{place}.output.weight"].T
+        place += ".feed_forward"
+        gate, values = (norm(f"{place}.norm", stream) @ weights[f"{place}.expand.weight"].T).chunk(2, dim=-1)
+        stream = stream + (gate * gate.sigmoid() * values) @ weights[f"{place}.contract.weight"].T
+    torch.testing.assert_close(model(inputs())[0], norm("norm", stream))
+
+
 @every_cell
 @torch.no_grad()
 def test_two_pieces_equal_one_whole(cell: Any) -> None:
@@ -105,7 +128,7 @@ def test_widths_and_options() -> None:
     assert model(inputs())[0].shape == (T, B, 4)
     same = Recurrent(CELLS["gru"], N, block="prenorm")
     assert not list(same.block.enter.parameters()), "no linear layer where none is needed"
-    with pytest.raises(OptionError, match="block=postnorm: must be one of prenorm"):
+    with pytest.raises(OptionError, match="block=postnorm: must be one of prenorm, swiglu"):
         made(block="postnorm")
     dropped = made(num_layers=1, dropout=0.5).train()
     assert not torch.equal(dropped(inputs())[0], dropped(inputs())[0])

@@ -38,6 +38,7 @@ class RecurrentCell(MaskedModule, ABC):
     """
 
     understands: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
+    dynamics: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
 
     def __init__(

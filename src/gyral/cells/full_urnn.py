@@ -33,6 +33,8 @@ class FullURNNCell(UnitaryCell):
         OptionError: An option is out of bounds or has another type.
     """
 
+    dynamics = ("generator",)
+
     def __init__(
         self,
         input_size: int,

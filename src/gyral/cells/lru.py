@@ -54,6 +54,7 @@ class LRUCell(WidthPreservingCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    dynamics = ("nu_log", "theta_log", "gamma_log")
     is_complex = True
 
     def __init__(

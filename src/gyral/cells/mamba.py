@@ -1,6 +1,5 @@
 """Mamba: a state space whose step sizes and matrices depend on the input."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -8,12 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_integer
 from gyral.ops.convolution import convolution, window
 from gyral.ops.selective_scan import coefficients, selective_scan
-
-STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
-SMALLEST_STEP = 1e-4
 
 
 class Projected(NamedTuple):
@@ -52,6 +49,8 @@ class MambaCell(RecurrentCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    dynamics = ("A_log", "bias_dt")
+
     class State(NamedTuple):
         """h (B, N, S), and the last K − 1 inputs of the convolution (B, K − 1, N), the latest last."""
 
@@ -88,10 +87,7 @@ class MambaCell(RecurrentCell):
             bound = weight.shape[1] ** -0.5
             weight.uniform_(-bound, bound)
         self.bias_conv.uniform_(-(self.kernel_size**-0.5), self.kernel_size**-0.5)
-        dtype = torch.promote_types(self.bias_dt.dtype, torch.float32)
-        logarithms = torch.empty_like(self.bias_dt, dtype=dtype).uniform_(*map(math.log, STEP_SIZES))
-        steps = logarithms.exp().clamp(min=SMALLEST_STEP)
-        self.bias_dt.copy_(steps + torch.log(-torch.expm1(-steps)))
+        draw_step_sizes_(self.bias_dt)
         self.A_log.copy_(torch.log(torch.arange(1, self.state_size + 1, device=self.A_log.device)))
         self.D.fill_(1.0)
 

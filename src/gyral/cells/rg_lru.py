@@ -49,6 +49,8 @@ class RGLRUCell(WidthPreservingCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    dynamics = ("decay",)
+
     class State(NamedTuple):
         """h (B, N), and 1 before the first step, else 0: (B,), int64."""
 

@@ -47,6 +47,7 @@ class S4DCell(WidthPreservingCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    dynamics = ("log_A_real", "A_imag", "log_dt")
     is_complex = True
 
     def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 32) -> None:

@@ -63,6 +63,7 @@ class S5Cell(WidthPreservingCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    dynamics = ("Lambda_re", "Lambda_im", "log_step")
     is_complex = True
 
     def __init__(

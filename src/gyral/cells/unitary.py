@@ -43,6 +43,8 @@ class EUNN(nn.Module):
         OptionError: The capacity is not allowed.
     """
 
+    dynamics = ("theta", "phi", "omega")  # see `RecurrentCell.dynamics`
+
     def __init__(self, size: int, capacity: int | str, is_complex: bool) -> None:
         super().__init__()
         if capacity == "fft":

@@ -42,6 +42,8 @@ class URNNCell(UnitaryCell):
         OptionError: An option is out of bounds or has another type.
     """
 
+    dynamics = ("angles", "axes")
+
     permutation: Tensor
 
     def __init__(

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_choice
 
-BLOCKS = ("prenorm",)
+BLOCKS = ("prenorm", "swiglu")
 EXPANSION = 4  # width of the hidden layer of the feed-forward network, relative to the width of the block
+EPSILON = 1e-6  # of RMSNorm
 
 
 def stream_width(
@@ -29,11 +30,18 @@ def stream_width(
 
 
 class PreNormBlock(nn.Module):
-    """A residual block with layer normalization before each of its two parts (Xiong et al., "On layer normalization in
-    the transformer architecture", ICML 2020).
+    """A residual block with normalization before each of its two parts.
+
+    `kind` "prenorm" (Xiong et al., "On layer normalization in the transformer architecture", ICML 2020):
 
         y = x + W f(LN(x)) + b                                  f: any layer, such as a convolution
         z = y + W_2 ReLU(W_1 LN'(y) + b_1) + b_2                feed-forward network of 4D units
+
+    `kind` "swiglu", as in published models of linear recurrences (Touvron et al., "LLaMA", 2023; Shazeer, "GLU variants
+    improve transformer", 2020):
+
+        y = x + W f(RMS(x))                                     RMS(x) = g ⊙ x / √(mean x² + 10⁻⁶)
+        z = y + W_2 (SiLU(W_1 n) ⊙ W_3 n),  n = RMS'(y)         8D/3 units, rounded up to a multiple of 8
 
     Parameters are initialized as torch does: matrices and their biases uniform, normalization with gain 1 and bias 0.
 
@@ -41,18 +49,25 @@ class PreNormBlock(nn.Module):
         width: D, size of x, y and z.
         inner_size: Size of the outputs of f.
         dropout: The dropout of what either part adds.
+        kind: One of `BLOCKS`.
     """
 
-    def __init__(self, width: int, inner_size: int, dropout: nn.Module) -> None:
+    def __init__(self, width: int, inner_size: int, dropout: nn.Module, kind: str = "prenorm") -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.output = nn.Linear(inner_size, width)
-        self.feed_forward = FeedForward(width, dropout)
+        self.norm = normalization(width, kind)
+        self.output = nn.Linear(inner_size, width, bias=kind == "prenorm")
+        self.feed_forward = FeedForward(width, dropout) if kind == "prenorm" else SwiGLU(width, dropout)
         self.dropout = dropout
 
     def add(self, stream: Tensor, outputs: Tensor) -> Tensor:
         """Return z for x (…, D) and the outputs of f (…, inner_size) for `norm(x)`."""
-        return self.feed_forward(stream + self.dropout(self.output(outputs)))
+        added: Tensor = self.feed_forward(stream + self.dropout(self.output(outputs)))
+        return added
+
+
+def normalization(width: int, kind: str) -> nn.Module:
+    """Return the normalization of a kind of block."""
+    return nn.LayerNorm(width) if kind == "prenorm" else nn.RMSNorm(width, eps=EPSILON)
 
 
 class FeedForward(nn.Module):
@@ -70,8 +85,28 @@ class FeedForward(nn.Module):
         return stream + added
 
 
+class SwiGLU(nn.Module):
+    """The second part of a block, y + W_2 (SiLU(W_1 n) ⊙ W_3 n) with n = RMS(y); see `PreNormBlock`.
+
+    The rows of `expand` are [W_1; W_3].
+    """
+
+    def __init__(self, width: int, dropout: nn.Module) -> None:
+        super().__init__()
+        hidden = -(-width * 2 * EXPANSION // 24) * 8
+        self.norm = normalization(width, "swiglu")
+        self.expand = nn.Linear(width, 2 * hidden, bias=False)
+        self.contract = nn.Linear(hidden, width, bias=False)
+        self.dropout = dropout
+
+    def forward(self, stream: Tensor) -> Tensor:
+        gate, values = self.expand(self.norm(stream)).chunk(2, dim=-1)
+        added: Tensor = self.dropout(self.contract(F.silu(gate) * values))
+        return stream + added
+
+
 class PreNormStack(nn.Module):
-    """The blocks of a stack of layers, with a linear layer before them and a layer normalization after them.
+    """The blocks of a stack of layers, with a linear layer before them and a normalization after them.
 
     The linear layer, without bias, is left out if the inputs have the width of the blocks.
 
@@ -79,14 +114,16 @@ class PreNormStack(nn.Module):
         input_size: X.
         width: D.
         inner_sizes: Size of the outputs of each layer.
-        dropout: See `PreNormBlock`.
+        dropout, kind: See `PreNormBlock`.
     """
 
-    def __init__(self, input_size: int, width: int, inner_sizes: list[int], dropout: nn.Module) -> None:
+    def __init__(
+        self, input_size: int, width: int, inner_sizes: list[int], dropout: nn.Module, kind: str = "prenorm"
+    ) -> None:
         super().__init__()
         self.enter = nn.Identity() if input_size == width else nn.Linear(input_size, width, bias=False)
-        self.layers = nn.ModuleList(PreNormBlock(width, size, dropout) for size in inner_sizes)
-        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(PreNormBlock(width, size, dropout, kind) for size in inner_sizes)
+        self.norm = normalization(width, kind)
 
     def normalize(self, layer: int, stream: Tensor) -> Tensor:
         """Return the inputs of a layer for x (T, B, D)."""
@@ -110,5 +147,5 @@ class PreNormStack(nn.Module):
     def reset_parameters(self) -> None:
         """Reset all parameters."""
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.LayerNorm):
+            if isinstance(module, nn.Linear | nn.LayerNorm | nn.RMSNorm):
                 module.reset_parameters()

@@ -51,9 +51,9 @@ class RecurrentBase(nn.Module, ABC):
         weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
             with weight_hh) is zero in training, the same entries at all steps of a sequence (AWD-LSTM: Merity et al.,
             ICLR 2018).
-        block: None: each layer reads the outputs of the layer below. "prenorm": each layer is in a residual block with
-            a feed-forward network, see `gyral.nn.block.PreNormBlock`. The width of the blocks and of the outputs is the
-            output size of the first layer; `dropout` then acts on what each part of a block adds.
+        block: None: each layer reads the outputs of the layer below. "prenorm" and "swiglu": each layer is in a
+            residual block with a feed-forward network, see `gyral.nn.block.PreNormBlock`. The width of the blocks and
+            of the outputs is the output size of the first layer; `dropout` then acts on what each part of a block adds.
         device, dtype: Of the parameters; the defaults of torch if None.
 
     Attributes:
@@ -108,9 +108,9 @@ class RecurrentBase(nn.Module, ABC):
         self.cells = nn.ModuleList(cells)
         self.output_size = width or sizes[-1]
         self.block: PreNormStack | None = None
-        if width is not None:
+        if block is not None and width is not None:
             with nullcontext() if device is None else torch.device(device):
-                self.block = PreNormStack(input_size, width, sizes[1:], self.dropout).to(dtype)
+                self.block = PreNormStack(input_size, width, sizes[1:], self.dropout, block).to(dtype)
         self.weight_drop = check_real("weight_drop", weight_drop, minimum=0, below=1)
         if weight_drop > 0 and drop_weights(self.cells, weight_drop) == 0:
             reason = f"{type(cells[0]).__name__} has no weights weight_hh; must be 0"

@@ -284,7 +284,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         """
 
     def configure_optimizers(self) -> Any:
-        return self.optimization.configure(self.parameters())
+        return self.optimization.configure(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["losses_since_logged"] = self._unlogged_losses()

@@ -8,10 +8,53 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from gyral.core.checks import check_choice, check_real
 from gyral.core.errors import OptionError
 
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 SchedulerFactory = Callable[..., LRScheduler]
+
+
+class GroupedOptimizer:
+    """Makes an optimizer that treats some parameters of a model in another way.
+
+    The dynamics of a cell (`gyral.cells.base.RecurrentCell.dynamics`) are parameters that set how fast and at which
+    frequency its memory decays. Papers train them without weight decay, many of them at a lower learning rate.
+
+    Args:
+        make: Makes an optimizer from parameters or groups of parameters.
+        decay: Which parameters have weight decay: "all", or "matrices", which leaves out vectors, biases and dynamics.
+        dynamics_lr: Learning rate of the dynamics relative to that of the other parameters.
+
+    Raises:
+        OptionError: An argument is out of bounds.
+    """
+
+    def __init__(self, make: Callable[[Any], Optimizer], decay: str = "all", dynamics_lr: float = 1.0) -> None:
+        self.make = make
+        self.decay = check_choice("optimizer.decay", decay, ("all", "matrices"))
+        self.dynamics_lr = check_real("optimizer.dynamics_lr", dynamics_lr, minimum=0)
+
+    def __call__(self, model: nn.Module) -> Optimizer:
+        """Return the optimizer, with one group of parameters if all are treated alike."""
+        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {(True, False): []}  # by decay and learning rate
+        for path, parameter in model.named_parameters():
+            owner, _, name = path.rpartition(".")
+            is_dynamic = name in getattr(model.get_submodule(owner), "dynamics", ())
+            is_matrix = parameter.dim() > 1 and not is_dynamic and not name.startswith("bias")
+            decays = self.decay == "all" or is_matrix
+            groups.setdefault((decays, is_dynamic and self.dynamics_lr != 1), []).append(parameter)
+        if len(groups) == 1:
+            return self.make(model.parameters())
+        optimizer = self.make([{"params": parameters} for parameters in groups.values()])
+        for (decays, is_dynamic), group in zip(groups, optimizer.param_groups, strict=True):
+            if not decays:
+                group["weight_decay"] = 0.0
+            if is_dynamic:
+                group["lr"] = group["lr"] * self.dynamics_lr
+        return optimizer
+
+
+OptimizerFactory = GroupedOptimizer | Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class Optimization:
@@ -22,7 +65,8 @@ class Optimization:
     of the same step would skip it.
 
     Args:
-        optimizer: makes the optimizer from the parameters. None: `configure` must not be called.
+        optimizer: makes the optimizer from the parameters, or is a `GroupedOptimizer`. None: `configure` must not be
+            called.
         scheduler: makes the schedule from the optimizer. None: the learning rate is constant.
     """
 
@@ -32,14 +76,15 @@ class Optimization:
         self._plateau: ReduceLROnPlateau | None = None
         self._plateau_state: dict[str, Any] | None = None
 
-    def configure(self, parameters: Iterable[nn.Parameter]) -> Any:
-        """Return what `LightningModule.configure_optimizers` returns.
+    def configure(self, model: nn.Module) -> Any:
+        """Return, for the parameters of a model, what `LightningModule.configure_optimizers` returns.
 
         Raises:
             OptionError: the optimizer's ε is zero in the dtype of the parameters.
         """
-        assert self._make_optimizer is not None, "the task was built without an optimizer"
-        optimizer = self._make_optimizer(parameters)
+        make = self._make_optimizer
+        assert make is not None, "the task was built without an optimizer"
+        optimizer = make(model) if isinstance(make, GroupedOptimizer) else make(model.parameters())
         _check_epsilon(optimizer)
         if self._make_scheduler is None:
             return optimizer

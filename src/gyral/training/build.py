@@ -10,6 +10,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
 from pytorch_lightning.accelerators import AcceleratorRegistry
+from torch.optim import Optimizer
 
 from gyral.config.composition import check_config
 from gyral.config.instantiation import check_sections, located, make
@@ -18,6 +19,7 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask, Task
+from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
 from gyral.training import compat
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.progress_bar import ProgressBar
@@ -58,13 +60,8 @@ def build_task(config: DictConfig) -> Task:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
     check_sections(config)
-    optimizer = make(config, "optimizer")
+    optimizer, trial = _make_optimizer(config)
     scheduler = make(config, "scheduler")
-    if config.optimizer.get("lr") is not None:
-        check_real("optimizer.lr", config.optimizer.lr, minimum=0)
-    with located(config, "optimizer"):
-        trial = optimizer([torch.nn.Parameter(torch.zeros(1))]) if callable(optimizer) else optimizer
-    _check_made(trial, torch.optim.Optimizer, config, "optimizer")
     if scheduler is not None:
         with located(config, "scheduler"):
             schedule = scheduler(trial)
@@ -87,6 +84,27 @@ def build_task(config: DictConfig) -> Task:
             "model.bidirectional", "true", "must be false: this task predicts the next steps of its input"
         )
     return task
+
+
+def _make_optimizer(config: DictConfig) -> tuple[OptimizerFactory, Optimizer]:
+    """Return the factory of the optimizer, and an optimizer that it made.
+
+    Raises:
+        OptionError: an option that is unknown, of the wrong type or not allowed.
+    """
+    section = config.copy()
+    groups = {}
+    with open_dict(section):
+        for name in ("decay", "dynamics_lr"):  # options of Gyral, which the class of torch does not know
+            if name in section.optimizer:
+                groups[name] = section.optimizer.pop(name)
+    factory = make(section, "optimizer")
+    if section.optimizer.get("lr") is not None:
+        check_real("optimizer.lr", section.optimizer.lr, minimum=0)
+    with located(config, "optimizer"):
+        trial = factory([torch.nn.Parameter(torch.zeros(1))]) if callable(factory) else factory
+    _check_made(trial, Optimizer, config, "optimizer")
+    return GroupedOptimizer(factory, **groups), trial
 
 
 def task_class(run: Run) -> type[Task]:

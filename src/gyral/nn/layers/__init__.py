@@ -2,6 +2,7 @@
 
 from gyral.nn.layers.base import Layer
 from gyral.nn.layers.convolution import DynamicConv, LightConv
+from gyral.nn.layers.delta import KDA, DeltaNet, DeltaProduct, GatedDeltaNet, GatedDeltaNet2
 from gyral.nn.layers.fast_slow import FSRNN
 from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
@@ -17,6 +18,7 @@ __all__ = [
     "FSRNN",
     "GORU",
     "GRU",
+    "KDA",
     "LANTM",
     "LRU",
     "LSTM",
@@ -30,9 +32,13 @@ __all__ = [
     "S4D",
     "S5",
     "URNN",
+    "DeltaNet",
+    "DeltaProduct",
     "DynamicConv",
     "FastWeights",
     "FullURNN",
+    "GatedDeltaNet",
+    "GatedDeltaNet2",
     "Layer",
     "LightConv",
     "Mamba",

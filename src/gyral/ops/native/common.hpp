@@ -111,15 +111,16 @@ void pack(const Real* source, Index row, Index column, Index depth, Index column
     }
 }
 
-// `ahead` points to weights that are used soon: one cache line of them is prefetched for each k, because large weights
-// do not fit into the second-level cache. `transposed`: a is stored as (depth, rows).
-template <class Real, int rows, int vectors, bool transposed>
-void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
+// `panel_row` is the distance between rows of the panel. `ahead` points to weights that are used soon: one cache line of
+// them is prefetched for each k, because large weights do not fit into the second-level cache. `transposed`: a is stored
+// as (depth, rows).
+template <class Real, int rows, int vectors, bool transposed, bool prefetches = true>
+void tile(const Real* a, Index a_row, const Real* panel, Index panel_row, Index depth, Real* c, Index c_row, bool add,
           const Real* ahead) {
     typedef Real Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real)), may_alias));
     Vector sum[rows][vectors] = {};
-    for (Index k = 0; k < depth; ++k, panel += vectors * LANES<Real>) {
-        __builtin_prefetch(ahead + k * LANES<Real>, 0, 2);
+    for (Index k = 0; k < depth; ++k, panel += panel_row) {
+        if constexpr (prefetches) __builtin_prefetch(ahead + k * LANES<Real>, 0, 2);
         Vector weight[vectors];
         for (int j = 0; j < vectors; ++j) weight[j] = *reinterpret_cast<const Vector*>(panel + j * LANES<Real>);
         for (int i = 0; i < rows; ++i) {
@@ -135,14 +136,12 @@ void tile(const Real* a, Index a_row, const Real* panel, Index depth, Real* c, I
         }
 }
 
-template <class Real, int vectors, bool transposed, int rows = ROWS>
-void tile_of(Index wanted, const Real* a, Index a_row, const Real* panel, Index depth, Real* c, Index c_row, bool add,
-             const Real* ahead) {
+// Calls run(rows) with `wanted` rows, at most ROWS, as a constant.
+template <int rows = ROWS, class Run> inline void with_rows(Index wanted, const Run& run) {
     if constexpr (rows > 1) {
-        if (wanted < rows)
-            return tile_of<Real, vectors, transposed, rows - 1>(wanted, a, a_row, panel, depth, c, c_row, add, ahead);
+        if (wanted < rows) return with_rows<rows - 1>(wanted, run);
     }
-    tile<Real, rows, vectors, transposed>(a, a_row, panel, depth, c, c_row, add, ahead);
+    run(std::integral_constant<int, rows>());
 }
 
 // c (rows, padded columns) = or += a (rows, depth) times packed weights (depth, columns). The order of summation
@@ -162,7 +161,10 @@ void multiply(Index rows, const Real* a, Index a_row, const Real* packed, Index 
                 const Real* left = transposed ? a + row * depth : a + row * a_row + from;
                 Real* out = c + row * c_row + first;
                 const auto run = [&](auto count) {
-                    tile_of<Real, count, transposed>(wanted, left, a_row, packed, some, out, c_row, accumulate, ahead);
+                    with_rows(wanted, [&](auto exact) {
+                        tile<Real, exact, count, transposed>(left, a_row, packed, count * LANES<Real>, some, out, c_row,
+                                                             accumulate, ahead);
+                    });
                 };
                 if (vectors == 1) run(std::integral_constant<int, 1>());
                 if (vectors == 2) run(std::integral_constant<int, 2>());

@@ -19,6 +19,7 @@ from gyral.applications.summarization.models.pointer_generator import PointerGen
 from gyral.applications.summarization.models.summarizer import summary_mean
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
+from gyral.cells.mamba import MambaCell
 from gyral.cells.rum import RUMCell
 from gyral.config.groups import choices
 from gyral.core.errors import OptionError
@@ -37,7 +38,16 @@ SUMMARIES = [[OWN + 1, 5, STOP_ID], [OWN, 8, 7, STOP_ID], [STOP_ID], [6, 4]]
 lstm = functools.partial(LSTMCell, hidden_size=H)
 gru = functools.partial(GRUCell, hidden_size=H)
 rum = functools.partial(RUMCell, hidden_size=H, lambd=1.0)
-PAIRS = [(lstm, lstm), (lstm, rum), (rum, lstm), (rum, rum), (gru, functools.partial(RUMCell, hidden_size=6))]
+mamba = functools.partial(MambaCell, hidden_size=H)  # its state has no vector
+PAIRS = [
+    (mamba, mamba),
+    (lstm, mamba),
+    (lstm, lstm),
+    (lstm, rum),
+    (rum, lstm),
+    (rum, rum),
+    (gru, functools.partial(RUMCell, hidden_size=6)),
+]
 
 
 def made(encoder: Any = lstm, decoder: Any = lstm, **options: Any) -> PointerGenerator:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map_with_path
 
 from gyral.cells.base import RecurrentCell, State
-from gyral.core.errors import OptionError
 from gyral.ops.scan import Shared
 
 INITIAL_DEVIATION = 1e-4  # standard deviation of the weights that See et al. draw from a normal distribution
@@ -101,7 +100,7 @@ class Decoder(nn.Module):
 
     Here y_t is the embedding of the last word and h* the context vector, zero before the first step. The query s_t of
     the attention is the concatenation of all vectors of the cell's state; for an LSTM [hidden; cell], as in the
-    authors' code.
+    authors' code. If the state has none, such as that of a cell whose memory is a matrix, s_t is o_t.
 
     Args:
         cell: makes the cell from the size of x, which equals the size of y.
@@ -111,9 +110,6 @@ class Decoder(nn.Module):
 
     Attributes:
         widths: sizes of o, h*, s and x, the vectors in the output of a step.
-
-    Raises:
-        OptionError: the state of the cell has no vector.
     """
 
     def __init__(self, cell: Callable[[int], RecurrentCell], input_size: int, memory_size: int, coverage: bool) -> None:
@@ -122,9 +118,7 @@ class Decoder(nn.Module):
         self.merge_context = nn.Linear(memory_size, input_size, bias=False)
         self.cell = cell(input_size)
         found = vectors(self.cell.init_state(1))
-        if not found:
-            raise OptionError("decoder", type(self.cell).__name__, "its state must have a vector to attend with")
-        query_size = sum(vector.shape[1] for vector in found.values())
+        query_size = sum(vector.shape[1] for vector in found.values()) or self.cell.output_size
         self.attention = AdditiveAttention(memory_size, query_size, coverage)
         self.widths = (self.cell.output_size, memory_size, query_size, input_size)
 
@@ -149,7 +143,8 @@ class Decoder(nn.Module):
         memory: Memory = shared.value
         inputs = embedded + self.merge_context(state.context)
         output, cell = self.cell.scan_step((self.cell.project(inputs), constants), state.cell)
-        query = torch.cat([leaf for leaf in tree_leaves(cell) if leaf.dim() == 2], dim=-1)
+        found = [leaf for leaf in tree_leaves(cell) if leaf.dim() == 2]
+        query = torch.cat(found, dim=-1) if found else output
         scores = self.attention.scores(memory, query, state.coverage)
         attention = scores.softmax(dim=-1)
         context = (attention.view(len(memory.mask), -1, attention.shape[1]) @ memory.states).flatten(0, 1)
@@ -186,6 +181,8 @@ class Bridge(nn.Module):
 
     where v_0 is the value without `complete`, and v_1, … come from the vectors that the decoder does not have.
 
+    A decoder whose state has no vector starts from its initial state, and knows the encoder by its attention alone.
+
     Initialization: W and b truncated normal with standard deviation 10⁻⁴.
 
     Args:
@@ -203,8 +200,8 @@ class Bridge(nn.Module):
                 self.sources[name] = name if name in sources else None
                 width = sources[name].shape[1] if name in sources else encoder.output_size
                 self.layers[_key(name)] = nn.Linear(2 * width, vector.shape[1])
-        self.first, size = next((name, vector.shape[1]) for name, vector in wanted.items())
-        self.merged = {name: v.shape[1] for name, v in sources.items() if complete and name not in wanted}
+        self.first, size = next(((name, vector.shape[1]) for name, vector in wanted.items()), ("", 0))
+        self.merged = {name: v.shape[1] for name, v in sources.items() if complete and wanted and name not in wanted}
         self.merge: nn.Linear | None = None
         if self.merged:
             for name, width in self.merged.items():

@@ -1,0 +1,52 @@
+"""Gated DeltaNet: the delta rule with a decay."""
+
+from gyral.cells.delta_rule import ScalarRatesCell
+
+
+class GatedDeltaNetCell(ScalarRatesCell):
+    """Gated DeltaNet (Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule", ICLR
+    2025).
+
+        S_t = e^{γ_t} S_{t−1} + β_t k̂_t (v_t − e^{γ_t} S_{t−1}ᵀ k̂_t)ᵀ
+
+    `DeltaRuleCell` has the equations of the layer, and `ScalarRatesCell` the parameters. The published models have 6
+    heads with K = 256.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the keys of all heads together.
+        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
+        expand: V / K. The outputs have H V numbers.
+        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
+        gate: Whether there is a gate.
+        initialization: See `DeltaRuleCell`.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int = 4,
+        expand: int = 2,
+        kernel_size: int | None = 4,
+        negative_eigenvalues: bool = False,
+        gate: bool = True,
+        initialization: str = "default",
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            heads=heads,
+            expand=expand,
+            micro_steps=1,
+            kernel_size=kernel_size,
+            negative_eigenvalues=negative_eigenvalues,
+            initialization=initialization,
+            gate=gate,
+            decay=True,
+        )

@@ -1,0 +1,150 @@
+"""Kimi Delta Attention: the delta rule with a decay for each channel; and Gated DeltaNet-2, which erases and writes by
+channel, too."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.delta_rule import DeltaRuleCell, draw_rates_
+from gyral.cells.initialization import draw_step_sizes_
+from gyral.core.checks import check_integer, check_real
+
+
+class ChannelDecayCell(DeltaRuleCell):
+    """Base class of layers with a decay for each channel of the keys.
+
+        γ = −exp(A_log) softplus(W_Δ' W_Δ x + b_Δ)         or −c σ(exp(A_log) (W_Δ' W_Δ x + b_Δ)) with a bound c
+        gate = σ(W_g' W_g x + b_g)
+
+    Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; g; rates; Δ], `weight_conv` (C, kernel_size),
+    `weight_dt` W_Δ' (H K, R) and `weight_gate` W_g' (H V, R), see `initialization`; `bias_gate` (H V,), zero;
+    `A_log` (H,), the logarithm of numbers that are uniform in [1, 16], or zero with a bound; `bias_dt` (H K,), the
+    inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1]; `weight_norm` g (V,), one.
+    """
+
+    dynamics = ("A_log", "bias_dt")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int = 4,
+        expand: int = 1,
+        kernel_size: int | None = 4,
+        rank: int | None = None,
+        decay_bound: float | None = None,
+        negative_eigenvalues: bool = False,
+        initialization: str = "default",
+    ) -> None:
+        check_integer("heads", heads)
+        check_integer("expand", expand)
+        self.rank = expand * -(-hidden_size // heads) if rank is None else check_integer("rank", rank)
+        self.decay_bound = None if decay_bound is None else check_real("decay_bound", decay_bound, above=0)
+        super().__init__(
+            input_size,
+            hidden_size,
+            heads=heads,
+            expand=expand,
+            micro_steps=1,
+            kernel_size=kernel_size,
+            negative_eigenvalues=negative_eigenvalues,
+            initialization=initialization,
+            gate=True,
+        )
+        width = heads * self.head_size
+        self.weight_dt = nn.Parameter(torch.empty(width, self.rank))
+        self.bias_dt = nn.Parameter(torch.empty(width))
+        self.A_log = nn.Parameter(torch.empty(heads))
+        self.weight_gate = nn.Parameter(torch.empty(self.output_size, self.rank))
+        self.bias_gate = nn.Parameter(torch.empty(self.output_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.bias_gate.zero_()
+        draw_step_sizes_(self.bias_dt)
+        if self.decay_bound is None:
+            draw_rates_(self.A_log, 1.0)
+        else:
+            self.A_log.zero_()
+
+    def decay_and_gate(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return γ (…, H, K) and the gate (…, H, V)."""
+        logits = F.linear(rows["dt"], self.weight_dt.to(self.wide), self.bias_dt.to(self.wide))
+        logits, rate = (
+            logits.unflatten(-1, (self.heads, self.head_size)),
+            torch.exp(self.A_log.to(self.wide)).unsqueeze(-1),
+        )
+        if self.decay_bound is None:
+            decay = -rate * F.softplus(logits)
+        else:
+            decay = -self.decay_bound * torch.sigmoid(rate * logits)
+        gate = torch.sigmoid(F.linear(rows["gate"], self.weight_gate.to(self.wide), self.bias_gate.to(self.wide)))
+        return decay, gate.unflatten(-1, (self.heads, self.value_size))
+
+
+class KDACell(ChannelDecayCell):
+    """Kimi Delta Attention (Kimi Team, "Kimi Linear: an expressive, efficient attention architecture", 2025).
+
+        S_t = e^{γ_t} ⊙ S_{t−1} + β_t k̂_t (v_t − (e^{γ_t} ⊙ S_{t−1})ᵀ k̂_t)ᵀ,   γ_t for each row of S
+        β = σ(W_β x)
+
+    `DeltaRuleCell` has the equations of the layer, and `ChannelDecayCell` those of decay and gate, and the parameters.
+    The published models have 16 heads with K = V = 128.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the keys of all heads together.
+        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
+        expand: V / K. The outputs have H V numbers.
+        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        rank: R, the rank of the matrices of decay and gate; V if None.
+        decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
+        negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
+        initialization: See `DeltaRuleCell`.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    def further_rows(self) -> dict[str, int]:
+        return {"gate": self.rank, "beta": self.heads, "dt": self.rank}
+
+    def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        beta = self.to_erase(rows["beta"]).unflatten(-1, (1, self.heads, 1))
+        return beta, beta, *self.decay_and_gate(rows)
+
+
+class GatedDeltaNet2Cell(ChannelDecayCell):
+    """Gated DeltaNet-2 ("Gated DeltaNet-2", arXiv 2605.22791, 2026): KDA that erases and writes at different rates.
+
+        S_t = e^{γ_t} ⊙ S_{t−1} + k̂_t (w_t ⊙ v_t − (e^{γ_t} ⊙ S_{t−1})ᵀ (e_t ⊙ k̂_t))ᵀ
+        e = σ(W_e x) for each channel of the keys,  w = σ(W_w x) for each channel of the values
+
+    `DeltaRuleCell` has the equations of the layer, and `ChannelDecayCell` those of decay and gate, and the parameters;
+    the rows of rates in `weight_ih` are [e; w].
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1, the width of the keys of all heads together.
+        heads: H; the keys of each have K = ⌈N / H⌉ numbers.
+        expand: V / K. The outputs have H V numbers.
+        kernel_size: Number of steps in the window of the convolution, at least 2; None: no convolution.
+        rank: R, the rank of the matrices of decay and gate; V if None.
+        decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
+        negative_eigenvalues: Whether e is twice as large; see `DeltaRuleCell`.
+        initialization: See `DeltaRuleCell`.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    def further_rows(self) -> dict[str, int]:
+        return {"gate": self.rank, "erase": self.heads * self.head_size, "write": self.output_size, "dt": self.rank}
+
+    def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        erase = self.to_erase(rows["erase"]).unflatten(-1, (1, self.heads, self.head_size))
+        write = torch.sigmoid(rows["write"]).unflatten(-1, (1, self.heads, self.value_size))
+        return erase, write, *self.decay_and_gate(rows)

@@ -1,0 +1,137 @@
+// Products of small matrices that stay in the cache. Their rows are padded with zeros to whole registers, and nothing is
+// packed: a chunk of steps uses each matrix only a few times.
+
+#pragma once
+
+#include "native/vectors.hpp"
+
+namespace {
+
+// Calls run(first, width) for the registers of a row, up to VECTORS at once; `width` is a constant.
+template <class Real, class Run> inline void for_panels(Index columns, const Run& run) {
+    Index first = 0, left = (columns + LANES<Real> - 1) / LANES<Real>;
+    while (left > 0) {
+        const Index width = left == 4 ? 2 : std::min<Index>(VECTORS, left);  // not 3 and 1: a tile of 1 waits for its sums
+        if (width == 1) run(first, std::integral_constant<int, 1>());
+        if (width == 2) run(first, std::integral_constant<int, 2>());
+        if (width == 3) run(first, std::integral_constant<int, 3>());
+        first += width * LANES<Real>;
+        left -= width;
+    }
+}
+
+// c (rows, columns) = or += a (rows, depth) b (depth, columns). `transposed`: a is stored as (depth, rows).
+template <bool transposed = false, class Real>
+inline void product(Index rows, Index columns, Index depth, const Real* a, Index a_row, const Real* b, Index b_row,
+                    Real* c, Index c_row, bool add) {
+    for_panels<Real>(columns, [&](Index first, auto width) {
+        for (Index row = 0; row < rows; row += ROWS)
+            with_rows(std::min<Index>(ROWS, rows - row), [&](auto exact) {
+                tile<Real, exact, width, transposed, false>(transposed ? a + row : a + row * a_row, a_row, b + first,
+                                                            b_row, depth, c + row * c_row + first, c_row, add, nullptr);
+            });
+    });
+}
+
+// Some rows of x = (I - n)^-1 x for a strictly lower triangular n, given the `before` rows above them.
+template <class Real, int rows, int vectors>
+inline void solve_rows(const Real* n, Index n_row, Index before, Real* x, Index x_row) {
+    Vector<Real> sum[rows][vectors];
+    Real* own = x + before * x_row;
+    n += before * n_row;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) sum[i][j] = load(own + i * x_row + j * LANES<Real>);
+    for (Index k = 0; k < before; ++k) {
+        Vector<Real> known[vectors];
+        for (int j = 0; j < vectors; ++j) known[j] = load(x + k * x_row + j * LANES<Real>);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) sum[i][j] += n[i * n_row + k] * known[j];
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < rows; ++k)
+#pragma GCC unroll 8
+        for (int i = k + 1; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) sum[i][j] += n[i * n_row + before + k] * sum[k][j];
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) store<Real>(own + i * x_row + j * LANES<Real>, sum[i][j]);
+}
+
+// The same for nᵀ, given the rows from `last` to `size`.
+template <class Real, int rows, int vectors>
+inline void solve_rows_transposed(const Real* n, Index n_row, Index last, Index size, Real* x, Index x_row) {
+    Vector<Real> sum[rows][vectors];
+    const Index first = last - rows;
+    Real* own = x + first * x_row;
+    n += first;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) sum[i][j] = load(own + i * x_row + j * LANES<Real>);
+    for (Index k = last; k < size; ++k) {
+        Vector<Real> known[vectors];
+        for (int j = 0; j < vectors; ++j) known[j] = load(x + k * x_row + j * LANES<Real>);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) sum[i][j] += n[k * n_row + i] * known[j];
+    }
+#pragma GCC unroll 8
+    for (int k = rows - 1; k > 0; --k)
+#pragma GCC unroll 8
+        for (int i = 0; i < k; ++i)
+            for (int j = 0; j < vectors; ++j) sum[i][j] += n[(first + k) * n_row + i] * sum[k][j];
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) store<Real>(own + i * x_row + j * LANES<Real>, sum[i][j]);
+}
+
+// x (size, columns) = (I - n)^-1 x, or (I - nᵀ)^-1 x, for a strictly lower triangular n (size, size).
+template <bool transposed, class Real>
+inline void solve(Index size, Index columns, const Real* n, Index n_row, Real* x, Index x_row) {
+    for_panels<Real>(columns, [&](Index first, auto width) {
+        for (Index done = 0; done < size; done += ROWS)
+            with_rows(std::min<Index>(ROWS, size - done), [&](auto rows) {
+                if constexpr (transposed)
+                    solve_rows_transposed<Real, rows, width>(n, n_row, size - done, size, x + first, x_row);
+                else
+                    solve_rows<Real, rows, width>(n, n_row, done, x + first, x_row);
+            });
+    });
+}
+
+#if __has_builtin(__builtin_shufflevector)
+// Exchanges the off-diagonal blocks of `distance` rows and columns in all blocks of twice the size.
+template <class Real, int distance, std::size_t... lanes>
+inline void exchange(Vector<Real>* rows, std::index_sequence<lanes...> all) {
+    constexpr std::size_t count = sizeof...(lanes), d = distance;
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i & d) continue;
+        const Vector<Real> upper = rows[i], lower = rows[i + d];
+        rows[i] = __builtin_shufflevector(upper, lower, (lanes & d ? count + lanes - d : lanes)...);
+        rows[i + d] = __builtin_shufflevector(upper, lower, (lanes & d ? count + lanes : lanes + d)...);
+    }
+    if constexpr (2 * distance < int(count)) exchange<Real, 2 * distance>(rows, all);
+}
+#endif
+
+// to (columns, rows) = fromᵀ (rows, columns), with zeros beyond the last row
+template <class Real>
+inline void transpose(Index rows, Index columns, const Real* from, Index from_row, Real* to, Index to_row) {
+    constexpr int N = LANES<Real>;
+    for (Index i = 0; i < rows; i += N)
+        for (Index j = 0; j < columns; j += N) {
+            const Index height = std::min<Index>(N, rows - i), width = std::min<Index>(N, columns - j);
+            Vector<Real> block[N];
+#pragma GCC unroll 16
+            for (int k = 0; k < N; ++k) block[k] = k < height ? load(from + (i + k) * from_row + j) : Vector<Real>{};
+#if __has_builtin(__builtin_shufflevector)
+            exchange<Real, 1>(block, std::make_index_sequence<N>());
+#else  // GCC before version 12; slower, because it goes through memory
+            Vector<Real> turned[N];
+            for (int k = 0; k < N; ++k)
+                for (int l = 0; l < N; ++l) turned[l][k] = block[k][l];
+            std::copy(turned, turned + N, block);
+#endif
+#pragma GCC unroll 16
+            for (int k = 0; k < N; ++k)
+                if (k < width) store<Real>(to + (j + k) * to_row + i, block[k]);
+        }
+}
+
+}  // namespace

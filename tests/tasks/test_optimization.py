@@ -1,0 +1,73 @@
+"""Groups of parameters: weight decay and the learning rate of dynamics."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from gyral.cells.mamba import MambaCell
+from gyral.core.errors import OptionError
+from gyral.nn.recurrent import Recurrent
+from gyral.tasks.optimization import GroupedOptimizer
+from tests.helpers.running import build_task
+
+
+def made() -> Recurrent:
+    return Recurrent(partial(MambaCell, hidden_size=4), 3, 2, block="swiglu")
+
+
+def names(model: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> set[str]:
+    known = {id(parameter): name.rpartition(".")[2] for name, parameter in model.named_parameters()}
+    return {known[id(parameter)] for parameter in parameters}
+
+
+def test_one_group_unless_parameters_are_treated_differently() -> None:
+    make = partial(torch.optim.AdamW, weight_decay=0.1)
+    model = made()
+    (group,) = GroupedOptimizer(make)(model).param_groups
+    assert group["params"] == list(model.parameters())
+
+
+def test_only_matrices_decay_and_dynamics_have_their_own_learning_rate() -> None:
+    model = made()
+    make = GroupedOptimizer(partial(torch.optim.AdamW, lr=0.1, weight_decay=0.3), "matrices", 0.25)
+    found = {}
+    for group in make(model).param_groups:
+        found[group["weight_decay"], group["lr"]] = names(model, group["params"])
+    assert found == {
+        (0.3, 0.1): {"weight", "weight_ih", "weight_conv", "weight_x", "weight_dt"},  # `weight`: also of norms
+        (0.0, 0.1): {"weight", "bias_conv", "D"},
+        (0.0, 0.025): {"A_log", "bias_dt"},
+    }
+
+
+def test_a_learning_rate_of_dynamics_alone() -> None:
+    groups = GroupedOptimizer(partial(torch.optim.SGD, lr=0.5), dynamics_lr=0.0)(made()).param_groups
+    assert [group["lr"] for group in groups] == [0.5, 0.0]
+
+
+def test_a_decayed_step_changes_only_matrices() -> None:
+    model = made()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = GroupedOptimizer(partial(torch.optim.SGD, lr=0.5, weight_decay=0.5), "matrices")(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        is_dynamic = name.endswith(("A_log", "bias_dt"))
+        expected = before[name] if parameter.dim() == 1 or is_dynamic else 0.75 * before[name]
+        torch.testing.assert_close(parameter.detach(), expected)
+
+
+@pytest.mark.parametrize(("option", "reason"), [("decay=some", "all, matrices"), ("dynamics_lr=-1", "0")])
+def test_wrong_values_are_named(option: str, reason: str) -> None:
+    with pytest.raises(OptionError, match=rf"optimizer\.{option}.*{reason}"):
+        build_task(f"optimizer.{option}")
+
+
+def test_the_options_are_those_of_every_optimizer() -> None:
+    for optimizer in ("adagrad", "adam", "adamw", "rmsprop", "sgd"):
+        task = build_task(
+            "model=mamba", f"optimizer={optimizer}", "optimizer.decay=matrices", "optimizer.dynamics_lr=0.1"
+        )
+        assert len(task.configure_optimizers().param_groups) == 3
