@@ -18,12 +18,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import speeds
+from claims import claims_table, read_claims
 
 from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
-from gyral.reports.catalogue import load, rows_of
-from gyral.reports.claims import claims_table, read_claims
+from gyral.reports.catalogue import load
 from gyral.reports.render import markdown
+from gyral.reports.rows import rows_of
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.runs.record_files import read_probe

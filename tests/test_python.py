@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import hydra
 import pytest
@@ -18,9 +17,10 @@ from pytorch_lightning import Trainer
 
 import gyral
 from gyral.core.errors import UserError
+from gyral.runs.records import read_run
 from gyral.runs.run_record import RunRecord
-from gyral.runs.table import RunTable
 from tests.helpers.running import SMALL_RECALL, assert_same_run, compose_config, invoke
+from tests.helpers.written import TABLE1, write_run
 
 SILENT = {
     "logger": False,
@@ -135,7 +135,7 @@ def test_a_run_from_python_equals_that_of_the_command(folder: Path, tmp_path: Pa
     assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
     assert "GRUCell runs on the " in (first / "train.log").read_text()
     assert OmegaConf.load(first / "overrides.yaml") == [*words] == OmegaConf.load(second / "overrides.yaml")
-    command = gyral.list_runs(first)[0].provenance.command
+    command = read_run(first).provenance.command
     assert command.startswith("gyral train model=gru seed=3 ")
     assert command.endswith(f" model.cell.hidden_size=9 hydra.run.dir={first}")
 
@@ -154,7 +154,7 @@ def test_errors_of_training_leave_nothing_behind(config: DictConfig, folder: Pat
 
 
 def test_a_record_is_a_path_to_its_directory(folder: Path) -> None:
-    run = gyral.list_runs(folder)[1]
+    run = read_run(folder / "wide")
     task = gyral.load(run)
     batch = next(iter(task.data.loader("test")))
     assert not task.training
@@ -163,52 +163,50 @@ def test_a_record_is_a_path_to_its_directory(folder: Path) -> None:
     assert run.directory == folder / "wide" == Path(run)
 
 
+def test_a_record_has_the_curves_of_its_run(folder: Path) -> None:
+    run, failed = read_run(folder / "wide"), read_run(folder / "failed")
+    assert isinstance(run, RunRecord)
+    assert run.curve("val/loss")[0] == [8, 16, 24]
+    with pytest.raises(UserError, match=r"metrics\.csv: has no metric val/bits; it has .*val/loss, "):
+        run.curve("val/bits")
+    with pytest.raises(UserError, match=r"metrics\.csv: has no metric val/loss; it has none yet$"):
+        failed.curve("val/loss")
+
+
 # ---------------------------------------------------------------- runs
 
 
-def test_runs_are_a_sequence_with_curves(folder: Path) -> None:
-    runs = gyral.list_runs(folder)
-    assert isinstance(runs, RunTable)
-    assert [run.state for run in runs] == ["FAILED", "DONE"]
-    assert [run.metrics.get("steps") for run in runs] == [None, 24]
-    assert len(runs[1:]) == 1
-    assert isinstance(runs[-1], RunRecord)
-    assert runs[1].curve("val/loss")[0] == [8, 16, 24]
-    with pytest.raises(UserError, match=r"metrics\.csv: has no metric val/bits; it has .*val/loss, "):
-        runs[1].curve("val/bits")
-    with pytest.raises(UserError, match=r"metrics\.csv: has no metric val/loss; it has none yet$"):
-        runs[0].curve("val/loss")
+def test_the_numbers_of_runs_are_a_tidy_frame(folder: Path) -> None:
+    runs = gyral.list_runs(folder, options=["model.cell.hidden_size", "task.delay"])
+    assert [*runs.columns[:9]] == ["run", "task", "row", "column", "seed", "state", "metric", "value", "published"]
+    [failed] = runs[runs.run == str(folder / "failed")].itertuples()
+    assert (failed.state, failed.task, failed.row) == ("FAILED", "recall", "GRU")
+    assert runs[runs.state == "FAILED"][["metric", "value"]].isna().all(axis=None)
+    done = runs[runs.state == "DONE"].set_index("metric")
+    results = read_run(folder / "wide").metrics
+    assert {*results, "test/loss_ratio"} == {*done.index}
+    assert done.value["test/accuracy"] == pytest.approx(100 * results["test/accuracy"])
+    assert done.value["test/loss_ratio"] == pytest.approx(results["test/loss"] / results["test/baseline"])
+    assert {*done.seed} == {3}
+    assert {*done["model.cell.hidden_size"]} == {9}
+    assert done["task.delay"].isna().all()
+    assert gyral.load(done.run["steps"]).eval()
 
 
-def test_tables_of_runs_as_text_html_and_rows(folder: Path) -> None:
-    runs = gyral.list_runs(folder)
-    accuracy = f"{100 * runs[1].metrics['test/accuracy']:.1f}"
-    text, html = repr(runs), runs._repr_html_()
-    for word in ("GRU", "FAILED", "test accuracy in %", accuracy, "wide", "2 runs in "):
-        assert word in text
-        assert word in html
-    assert max(map(len, text.splitlines())) < 200
-    first, second = runs.rows()
-    assert (first["state"], first["directory"], "test/loss" in first) == ("FAILED", str(folder / "failed"), False)
-    assert second["model.cell.hidden_size"] == 9
-    assert second["test/accuracy"] == runs[1].metrics["test/accuracy"]
-
-
-def test_a_directory_without_runs_is_an_empty_table(tmp_path: Path) -> None:
+def test_published_values_are_in_the_frame(tmp_path: Path) -> None:
+    for length in (30, 50):
+        write_run(tmp_path, f"{TABLE1}/gru", length=length, accuracy=0.2)
     runs = gyral.list_runs(tmp_path)
-    assert (len(runs), runs.rows(), repr(runs)) == (0, [], f"0 runs in {tmp_path}")
+    found = runs[runs.metric == "test/accuracy"][["row", "column", "value", "published"]]
+    assert found.values.tolist() == [["GRU", "30", 20, 21.5], ["GRU", "50", 20, 17.6]]
+
+
+def test_a_directory_without_runs_is_an_empty_frame(tmp_path: Path) -> None:
+    assert gyral.list_runs(tmp_path).empty
     with pytest.raises(UserError, match=r"nowhere: no such directory$"):
         gyral.list_runs(tmp_path / "nowhere")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "overrides.yaml").write_text("[]\n")
-    assert repr(gyral.list_runs(tmp_path)).endswith(
-        f"{tmp_path}/broken: cannot be read: config.yaml: cannot be read (No such file or directory)"
-    )
-
-
-def test_data_frames_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UserError, match=r"^to_pandas: needs the package pandas: pip install pandas$"):
-        gyral.list_runs(folder).to_pandas()
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: rows))
-    assert gyral.list_runs(folder).to_pandas() == gyral.list_runs(folder).rows()
+    reason = r"broken: cannot be read: config\.yaml: cannot be read \(No such file or directory\)$"
+    with pytest.warns(UserWarning, match=reason):
+        assert gyral.list_runs(tmp_path).empty

@@ -15,9 +15,9 @@ from gyral.config import command_line as cli
 from gyral.config.groups import choices
 from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError
+from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import sweep_report
-from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
-from gyral.reports.figures.options import Options
+from gyral.reports.plots.options import Options
 from gyral.reports.render.files import SUFFIXES
 from gyral.reports.tables.columns import read_names
 from gyral.runs.directory import Run, load_run
@@ -82,7 +82,7 @@ def report(config: DictConfig) -> None:
 
 
 def draw_figure(name: str, directory: Path | None, trust: Any = None, beside: Path | None = None) -> Path:
-    """Draw a figure of one run, see `gyral.reports.figures.drawing`, and return the path of its PNG file.
+    """Draw a figure of one run, see `gyral.figures.drawing`, and return the path of its PNG file.
 
     Args:
         name: the figure.
@@ -93,7 +93,7 @@ def draw_figure(name: str, directory: Path | None, trust: Any = None, beside: Pa
     Raises:
         OptionError: the figure is unknown, or the run does not have what it shows.
     """
-    from gyral.reports.figures import drawing
+    from gyral.figures import drawing
 
     if name in drawing.WITHOUT_RUN:
         return drawing.draw_without_run(name)
@@ -118,7 +118,7 @@ def figures_of(run: Run) -> dict[str, Callable[..., Any]]:
 
 def list_figures(directory: Path, trust: Any) -> str:
     """Return the names of all figures of a run, one a line."""
-    from gyral.reports.figures import drawing
+    from gyral.figures import drawing
 
     return "\n".join((*drawing.FIGURES, *figures_of(load_run(directory, trust))))
 

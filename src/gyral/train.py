@@ -140,7 +140,7 @@ def loss_curve(run: Run, steps: int) -> Path | None:
     if steps < 2:
         return None
     from gyral.core.side_outputs import SideOutput
-    from gyral.reports.figures import loss_curve  # now: importing matplotlib would delay the first step
+    from gyral.figures import loss_curve  # now: importing matplotlib would delay the first step
 
     plot = SideOutput("The plot of the losses", "it is missing in the run directory")
     path: Path | None = plot.call(loss_curve.plot_losses, run.directory)

@@ -18,9 +18,9 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.on_lstm import ONLSTMCell
 from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
+from gyral.figures.landscape import phases_of
 from gyral.models.sequence import SequenceModel
 from gyral.nn.recurrent import Recurrent
-from gyral.reports.figures.landscape import phases_of
 from gyral.training import build
 from tests.helpers.running import SMALL_COPY, compose_config, invoke
 

@@ -16,9 +16,9 @@ from gyral.cells.goru import GORUCell
 from gyral.cells.unitary import EUNN, UnitaryCell, apply_eunn
 from gyral.cells.urnn import URNNCell
 from gyral.core.errors import OptionError
+from gyral.figures.landscape import phases_of
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import unitary
-from gyral.reports.figures.landscape import phases_of
 from tests.ops.test_unitary import (
     dense_dft,
     dense_exponential,

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from gyral.runs.record_files import SUFFIX
-from tests.helpers.results_pages import load_results_pages
+from tests.helpers.docs import load_script
 from tests.helpers.running import ROOT
 
 LARGEST = 50_000  # bytes
@@ -14,7 +14,7 @@ LARGEST = 50_000  # bytes
 
 @pytest.fixture(scope="module")
 def results() -> ModuleType:
-    return load_results_pages()
+    return load_script("results")
 
 
 def test_pages_are_up_to_date(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gyral import train
-from gyral.reports.figures import loss_curve as loss_curve  # imported before the forks
+from gyral.figures import loss_curve as loss_curve  # imported before the forks
 from gyral.runs import provenance
 from tests.faults.disks import limit_files, mounted, resize
 from tests.faults.forks import Ended, fork, run

@@ -7,6 +7,7 @@ import functools
 import random
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,9 @@ def use_all() -> None:
             if name == "load":
                 gyral.load(Path("run"))
             elif name == "list_runs":
-                print(gyral.list_runs("."), file=sys.stderr)
+                with warnings.catch_warnings(record=True, action="always") as notes:
+                    frame = gyral.list_runs(".")
+                print(frame, *(note.message for note in notes), sep="\n", file=sys.stderr)
             else:
                 sys.argv = [f"gyral/{words[0]}.py", *words[1:]]
                 ENTRIES[words[0]]()

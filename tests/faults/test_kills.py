@@ -19,7 +19,7 @@ import pytest
 
 from gyral import generation, train  # noqa: F401  (imported once, not by each run)
 from gyral.core.signals import SIGNALS
-from gyral.reports.figures import loss_curve
+from gyral.figures import loss_curve
 from gyral.training import build, loggers, loop  # noqa: F401
 from tests.faults.forks import Ended, fork
 from tests.faults.small_runs import SMALL_RUNS, copy

@@ -21,7 +21,7 @@ from gyral.runs.record_files import SUFFIX, write_record
 from tests.faults import forks
 from tests.faults.damages import CONTENTS, OTHERS, damage
 from tests.helpers.attacks import Attack
-from tests.helpers.results_pages import load_results_pages
+from tests.helpers.docs import load_script
 from tests.helpers.written import TABLE1, write_run
 
 GOOD = 20
@@ -268,7 +268,7 @@ def fill_pages(root: Path) -> forks.Ended:
     """Run docs/results.py in another directory than the project's."""
 
     def call() -> None:
-        module = load_results_pages()
+        module = load_script("results")
         module.ROOT = root  # type: ignore[attr-defined]
         raise SystemExit(module.main())
 

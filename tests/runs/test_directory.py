@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from gyral.runs.directory import _add_defaults
 from tests.helpers.running import SMALL_COPY, invoke
 
 
@@ -28,3 +29,10 @@ def test_a_start_without_a_checkpoint_leaves_no_false_provenance(tmp_path: Path)
     assert second["id"] == first["id"]
     diff = tmp_path / "git.diff"
     assert not diff.exists() or str(tmp_path) not in diff.read_text()
+
+
+def test_an_option_that_a_class_has_gained_has_its_default() -> None:
+    target = {"_target_": "gyral.tasks.repeat_copy.RepeatCopyTask"}
+    wanted = {**target, "test_repeats": []}  # the default is a tuple, which is saved as a list
+    assert _add_defaults(target, wanted) == wanted
+    assert _add_defaults(target, {**target, "test_repeats": [3]}) == target

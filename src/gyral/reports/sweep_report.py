@@ -7,9 +7,9 @@ from gyral.config.groups import served
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError
+from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import catalogue
-from gyral.reports.figures.options import SUFFIXES as FIGURE_SUFFIXES
-from gyral.reports.figures.options import Options
+from gyral.reports.plots.options import Options
 from gyral.reports.render import files, terminal
 from gyral.reports.tables.columns import choose_columns
 from gyral.reports.tables.sections import Section, make_sections
@@ -147,16 +147,14 @@ def report_sweep(
     """
     figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
     logs = bool(figures or archive) or any(path.suffix == ".html" for path in saved)
-    sections, notes, directory = collect(where, everything=everything, only=only, missing=missing, logs=logs)
+    sections, notes, _ = collect(where, everything=everything, only=only, missing=missing, logs=logs)
     shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
     for section in shown:
         terminal.print_section(console, section, with_runs)
-        if section.sweep and section.sweep.layout == "curves" and directory:
-            terminal.print_lines(console, _draw(section, directory))
     terminal.print_lines(console, notes)
     for path in figures:
-        from gyral.reports.figures.plots import plot
+        from gyral.reports.plots.drawing import plot
 
         terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, sections, options or Options())}"])
     for path in (path for path in saved if path not in figures):
@@ -171,15 +169,3 @@ def _write_records(sections: Sequence[Section], folder: Path) -> str:
     done = {record.place: record for section in sections for record in section.records if record.results}
     written = {write_record(record, folder) for place, record in done.items() if not place.endswith(SUFFIX)}
     return f"Wrote the records of {len(written)} finished runs to {folder}"
-
-
-def _draw(section: Section, directory: Path) -> list[str]:
-    from gyral.reports.figures.loss_curves import draw_loss_curves
-
-    try:
-        path = draw_loss_curves(section, directory)
-    except OSError as error:
-        return [f"Cannot draw {error.filename}: {error.strerror}"]
-    except UserError as error:
-        return [f"Cannot draw the curves: {error}"]
-    return [f"Drew {path}"] if path else []

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import Parameter
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any
@@ -317,7 +318,8 @@ def _add_defaults(saved: Any, wanted: Any) -> Any:
     if missing and wanted.get("_target_") == saved.get("_target_") is not None:
         parameters = parameters_of(get_object(wanted["_target_"])) or {}
         for key in missing:
-            if key in parameters and parameters[key].default == wanted[key]:
+            default = parameters[key].default if key in parameters else Parameter.empty
+            if (list(default) if isinstance(default, tuple) else default) == wanted[key]:  # saved as a list
                 completed[key] = wanted[key]
     return completed
 

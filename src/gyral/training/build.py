@@ -253,7 +253,7 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
     `task.data.loader("test")`, which `task.render` draws.
 
     Args:
-        directory: the run directory, or the run's record from `gyral.list_runs`.
+        directory: the run directory, or the run's record from `gyral.fit`.
         checkpoint: "best" or "last".
         trust: the modules besides Gyral's own that the configuration of the run may name, if you trust the authors of
             the modules and of the run: "my_cells", or several names.

@@ -7,12 +7,12 @@ import pytest
 
 from gyral.applications.boxes.figure import animate_boxes, boxes, read_boxes
 from gyral.core.errors import OptionError
+from gyral.plotting.style import style
 from gyral.report import draw_figure as draw
-from gyral.reports.figures.style import style
 from gyral.runs.directory import Run, load_run
 from gyral.training import build
+from tests.helpers.figure_checks import check_figure
 from tests.helpers.running import SMALL, build_task, invoke
-from tests.reports.figures.checks import check_figure
 
 FELINES = (
     *(item for item in SMALL if not item.startswith(("model.", "task"))),

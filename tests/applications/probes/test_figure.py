@@ -6,9 +6,9 @@ from gyral.applications.probes.figure import draw_trees
 from gyral.applications.probes.parsing import InducedTrees
 from gyral.data.treebank.brackets import read_trees
 from gyral.data.treebank.sentences import parse_sentence
-from gyral.reports.figures.style import style
+from gyral.plotting.style import style
 from gyral.runs.directory import Run
-from tests.reports.figures.checks import check_figure
+from tests.helpers.figure_checks import check_figure
 
 
 def test_each_layer_is_below_the_treebank(run: Run) -> None:

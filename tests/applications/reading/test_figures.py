@@ -8,13 +8,13 @@ import pytest
 
 from gyral.applications.reading import figures as reading
 from gyral.core.errors import OptionError
+from gyral.plotting.style import style
 from gyral.report import draw_figure as draw
-from gyral.reports.figures.style import style
 from gyral.runs.directory import Run, load_run
 from gyral.training import build
 from tests.applications.reading.small import SMALL_READING
+from tests.helpers.figure_checks import check_figure
 from tests.helpers.running import invoke, train
-from tests.reports.figures.checks import check_figure
 
 READER = (*SMALL_READING, "task=babi_reading", "model=attention_sum", "task.qa=2", "trainer.max_steps=2")
 

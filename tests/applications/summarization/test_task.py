@@ -18,7 +18,7 @@ from gyral.applications.summarization.data.corpus import OtherVocabularyError
 from gyral.applications.summarization.models.summarizer import Predictions
 from gyral.applications.summarization.task import SummaryTask, frequency_loss
 from gyral.data.batching import IGNORED
-from gyral.reports.figures.norms import read_step_gradients
+from gyral.figures.norms import read_step_gradients
 from gyral.runs.directory import load_run
 from gyral.training import build
 from gyral.training.checkpoints import load_checkpoint

@@ -10,8 +10,8 @@ import pytest
 
 from gyral.reports.render import latex
 from gyral.reports.tables.columns import choose_columns
-from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section
+from gyral.reports.tables.table import Column, Entry, Table
 
 HOSTILE = '[*] \\x $y_{z}^2$ #1 & 5 % ~ <a|b> λ = 0.5, η″ 漢 — é\n"q"'
 
@@ -29,8 +29,9 @@ def body_of(text: str) -> str:
 def hostile(section: Section) -> Section:
     """Return a section with a table whose texts have characters that LaTeX interprets or does not have."""
     entries = (Entry("1,234.5°* ± 0.1", best=True), Entry("-0.5", missing=("seed 2 FAILED",)), Entry(HOSTILE))
-    rows = [(HOSTILE, entries), ("[0] starts an argument", entries)]
-    table = Table(HOSTILE, HOSTILE, ("row", HOSTILE, "[1]", "*"), rows, prose=True)
+    columns = [Column(head, [entry] * 2) for head, entry in zip((HOSTILE, "[1]", "*"), entries, strict=True)]
+    columns[-1] = replace(columns[-1], is_prose=True)
+    table = Table(HOSTILE, [HOSTILE, "[0] starts an argument"], columns, caption=HOSTILE)
     return replace(section, title=HOSTILE, tables=[table], commands=[HOSTILE])
 
 

@@ -1,5 +1,6 @@
 """The choice of columns."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,15 +8,16 @@ import pytest
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY
 from gyral.reports.tables.columns import choose_columns, read_names
-from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section
+from gyral.reports.tables.table import Column, Entry, Table
 
 HEADS = ("row", "accuracy\nin %\ndelay = 10", "accuracy\nin %\ndelay = 20", "loss /\nbaseline", "parameters", "seeds")
 
 
 def section_of(*heads: str) -> Section:
-    table = Table("t", "c", heads, [("a", tuple(Entry(str(i)) for i in range(1, len(heads))))], details=heads[-1:])
-    return Section("t", (ACCURACY,), [], [], [table])
+    columns = [Column(head, [Entry(str(index))]) for index, head in enumerate(heads[1:], 1)]
+    columns[-1] = replace(columns[-1], is_detail=True)
+    return Section("t", (ACCURACY,), [], [Table("t", ["a"], columns, heads[0], "c")])
 
 
 @pytest.mark.parametrize(
@@ -32,9 +34,9 @@ def section_of(*heads: str) -> Section:
 def test_columns_are_chosen_by_their_heads(heads: tuple[str, ...], names: list[str], shown: str) -> None:
     [section] = choose_columns([section_of(*heads), section_of("row", "other")], names)
     [table] = section.tables
-    assert table.heads == ("row", *(heads[int(index)] for index in shown))
+    assert table.heads == ["row", *(heads[int(index)] for index in shown)]
     assert [entry.text for entry in table.rows[0][1]] == [*shown]
-    assert table.details == ()
+    assert not any(column.is_detail for column in table.columns)
 
 
 def test_an_unknown_column_lists_the_columns() -> None:

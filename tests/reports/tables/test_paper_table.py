@@ -10,8 +10,10 @@ import pytest
 from gyral.core.measures import ACCURACY, COARSE
 from gyral.reports import catalogue
 from gyral.reports.measures import with_measures
-from gyral.reports.tables.entries import NOTHING
+from gyral.reports.numbers import Numbers
+from gyral.reports.rows import Row, rows_of
 from gyral.reports.tables.paper_table import measured_entry, paper_table
+from gyral.reports.tables.table import NOTHING
 from gyral.runs.records import read
 from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
@@ -75,9 +77,11 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
     records, _ = read(tmp_path)
     sweep = catalogue.load("rum_paper_table1")
-    assert measured_entry(sweep, ACCURACY, records).text.startswith("50.0")
-    assert measured_entry(sweep, COARSE, records) == NOTHING
-    assert measured_entry(sweep, COARSE, []) == NOTHING
+    rows = rows_of(sweep, records)
+    numbers, [row] = Numbers(rows, sweep), [row for row in rows if row.records]
+    assert measured_entry(sweep, numbers, row, ACCURACY, "30").text.startswith("50.0")
+    assert measured_entry(sweep, numbers, row, COARSE, "30") == NOTHING
+    assert measured_entry(sweep, numbers, row, COARSE, "50") == NOTHING
 
 
 def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> None:
@@ -85,9 +89,10 @@ def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> Non
         write_run(tmp_path, f"{TABLE1}/gru", length=length, accuracy=0.5, steps=steps)
     sweep = replace(catalogue.load("rum_paper_table1"), column=None, also=("accuracy",))
     paper = sweep.papers[f"{TABLE1}/gru"]
-    rows = [catalogue.Row(f"{TABLE1}/gru", (), paper, [record]) for record in read(tmp_path)[0]]
+    rows = [Row(f"{TABLE1}/gru", (), paper, [record]) for record in read(tmp_path)[0]]
     rows.append(replace(rows[0], records=[]))
-    *table, (_, absent) = paper_table(with_measures(sweep, rows[0].records), rows).rows
+    sweep = with_measures(sweep, rows[0].records)
+    *table, (_, absent) = paper_table(sweep, rows, Numbers(rows, sweep)).rows
     for _, measured in table:
         assert [len(entry.lines) for entry in measured[:4:2]] == [4, 1]
     assert [entry.lines for entry in absent[:4:2]] == [["–"], ["–"]]

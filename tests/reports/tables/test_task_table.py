@@ -8,7 +8,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from gyral.reports.sweep_report import collect
-from gyral.reports.tables.entries import Table
+from gyral.reports.tables.table import Table
 from tests.helpers.running import compose_config, invoke
 from tests.helpers.written import RESULTS, write_run
 
@@ -53,7 +53,7 @@ def test_a_sweep_has_a_row_for_each_model_with_the_best_marked_and_other_runs_ap
     [table] = tables_of(tmp_path)
     # the deviation of two values is their distance over √2
     assert texts(table, 0) == {"LSTM": "60.0 ± 14.1", "RUM λ = 1": "95.0 ± 7.1", "GRU": "20.0"}
-    assert table.heads == ("row", "accuracy\nin %", "test loss\n(nats)", "loss /\nbaseline", "parameters", "seeds")
+    assert table.heads == ["row", "accuracy\nin %", "test loss\n(nats)", "loss /\nbaseline", "parameters", "seeds"]
     best = {name: [entry.best for entry in entries] for name, entries in table.rows}
     assert best["RUM λ = 1"] == [True, True, True, False, False]
     assert not any(best["LSTM"] + best["GRU"])
@@ -72,7 +72,7 @@ def test_values_of_a_tasks_option_are_columns_and_are_not_compared(tmp_path: Pat
             write_job(tmp_path, *given, accuracy=accuracy)
     [section] = collect(str(tmp_path))[0]
     [table] = section.tables
-    assert table.heads == ("row", "accuracy\nin %\ndelay = 3", "accuracy\nin %\ndelay = 12", "parameters")
+    assert table.heads == ["row", "accuracy\nin %\ndelay = 3", "accuracy\nin %\ndelay = 12", "parameters"]
     names = ["GRU, learning rate = 0.1", "GRU, learning rate = 0.2", "LSTM, learning rate = 0.1"]
     assert [name for name, _ in table.rows] == names
     assert [[entry.best for entry in entries] for _, entries in table.rows] == [
@@ -82,7 +82,7 @@ def test_values_of_a_tasks_option_are_columns_and_are_not_compared(tmp_path: Pat
     ]
     caption = "seed 1, 40 steps, at the checkpoints with the best validation score; all with trainer.max_steps=40"
     assert table.caption == caption
-    assert len(section.labels) == 6, "figures have a curve for each"
+    assert len(section.rows) == 6, "figures have a curve for each"
 
 
 def test_rows_with_other_steps_or_seeds_show_them(tmp_path: Path) -> None:

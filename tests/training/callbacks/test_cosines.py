@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from gyral.core.errors import OptionError
-from gyral.reports.figures.cosines import read_cosines
+from gyral.figures.cosines import read_cosines
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
 from gyral.training.callbacks.cosines import Cosines
+from tests.figures.conftest import RUM
 from tests.helpers.running import SMALL_RECALL, assert_same_run, invoke, load_last, train
-from tests.reports.figures.conftest import RUM
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gyral.core.errors import OptionError
+from gyral.figures.norms import norms, read_step_gradients
 from gyral.report import draw_figure as draw
-from gyral.reports.figures.norms import norms, read_step_gradients
 from gyral.runs.directory import load_run
 from gyral.runs.metrics_file import read_metrics
 from gyral.training import build

@@ -9,10 +9,10 @@ from matplotlib.patches import Rectangle
 
 from gyral.applications.boxes.callback import CORNERS, Boxes, box_row
 from gyral.core.errors import OptionError, UserError
-from gyral.reports.figures.common import add_title, read_numbers
-from gyral.reports.figures.layout import finish
-from gyral.reports.figures.options import WIDTHS
-from gyral.reports.figures.style import COLORS, DASHES, add_legend
+from gyral.figures.common import add_title, read_numbers
+from gyral.plotting.layout import finish
+from gyral.plotting.sizes import WIDTHS
+from gyral.plotting.style import COLORS, DASHES, add_legend
 from gyral.runs.directory import Run
 from gyral.training import build
 

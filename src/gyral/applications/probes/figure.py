@@ -13,9 +13,9 @@ from gyral.applications.probes.trees import Span
 from gyral.core.errors import OptionError
 from gyral.data.treebank import sentences as treebank
 from gyral.data.treebank.sentences import SAMPLE, ParsedSentence
-from gyral.reports.figures.common import add_title
-from gyral.reports.figures.options import WIDTHS
-from gyral.reports.figures.style import COLORS
+from gyral.figures.common import add_title
+from gyral.plotting.sizes import WIDTHS
+from gyral.plotting.style import COLORS
 from gyral.runs.directory import Run
 from gyral.training import build
 

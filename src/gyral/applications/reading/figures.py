@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from gyral.reports.figures.common import describe_run
-from gyral.reports.figures.options import WIDTHS
-from gyral.reports.figures.panels import without_formulas
-from gyral.reports.figures.style import SMALL
+from gyral.figures.common import describe_run
+from gyral.plotting.sizes import WIDTHS
+from gyral.plotting.style import SMALL, without_formulas
 from gyral.runs.directory import Run
 from gyral.training import build
 

@@ -5,10 +5,10 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gyral.reports.catalogue import Row
 from gyral.reports.render.text import entry_line, one_line
-from gyral.reports.tables.entries import Entry
+from gyral.reports.rows import Row
 from gyral.reports.tables.sections import Section
+from gyral.reports.tables.table import Entry
 
 COLUMNS = (
     *("report", "row", "setting", "column", "mean", "deviation", "runs", "paper"),
@@ -29,7 +29,7 @@ def render(sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for section in sections:
-        settings = {label: _setting(row) for row, label in zip(section.rows, section.labels, strict=True)}
+        settings = {row.label: _setting(row) for row in section.rows}
         for table in section.tables:
             for label, entries in table.rows:
                 for head, entry in zip(table.heads[1:], entries, strict=True):

@@ -12,14 +12,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gyral.core.html import page_template
-from gyral.reports.figures.options import Options
+from gyral.reports.plots.options import Options
 from gyral.reports.render.text import runs_table
-from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.table import Entry
 from gyral.runs.run_record import RunRecord, curve_names, measures_of
 
 if TYPE_CHECKING:
-    from gyral.reports.figures.panels import Panel
+    from gyral.reports.plots.panels import Panel
 
 PANELS = 3  # of a figure; they are one below the other, so that a phone shows them in full size
 
@@ -65,7 +65,7 @@ def values_of(entry: Entry) -> str:
 
 def _draw(section: Section) -> Iterator[Drawing]:
     """Yield the figures of a section: its curves, and the parameters of its rows against their scores."""
-    from gyral.reports.figures.panels import make_panels  # with matplotlib, which no other format needs
+    from gyral.reports.plots.panels import make_panels  # with matplotlib, which no other format needs
 
     panels = make_panels([section])
     logged = {name for record in section.records for name in record.curves}
@@ -84,19 +84,19 @@ def _draw(section: Section) -> Iterator[Drawing]:
 
 def _drawings(panels: "Sequence[Panel]", options: Options) -> Iterator[Drawing]:
     """Yield figures of a few panels each, those that have what the options ask for."""
-    from gyral.reports.figures import plots
-    from gyral.reports.figures.style import style
+    from gyral.plotting.style import style
+    from gyral.reports.plots import drawing
 
     shown = [panel for panel in panels if any(_has(record, options) for record in panel.records)]
     for start in range(0, len(shown), PANELS):
         few = shown[start : start + PANELS]
         with style(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # in matplotlib's font; the browser has others
-            figure = plots.DRAW[options.plot](few, options)
+            figure = drawing.DRAW[options.plot](few, options)
             file = io.StringIO()
             figure.savefig(file, format="svg", metadata={"Date": None})
         url = f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue().encode()).decode()}"
-        yield Drawing(plots.describe(figure, few, options), url)
+        yield Drawing(drawing.describe(figure, few, options), url)
 
 
 def _has(record: RunRecord, options: Options) -> bool:

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from textwrap import wrap
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
 from gyral.reports.tables.columns import without_details
-from gyral.reports.tables.entries import Entry, Table, without_empty_rows
-from gyral.reports.tables.labels import SHARED
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.table import SHARED, Entry, Table
 from gyral.runs.run_record import remarks_of
 
 ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its standard fonts
@@ -93,7 +91,7 @@ def _label(section: Section, name: str, is_one_of_many: bool) -> str:
 
 
 def _table(table: Table, section: Section, label: str, width: str | None) -> list[str]:
-    table = replace(table, rows=without_empty_rows(table.rows))
+    table = table.without_empty_rows()
     alignment = "l" + "r" * (len(table.heads) - 1)
     if table.prose:
         alignment = alignment[:-1] + r"p{0.4\linewidth}"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from gyral.core.escaping import escape_markdown
 from gyral.reports.render.text import entry_line, one_line, runs_table
-from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.table import Entry
 
 
 def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -> str:

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from gyral.core.errors import printable
 from gyral.reports.render.text import labelled_runs, run_line
-from gyral.reports.tables.entries import Entry, Table
 from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.table import Entry, Table
 
 UNBOUNDED = 1000  # characters per line if the output is not a terminal
 MIN_NUMBER_WIDTH = 13  # up to this width, columns of numbers are not narrowed

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from gyral.reports.tables.entries import Entry
 from gyral.reports.tables.sections import Section
+from gyral.reports.tables.table import Entry
 from gyral.runs.run_record import RunRecord
 
 
@@ -29,9 +29,9 @@ def run_line(record: RunRecord) -> str:
 
 def labelled_runs(section: Section) -> Iterator[tuple[str, RunRecord]]:
     """Yield each run of a section with the name of its row."""
-    for row, label in zip(section.rows, section.labels, strict=True):
+    for row in section.rows:
         for record in row.runs:
-            yield one_line(label), record
+            yield one_line(row.label), record
 
 
 def runs_table(section: Section) -> tuple[list[str], list[list[str]]]:

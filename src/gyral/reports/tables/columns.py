@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.reports.tables.entries import Table
 from gyral.reports.tables.sections import Section
+from gyral.reports.tables.table import Column, Table
 
 UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
 
@@ -54,31 +54,15 @@ def choose_columns(sections: Sequence[Section], names: Sequence[str]) -> list[Se
             raise OptionError("columns", name, f"must be among {', '.join(dict.fromkeys(heads))}")
     chosen = []
     for section in sections:
-        tables = [keep_columns(table, shown) for table in section.tables if (shown := _chosen(table, names))]
+        tables = [replace(table, columns=own) for table in section.tables if (own := _chosen(table, names))]
         if tables:
             chosen.append(replace(section, tables=tables))
     return chosen
 
 
 def without_details(table: Table) -> Table:
-    """Return a table without the columns that papers do not show, see `Table.details`."""
-    return keep_columns(table, [i for i, head in enumerate(table.heads) if i and head not in table.details])
-
-
-def keep_columns(table: Table, indices: Sequence[int]) -> Table:
-    """Return a table with some of its columns, next to the names of its rows.
-
-    Args:
-        table: the table.
-        indices: positions in `table.heads`, from 1.
-    """
-    return replace(
-        table,
-        heads=(table.heads[0], *(table.heads[index] for index in indices)),
-        rows=[(name, tuple(entries[index - 1] for index in indices)) for name, entries in table.rows],
-        prose=table.prose and len(table.heads) - 1 in indices,
-        details=(),
-    )
+    """Return a table without the columns that papers do not show."""
+    return replace(table, columns=[column for column in table.columns if not column.is_detail])
 
 
 def head_line(head: str) -> str:
@@ -92,14 +76,16 @@ def _plain(text: str) -> str:
 
 def _indices(table: Table, name: str) -> list[int]:
     """Return the positions of the columns with a name: the head, the head without its unit, or one of its lines."""
-    heads = enumerate(table.heads)
-    names = {index: {_plain(head), UNIT.sub("", _plain(head)), *map(_plain, head.split("\n"))} for index, head in heads}
-    return [index for index in names if index and _plain(name) in names[index]]
+    heads = [column.head for column in table.columns]
+    names = [{_plain(head), UNIT.sub("", _plain(head)), *map(_plain, head.split("\n"))} for head in heads]
+    return [index for index, own in enumerate(names) if _plain(name) in own]
 
 
-def _chosen(table: Table, names: Sequence[str]) -> list[int]:
-    """Return the positions of the columns with one of the names."""
+def _chosen(table: Table, names: Sequence[str]) -> list[Column]:
+    """Return the columns with one of the names; none of them is a detail any more."""
+    heads = [column.head for column in table.columns]
     found = {index for name in names for index in _indices(table, name)}
-    repeated = {index for index in found if table.heads[1:].count(table.heads[index]) > 1}
+    repeated = {index for index in found if heads.count(heads[index]) > 1}
     shown = found - repeated
-    return sorted(shown | {index for index in repeated if index - 1 in shown} if shown else repeated)
+    indices = sorted(shown | {index for index in repeated if index - 1 in shown} if shown else repeated)
+    return [replace(table.columns[index], is_detail=False) for index in indices]

@@ -7,8 +7,9 @@ from pathlib import Path
 from gyral.config.overrides import plain
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
-from gyral.reports.catalogue import DIRECTORY, Row, Sweep, column_of, in_column
-from gyral.reports.tables.paper_table import absent_seeds
+from gyral.reports.catalogue import DIRECTORY, Sweep
+from gyral.reports.rows import Row, in_column
+from gyral.reports.tables.entries import absent_seeds
 from gyral.runs.run_record import RunRecord
 
 
@@ -48,7 +49,7 @@ def find_missing(sweep: Sweep, rows: list[Row], directory: Path | None) -> tuple
 
 def _lacking(sweep: Sweep, row: Row, home: Path | None) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each column with missing runs of a row, the seeds without a run, and the seeds that the sweep resumes."""
-    if _is_joint(sweep, row) or sweep.is_published_only(row):
+    if _is_joint(sweep, row) or not sweep.trains(row.experiment):
         return
     for column in sweep.axes[sweep.column] if sweep.column else [""]:
         records = in_column(sweep, row, column)
@@ -95,7 +96,7 @@ def _is_joint(sweep: Sweep, row: Row) -> bool:
     """Return whether the runs of a row are of a model for all lines of a sweep with the layout "tasks"."""
     if not row.records or sweep.layout != "tasks":
         return False
-    return not all(column_of(sweep, record) in sweep.lines for record in row.records)
+    return not all(sweep.column_of(record) in sweep.lines for record in row.records)
 
 
 def _sweep_directory(rows: list[Row], directory: Path) -> Path:

@@ -1,72 +1,94 @@
-"""The layout "table": the measures of each row next to the published values."""
+"""The layouts "table" and "curves": the measures of each row next to the published values or the paper's finding."""
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from gyral.core.measures import Measure
-from gyral.reports.catalogue import Row, Sweep, by_budget, column_of, columns_of, in_column
+from gyral.reports.catalogue import Sweep
+from gyral.reports.numbers import RATIO, Numbers, Runs
+from gyral.reports.rows import Row, by_budget, columns_of, common_overrides, in_column
 from gyral.reports.tables.entries import (
-    NOTHING,
-    Entry,
-    Table,
-    TableRow,
+    absent_seeds,
     describe_seeds,
-    format_thousands,
-    mark_best_of_column,
     mean_entry,
-    move_common_notes,
+    noted_entry,
     parameters_entry,
     published_entry,
-    value_of,
-    with_notes,
-    without_empty_rows,
 )
-from gyral.reports.tables.labels import caption, common_overrides, label
-from gyral.reports.tables.marks import marked
 from gyral.reports.tables.references import reference_rows
+from gyral.reports.tables.table import NOTHING, Column, Entry, Table
 from gyral.runs.run_record import RunRecord
 
 
-def paper_table(sweep: Sweep, rows: list[Row]) -> Table:
+def paper_table(sweep: Sweep, rows: list[Row], numbers: Numbers) -> Table:
     """Return the sweep's measures and the size of each row next to the published values, for each value of its column.
 
     Without published values, the table has no columns for them. The last rows are references that need no training.
     """
-    columns = columns_of(sweep, rows)
     measures = [sweep.measures[name] for name in (sweep.measure, *sweep.also)]
-    if sweep.column:
-        shown = [f"{sweep.column_name}={column}" for column in columns]
-    else:
-        shown = [measure.label for measure in measures] if sweep.also else ["measured"]
-    heads = ("row", *(head for title in shown for head in (title, "paper")), "parameters", "paper")
-    body: list[TableRow] = []
-    for row in rows:
-        entries: list[Entry] = []
-        for measure, column in itertools.product(measures, columns):
-            published = row.paper.get(measure.name)
-            if isinstance(published, dict):
-                published = published.get(column)
-            others = [record for record in row.others if column_of(sweep, record) == column]
-            measured = measured_entry(sweep, measure, in_column(sweep, row, column), published, others)
-            entries += [measured, published_entry(published, measure.digits)]
-        in_order = [record for column in columns for record in in_column(sweep, row, column)]
-        parameters = row.paper.get("parameters")
-        size = NOTHING if parameters is None else Entry(format_thousands(parameters))
-        body.append((label(row, rows), (*entries, parameters_entry(in_order, parameters), size)))
-    body = without_empty_rows(body)
-    for index, (measure, _) in enumerate(itertools.product(measures, columns)):
-        body = mark_best_of_column(body, 2 * index, measure.higher_is_better)
-    body, runs = move_common_notes([(name, _note_runs_once(entries)) for name, entries in body])
+    columns = columns_of(sweep, rows)
     published_names = {sweep.measure, *sweep.also, "parameters"}
-    if not any(published_names & set(paper) for paper in sweep.papers.values()):  # nothing is published
-        heads, body = (heads[0], *heads[1::2]), [(name, entries[::2]) for name, entries in body]
-    empty = (NOTHING,) * (len(heads) - 2)
-    body += [(name, (entry, *empty)) for name, entry in reference_rows(sweep, rows)]
-    return Table(sweep.title, caption(common_overrides(rows), runs), heads, body)
+    is_published = any(published_names & set(paper) for paper in sweep.papers.values())
+    shown = []
+    for measure, column in itertools.product(measures, columns):
+        own = measure.label if sweep.also else "measured"
+        head = f"{sweep.column_name}={column}" if sweep.column else own
+        measured = [measured_entry(sweep, numbers, row, measure, column) for row in rows]
+        shown.append(Column(head, measured, measure.higher_is_better))
+        if is_published:
+            published = [published_entry(row.published(measure.name, column), measure.digits) for row in rows]
+            shown.append(Column("paper", published))
+    in_order = [[record for column in columns for record in in_column(sweep, row, column)] for row in rows]
+    sizes = [row.published("parameters") for row in rows]
+    shown.append(Column("parameters", [*map(parameters_entry, in_order, sizes)]))
+    if is_published:
+        texts = ["–" if size is None else format_thousands(size) for size in sizes]
+        shown.append(Column("paper", [*map(Entry, texts)]))
+    table = Table(sweep.title, [row.label for row in rows], shown).without_empty_rows().with_best()
+    noted_once = [(name, note_runs_once(entries)) for name, entries in table.rows]
+    table = table.with_rows(noted_once).with_common_notes(common_overrides(rows))
+    empty = (NOTHING,) * (len(shown) - 1)
+    return table.with_rows([*table.rows, *((name, (entry, *empty)) for name, entry in reference_rows(sweep, rows))])
 
 
-def _note_runs_once(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def curves_table(sweep: Sweep, rows: list[Row], numbers: Numbers) -> Table:
+    """Return the results of each row next to the finding of the paper."""
+    measure = sweep.main
+    losses, ratios = (
+        [mean_entry(numbers.of(row.records, metric), 4, with_deviation=False) for row in rows]
+        for metric in ("test/loss", RATIO)
+    )
+    measured = f"{measure.label} on\ntest" + (f" in {measure.unit}" if measure.unit else "")
+    columns = [
+        Column("test loss\n(nats)", losses, higher_is_better=False),
+        Column("loss /\nbaseline", ratios, higher_is_better=False),
+        Column(measured, [measured_entry(sweep, numbers, row, measure) for row in rows], measure.higher_is_better),
+        Column("finding of the paper", [Entry(row.paper.get("finding", "–")) for row in rows], None, True, True),
+    ]
+    table = Table(sweep.title, [row.label for row in rows], columns).without_empty_rows().with_best()
+    return table.with_common_notes(common_overrides(rows))
+
+
+def measured_entry(sweep: Sweep, numbers: Numbers, row: Row, measure: Measure, column: str = "") -> Entry:
+    """Return the entry of a measure on the test split, with its seeds and steps, and the seeds that are missing."""
+    metric = f"test/{measure.name}"
+    entry = _measured(sweep, numbers.of(row.records, metric, column), measure)
+    budgets = by_budget(record for record, _ in numbers.of(row.others, metric, column)) if entry.runs else []
+    others = tuple(_measured(sweep, numbers.of(records, metric, column), measure) for records in budgets)
+    return replace(entry, paper=row.published(measure.name, column), others=others)
+
+
+def _measured(sweep: Sweep, runs: Runs, measure: Measure) -> Entry:
+    records = [record for record, _ in runs]
+    entry = noted_entry(runs, measure)
+    if not entry.values and (not runs or any(record.results for record in records)):  # the task has no such measure
+        return NOTHING
+    absent = absent_seeds(records, sweep.axes["seed"])
+    return replace(entry, missing=(*entry.missing, f"{describe_seeds(absent)} missing")) if absent else entry
+
+
+def note_runs_once(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries of a row: the seeds and steps of the same runs are noted at their first number alone."""
     noted: list[list[RunRecord]] = []
     result = []
@@ -74,45 +96,9 @@ def _note_runs_once(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         runs = [record for record, _ in entry.runs]
         result.append(replace(entry, notes=(), missing=()) if entry.text and runs in noted else entry)
         noted += [runs] if entry.text and runs else []
-    return tuple(result)
+    return result
 
 
-def measured_entry(
-    sweep: Sweep,
-    measure: Measure,
-    records: list[RunRecord],
-    paper: float | None = None,
-    others: Sequence[RunRecord] = (),
-) -> Entry:
-    """Return the entry of a measure on the test split, with its seeds and steps, and the seeds that are missing.
-
-    Args:
-        sweep: the sweep.
-        measure: the measure.
-        records: the runs.
-        paper: the published value.
-        others: runs with other budgets, see `Row`.
-    """
-    if not records:
-        return replace(NOTHING, paper=paper)
-    entry = replace(noted_entry(records, measure), paper=paper)
-    if not entry.values and any(record.results for record in records):  # the task of this row has no such measure
-        return NOTHING
-    absent = absent_seeds(records, sweep.axes["seed"])
-    return replace(
-        entry,
-        missing=(*entry.missing, f"{describe_seeds(absent)} missing") if absent else entry.missing,
-        others=tuple(measured_entry(sweep, measure, runs) for runs in by_budget(others)),
-    )
-
-
-def noted_entry(records: list[RunRecord], measure: Measure) -> Entry:
-    """Return the entry of a measure on the test split with its seeds and steps; its text is empty without a value."""
-    entry = mean_entry(records, value_of(measure), measure.digits)
-    return with_notes(replace(entry, text=marked(entry.text, records) if entry.values else ""), records)
-
-
-def absent_seeds(records: list[RunRecord], seeds: list[str]) -> list[str]:
-    """Return the seeds that no run has."""
-    there = {record.seed for record in records}
-    return [seed for seed in seeds if seed not in there]
+def format_thousands(count: float) -> str:
+    """Return a number of parameters as papers print it: 14k, 7.2M."""
+    return f"{count / 1000:g}k" if count < 1e6 else f"{count / 1e6:g}M"

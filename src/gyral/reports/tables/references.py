@@ -1,7 +1,9 @@
 """References below the rows of a table: n-gram models, whose scores runs on text log next to their own."""
 
-from gyral.reports.catalogue import Row, Sweep
-from gyral.reports.tables.entries import Entry
+from gyral.reports.catalogue import Sweep
+from gyral.reports.rows import Row
+from gyral.reports.tables.entries import mean_entry
+from gyral.reports.tables.table import Entry
 
 
 def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, Entry]]:
@@ -15,9 +17,7 @@ def reference_rows(sweep: Sweep, rows: list[Row]) -> list[tuple[str, Entry]]:
         for record in (record for row in rows for record in row.records):
             value = (record.results or {}).get(sweep.ngram_result(order))
             if value is not None:
-                entry = Entry(
-                    f"{measure.scale * value:.{measure.digits}f}", runs=((record, measure.scale * value),)
-                ).with_statistics()
+                entry = mean_entry([(record, measure.scale * value)], measure.digits)
                 references.append((f"{order}-gram (Witten–Bell)", entry))
                 break
     return references

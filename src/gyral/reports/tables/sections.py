@@ -5,17 +5,16 @@ from pathlib import Path
 
 from gyral.core.measures import Measure
 from gyral.reports import catalogue
-from gyral.reports.catalogue import Plan, Row, Sweep, job_of
+from gyral.reports.catalogue import Plan, Sweep, job_of
 from gyral.reports.measures import with_measures
-from gyral.reports.tables.curves_table import curves_table
-from gyral.reports.tables.entries import Table
-from gyral.reports.tables.groups_table import groups_table
-from gyral.reports.tables.labels import label
-from gyral.reports.tables.lines_table import averages_table, lines_table, split_joint_rows
-from gyral.reports.tables.marks import mark_footnotes
+from gyral.reports.numbers import Numbers
+from gyral.reports.rows import Row, rows_of, rows_of_tasks
+from gyral.reports.tables.entries import mark_footnotes
+from gyral.reports.tables.lines_table import averages_table, groups_tables, lines_table
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
-from gyral.reports.tables.paper_table import paper_table
+from gyral.reports.tables.paper_table import curves_table, paper_table
 from gyral.reports.tables.references import reference_footnotes
+from gyral.reports.tables.table import Table
 from gyral.reports.tables.task_table import logged_measures, task_table
 from gyral.runs.run_record import RunRecord
 
@@ -28,7 +27,6 @@ class Section:
         title: its title.
         measures: the measures of the tables, the main one first; none for a loss.
         rows: the rows with their runs.
-        labels: the name of each row.
         tables: its tables.
         footnotes: lines below the tables.
         stopped: runs that are not done.
@@ -40,7 +38,6 @@ class Section:
     title: str
     measures: tuple[Measure, ...]
     rows: list[Row]
-    labels: list[str]
     tables: list[Table]
     footnotes: list[str] = field(default_factory=list)
     stopped: list[RunRecord] = field(default_factory=list)
@@ -92,11 +89,11 @@ def make_sections(
         if mine or only:
             sweep = with_measures(sweep, mine)
             shown = sweep if missing else sweep.without_missing(mine)
-            found.append(_section_of_sweep(shown, catalogue.rows_of(shown, mine), directory))
+            found.append(_section_of_sweep(shown, rows_of(shown, mine), directory))
     if only:
         return found
     plan = catalogue.planned(directory) if directory else Plan()
-    tasks = catalogue.rows_of_tasks(left, plan)
+    tasks = rows_of_tasks(left, plan)
     others = [_section_of_task(task, rows, directory, plan) for task, rows in tasks.items()]
     absent = plan.unnamed - {job_of(record.overrides.values()) for record in left}
     if others and absent:  # they can be of any task, so they are reported once, in the last section
@@ -106,44 +103,32 @@ def make_sections(
 
 
 def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> Section:
-    if sweep.layout == "tasks":
-        rows = split_joint_rows(sweep, rows)
-    labels = [label(row, rows) for row in rows]
-    footnotes: list[str] = []
+    numbers, footnotes = Numbers(rows, sweep), mark_footnotes(rows)
     if sweep.layout == "table":
-        tables, footnotes = [paper_table(sweep, rows)], [*mark_footnotes(rows), *reference_footnotes(sweep, rows)]
+        tables = [paper_table(sweep, rows, numbers)]
+        footnotes += reference_footnotes(sweep, rows)
     elif sweep.layout == "tasks":
-        tables, footnotes = [averages_table(sweep, rows), lines_table(sweep, rows)], mark_footnotes(rows)
+        tables = [averages_table(sweep, rows, numbers), lines_table(sweep, rows, numbers)]
     elif sweep.layout == "groups":
-        tables, footnotes = groups_table(sweep, rows), mark_footnotes(rows)
+        tables = groups_tables(sweep, rows, numbers)
     else:
-        tables, footnotes = [curves_table(sweep, rows)], mark_footnotes(rows)
+        tables = [curves_table(sweep, rows, numbers)]
     absent, commands = find_missing(sweep, rows, directory)
     stopped = [record for row in rows for record in row.runs if not record.results]
     measures = tuple(sweep.measures[name] for name in (sweep.measure, *sweep.also))
-    return Section(sweep.title, measures, rows, labels, tables, footnotes, stopped, absent, commands, sweep)
+    return Section(sweep.title, measures, rows, tables, footnotes, stopped, absent, commands, sweep)
 
 
 def _section_of_task(task: str, rows: list[Row], directory: Path | None, plan: Plan) -> Section:
     """Return the section of runs that belong to no sweep."""
-    stopped = [record for row in rows for record in row.records if not record.results]
-    jobs = {*plan.jobs}
+    records = [record for row in rows for record in row.records]
+    stopped = [record for record in records if not record.results]
     again = (
-        plan.command if job_of(record.overrides.values()) in jobs else resume_command(record)
+        plan.command if job_of(record.overrides.values()) in {*plan.jobs} else resume_command(record)
         for record in stopped
         if is_stopped(record)
     )
     commands = list(dict.fromkeys(again)) if directory else []
-    main = next(iter(logged_measures([record for row in rows for record in row.records])), None)
-    table = task_table(f"Runs on {task}", rows)
-    labels = [row.name for row in rows]
-    return Section(
-        table.title,
-        (main,) if main else (),
-        rows,
-        labels,
-        [table],
-        mark_footnotes(rows),
-        stopped=stopped,
-        commands=commands,
-    )
+    main = tuple(logged_measures(records)[:1])
+    table = task_table(f"Runs on {task}", rows, Numbers(rows))
+    return Section(table.title, main, rows, [table], mark_footnotes(rows), stopped, commands=commands)

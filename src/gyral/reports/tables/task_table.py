@@ -4,23 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gyral.core.measures import MSE, Measure, logged, loss_measure, loss_unit
-from gyral.reports.catalogue import Row, differing_task_options, name_rows
-from gyral.reports.tables.entries import (
-    NOTHING,
-    Entry,
-    Table,
-    TableRow,
-    loss_ratio,
-    mark_best_of_column,
-    mean_entry,
-    move_common_notes,
-    parameters_entry,
-    result_of,
-    with_notes,
-)
-from gyral.reports.tables.labels import caption, common_overrides
-from gyral.reports.tables.paper_table import noted_entry
-from gyral.runs.names import describe_option
+from gyral.reports.numbers import RATIO, Numbers
+from gyral.reports.rows import Row, by_condition, common_overrides, condition_of, task_options
+from gyral.reports.tables.entries import mean_entry, noted_entry, parameters_entry, with_notes
+from gyral.reports.tables.table import NOTHING, Column, Entry, Table
 from gyral.runs.run_record import RunRecord, measures_of, select
 
 MAX_CONDITIONS = 6  # values of a task's options that are columns; more are rows
@@ -28,79 +15,74 @@ MAX_CONDITIONS = 6  # values of a task's options that are columns; more are rows
 
 def logged_measures(records: Sequence[RunRecord]) -> list[Measure]:
     """Return the measures that runs of a task log on the test split, the monitored one first."""
-    names = {name for record in records for name in record.results or {}}
+    names = {name for record in records for name in record.metrics}
     measured = logged(measures_of(records).values(), names)
     monitored = {str(select(record.config, "task.monitor")).rpartition("/")[2] for record in records}
     return sorted(measured, key=lambda measure: measure.name not in monitored)
 
 
-def task_table(title: str, rows: list[Row]) -> Table:
+def task_table(title: str, rows: list[Row], numbers: Numbers) -> Table:
     """Return the table of the runs on a task.
 
     Runs with other values of the task's options, such as `task.delay`, are not comparable: each value has a column with
     the main measure. If there is only one, the columns are all measures.
     """
-    conditions = [describe_condition(row, differing_task_options(rows)) for row in rows]
+    keys = task_options(rows)
+    conditions = [condition_of(row, keys) for row in rows]
     if 1 < len(set(conditions)) <= MAX_CONDITIONS:
-        return _table_of_conditions(title, rows, conditions)
-    return _table_of_measures(title, rows, conditions)
+        table = _table_of_conditions(title, rows, numbers)
+    else:
+        table = _table_of_measures(title, rows, numbers, conditions)
+    shared = [override for override in common_overrides(rows) if not override.startswith(("model=", "experiment="))]
+    return table.with_common_notes(shared)
 
 
-def describe_condition(row: Row, keys: Sequence[str]) -> str:
-    """Return the values of options of the task in a row as text, such as "delay = 10"."""
-    return ", ".join(describe_option(key, select(row.records[0].config, key)) for key in keys)
-
-
-def _table_of_measures(title: str, rows: list[Row], conditions: list[str]) -> Table:
+def _table_of_measures(title: str, rows: list[Row], numbers: Numbers, conditions: list[str]) -> Table:
     records = [record for row in rows for record in row.records]
-    names = {name for record in records for name in record.results or {}}
-    measured, unit = logged_measures(records), loss_unit(names)
-    with_loss = unit != MSE.label or not measured  # the loss of a regression is one of its measures
-    columns = [(measure.title.replace(" in ", "\nin "), measure.higher_is_better) for measure in measured]
-    if with_loss:
-        columns.append((f"test loss\n({unit})", False))
-    columns.append(("loss /\nbaseline", False))
-    body: list[TableRow] = []
-    for row in rows:
-        entries = [mean_entry(row.records, result_of(f"test/{m.name}", m.scale), m.digits) for m in measured]
-        if with_loss:
-            entries.append(mean_entry(row.records, result_of("test/loss"), 4))
-        entries.append(mean_entry(row.records, loss_ratio, 4, with_deviation=False))
-        count = _count(row.records)
-        if count.missing:  # listed below the first number
-            entries[0] = replace(entries[0], text=entries[0].text if entries[0].values else "", missing=count.missing)
-        body.append((row.name, (*entries, parameters_entry(row.records), replace(count, missing=()))))
-    heads = ("row", *(head for head, _ in columns), "parameters", "seeds")
+    measured, unit = logged_measures(records), loss_unit({number.metric for number in numbers.tidy})
+    columns = []
+    for measure in measured:
+        entries = [mean_entry(numbers.of(row.records, f"test/{measure.name}"), measure.digits) for row in rows]
+        columns.append(Column(_broken(measure.title), entries, measure.higher_is_better))
+    if unit != MSE.label or not measured:  # the loss of a regression is one of its measures
+        losses = [mean_entry(numbers.of(row.records, "test/loss"), 4) for row in rows]
+        columns.append(Column(f"test loss\n({unit})", losses, False, is_detail=bool(measured)))
+    ratios = [mean_entry(numbers.of(row.records, RATIO), 4, with_deviation=False) for row in rows]
+    columns.append(Column("loss /\nbaseline", ratios, False, is_detail=bool(measured)))
+    counts = [_count(row.records) for row in rows]
+    first = [  # the missing seeds are listed below the first number
+        replace(entry, text=entry.text if entry.values else "", missing=count.missing) if count.missing else entry
+        for entry, count in zip(columns[0].entries, counts, strict=True)
+    ]
+    columns[0] = replace(columns[0], entries=first)
+    columns += [
+        Column("parameters", [parameters_entry(row.records) for row in rows]),
+        Column("seeds", [replace(count, missing=()) for count in counts], is_detail=True),
+    ]
     complete = [all(record.results for record in row.records) for row in rows]
-    for condition in dict.fromkeys(conditions):
-        compared = [known and other == condition for known, other in zip(complete, conditions, strict=True)]
-        for column, (_, higher_is_better) in enumerate(columns):
-            body = mark_best_of_column(body, column, higher_is_better, compared)
-    details = (*(head for head, _ in columns[len(measured) :] if measured), "seeds")
-    body, runs = move_common_notes(body)
-    return Table(title, caption(_shared_overrides(rows), runs), heads, body, details=details)
+    compared = [condition if known else None for condition, known in zip(conditions, complete, strict=True)]
+    return Table(title, [row.label for row in rows], columns).with_best(compared)
 
 
-def _table_of_conditions(title: str, rows: list[Row], conditions: list[str]) -> Table:
+def _table_of_conditions(title: str, rows: list[Row], numbers: Numbers) -> Table:
     records = [record for row in rows for record in row.records]
-    names = {name for record in records for name in record.results or {}}
-    main = next(iter(logged_measures(records)), loss_measure(names))
-    keys, columns = differing_task_options(rows), list(dict.fromkeys(conditions))
-    settings: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row, condition in zip(rows, conditions, strict=True):
-        setting = tuple(override for override in row.setting if override.partition("=")[0] not in keys)
-        settings.setdefault(setting, {})[condition] = row
-    body: list[TableRow] = []
-    labels = name_rows([next(iter(own.values())) for own in settings.values()], without=keys)
-    for name, own in zip(labels, settings.values(), strict=True):
-        entries = [noted_entry(own[condition].records, main) if condition in own else NOTHING for condition in columns]
-        every = [record for row in own.values() for record in row.records]
-        body.append((name, (*entries, parameters_entry(every, as_range=True))))
-    for column in range(len(columns)):
-        body = mark_best_of_column(body, column, main.higher_is_better)
-    heads = ("row", *(f"{main.title.replace(' in ', chr(10) + 'in ')}\n{text}" for text in columns), "parameters")
-    body, runs = move_common_notes(body)
-    return Table(title, caption(_shared_overrides(rows), runs), heads, body)
+    main = next(iter(logged_measures(records)), loss_measure(number.metric for number in numbers.tidy))
+    own = by_condition(rows)
+    columns = []
+    for condition in dict.fromkeys(condition for runs in own.values() for condition in runs):
+        entries = [
+            noted_entry(numbers.of(runs[condition], f"test/{main.name}"), main) if condition in runs else NOTHING
+            for runs in own.values()
+        ]
+        columns.append(Column(f"{_broken(main.title)}\n{condition}", entries, main.higher_is_better))
+    every = [[record for runs in found.values() for record in runs] for found in own.values()]
+    columns.append(Column("parameters", [parameters_entry(runs, as_range=True) for runs in every]))
+    return Table(title, list(own), columns).with_best()
+
+
+def _broken(title: str) -> str:
+    """Return a measure with its unit on a second line."""
+    return title.replace(" in ", "\nin ")
 
 
 def _count(records: list[RunRecord]) -> Entry:
@@ -108,8 +90,3 @@ def _count(records: list[RunRecord]) -> Entry:
     done = sum(record.results is not None for record in records)
     text = f"{done}" if done == len(records) else f"{done} of {len(records)}"
     return with_notes(Entry(text, runs=tuple((record, None) for record in records)), records)
-
-
-def _shared_overrides(rows: list[Row]) -> list[str]:
-    """Return the overrides of all rows, without those that choose the model or the experiment."""
-    return [override for override in common_overrides(rows) if not override.startswith(("model=", "experiment="))]

@@ -5,8 +5,8 @@ from matplotlib.figure import Figure
 
 from gyral.applications.babi.figures.stories import load_story
 from gyral.data.babi.stories import sentence_text
-from gyral.reports.figures.common import add_title
-from gyral.reports.figures.options import WIDTHS
+from gyral.figures.common import add_title
+from gyral.plotting.sizes import WIDTHS
 from gyral.runs.directory import Run
 
 MAX_ANSWERS = 12  # columns: the answers with the highest probabilities

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from gyral.applications.babi.figures.stories import load_story
 from gyral.core.errors import OptionError
 from gyral.data.babi.stories import Question, sentence_text
+from gyral.figures.common import add_title
 from gyral.models.attention import Attention
-from gyral.reports.figures.common import add_title
-from gyral.reports.figures.options import WIDTHS
+from gyral.plotting.sizes import WIDTHS
 from gyral.runs.directory import Run
 
 if TYPE_CHECKING:

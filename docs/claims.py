@@ -1,0 +1,221 @@
+"""Sentences of papers, tested on finished runs: mean, deviation, bootstrap interval and verdict, for docs/results.py.
+
+A file of claims is a YAML list. An entry says which runs it compares:
+
+    - claim: With λ = 1, RUM answers more questions of bAbI than GRU.
+      paper: Dangovski et al. 2019, table 2
+      rows: rum_paper/table2/rum_lambda1   # the experiment
+      against: rum_paper/table2/gru        # another experiment; or a number: bound: 99
+      options: [model.pooling=sum]         # the runs of both experiments with these options and no others
+      mean_over: task.qa                   # the number of a seed is the mean over the values that all rows have
+      measure: accuracy                    # or a number of a probe, such as layer 3/f1 with probe: treebank
+      expected: higher                     # or lower
+      command: gyral train sweep=rum_paper_table2 model.pooling=sum
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from gyral.config.roles import settings_of
+from gyral.core.checks import check_choice
+from gyral.core.measures import Measure
+from gyral.reports.measures import task_measures
+from gyral.runs.record_files import read_probe
+from gyral.runs.run_record import RunRecord, measures_of
+from gyral.runs.saved_files import read_yaml_as
+
+HELD, REFUTED, UNDECIDED, UNTESTED = "held", "refuted", "undecided", "not tested"
+RESAMPLES = 10_000
+LEVEL = 95  # % of the bootstrap interval
+FEWEST = 2  # seeds of a row that a verdict needs
+
+Value = Callable[[RunRecord], float | None]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An entry of a file of claims."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
+    claim: str
+    paper: str
+    rows: str
+    measure: str
+    expected: Literal["higher", "lower"]
+    command: str
+    against: str | None = None
+    bound: float | None = None
+    options: list[str] = field(default_factory=list)
+    mean_over: str | None = None
+    probe: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.against is None) == (self.bound is None):
+            raise ValueError("must have either against or bound")
+        if self.probe is not None and not re.fullmatch(r"\w+", self.probe):
+            raise ValueError("probe must be a word")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper and what was measured.
+
+    Attributes:
+        text: the sentence, in our words.
+        paper: its source.
+        command: the command that makes the runs.
+        measure: the compared measure.
+        rows: the experiment that the sentence is about, and the one that it is compared with, if it is not a number.
+        values: for each of `rows`, the number of each seed as printed.
+        bound: the number that the runs are compared with, or None.
+        higher: whether the sentence expects the higher number from the first row.
+        averaged: over how many runs the number of a seed is the mean.
+    """
+
+    text: str
+    paper: str
+    command: str
+    measure: Measure
+    rows: tuple[str, ...]
+    values: tuple[list[float], ...]
+    bound: float | None
+    higher: bool
+    averaged: int = 1
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The bootstrap interval of the difference of the means, or None with fewer than two seeds of a row."""
+        if min(map(len, self.values)) < FEWEST:
+            return None
+        return bootstrap_interval(self.values, self.bound or 0.0)
+
+    @property
+    def verdict(self) -> str:
+        """Held or refuted if the interval excludes zero, or undecided; not tested if a row has no run."""
+        if not all(self.values):
+            return UNTESTED
+        if self.interval is None:
+            return UNDECIDED
+        low, high = self.interval if self.higher else (-self.interval[1], -self.interval[0])
+        reached = low > 0 or (self.bound is not None and low >= 0)
+        return HELD if reached else REFUTED if high < 0 else UNDECIDED
+
+
+def bootstrap_interval(values: Sequence[Sequence[float]], bound: float) -> tuple[float, float]:
+    """Return the percentile interval of the difference of the means of two samples, or of one sample and a number.
+
+    Each sample is resampled with replacement (Efron 1979). With two or three seeds, the interval is that between the
+    extremes of the sample, or nearly so, and it is a lower bound of the uncertainty.
+
+    Args:
+        values: one or two samples.
+        bound: what a single sample is compared with.
+    """
+    generator = np.random.default_rng(0)
+    means = [generator.choice(np.array(own), (RESAMPLES, len(own))).mean(axis=1) for own in values]
+    difference = means[0] - (means[1] if len(means) > 1 else bound)
+    tail = (100 - LEVEL) / 2
+    low, high = np.percentile(difference, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def read_claims(path: Path, records: Sequence[RunRecord]) -> list[Claim]:
+    """Return the claims of a file with their runs.
+
+    Raises:
+        UserError: the file is not a list of claims.
+    """
+    entries = read_yaml_as(path, list[_Entry])
+    return [_read_claim(f"{path}: claim {number}", entry, records) for number, entry in enumerate(entries, start=1)]
+
+
+def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord]) -> Claim:
+    measure, value = _read_measure(where, entry, records)
+    rows = (entry.rows,) if entry.against is None else (entry.rows, entry.against)
+    found = [_seeds(records, row, entry.options, value, entry.mean_over) for row in rows]
+    averaged = sorted(set.intersection(*map(_most_complete, found)))
+    return Claim(
+        text=entry.claim,
+        paper=entry.paper,
+        command=entry.command,
+        measure=measure,
+        rows=rows,
+        values=tuple(_means(seeds, averaged) for seeds in found),
+        bound=entry.bound,
+        higher=entry.expected == "higher",
+        averaged=len(averaged),
+    )
+
+
+def _read_measure(where: str, entry: _Entry, records: Sequence[RunRecord]) -> tuple[Measure, Value]:
+    """Return the measure of a claim, and the function that reads it from a record."""
+    name, probe = entry.measure, entry.probe
+    if probe is not None:
+        return Measure(name, f"{probe}, {name}", digits=1), lambda record: read_probe(record, probe).get(name)
+    measures = measures_of(records)
+    if name not in measures:
+        measures |= {measure.name: measure for measure in task_measures(entry.rows)}
+    measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]
+    return measure, lambda record: measure.value(record.results)
+
+
+def _seeds(
+    records: Sequence[RunRecord], experiment: str, options: Sequence[str], read: Value, mean_over: str | None
+) -> dict[str, dict[str, float]]:
+    """Return for each seed of an experiment the measure of its runs, by their value of the option `mean_over`."""
+    seeds: dict[str, dict[str, float]] = {}
+    for record in records:
+        value = read(record)
+        if record.experiment == experiment and value is not None and _has(record, options, mean_over):
+            seeds.setdefault(record.seed, {})[str(record.options.get(mean_over)) if mean_over else ""] = value
+    return dict(sorted(seeds.items()))
+
+
+def _most_complete(seeds: dict[str, dict[str, float]]) -> set[str]:
+    """Return the values that the seeds with the most runs have."""
+    most = max(map(len, seeds.values()), default=0)
+    return set.intersection(*(set(own) for own in seeds.values() if len(own) == most)) if seeds else set()
+
+
+def _means(seeds: dict[str, dict[str, float]], averaged: Sequence[str]) -> list[float]:
+    """Return the mean of each seed that has all of these values."""
+    return [fmean(own[key] for key in averaged) for own in seeds.values() if averaged and own.keys() >= {*averaged}]
+
+
+def _has(record: RunRecord, options: Sequence[str], mean_over: str | None) -> bool:
+    """Return whether a run has these options and no other settings."""
+    wanted = {option.partition("=")[0] for option in options}
+    return set(settings_of(record.overrides)) <= {*wanted, mean_over} and all(map(record.has, options))
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Return the claims as a table in Markdown, with a summary of the verdicts above it."""
+    verdicts = [claim.verdict for claim in claims]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in (HELD, REFUTED, UNDECIDED, UNTESTED))
+    lines = [
+        "| | claim | measured | compared with | difference | verdict |",
+        "| ---: | --- | ---: | ---: | ---: | --- |",
+    ]
+    for number, claim in enumerate(claims, start=1):
+        first, *second = (_summary(claim.measure, values) for values in claim.values)
+        compared = second[0] if second else f"{claim.bound:g}"
+        interval = claim.interval
+        digits = claim.measure.digits
+        shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+        measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
+        sentence = f"{claim.text} ({claim.paper}; {measure})<br>`{claim.command}`"
+        lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
+    return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])
+
+
+def _summary(measure: Measure, values: list[float]) -> str:
+    if not values:
+        return "no run"
+    deviation = f" ± {stdev(values):.{measure.digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{measure.digits}f}{deviation} (n = {len(values)})"

@@ -1,0 +1,1 @@
+"""Figures of one run: `gyral report figure=<name> run=<run directory>`."""

@@ -1,0 +1,91 @@
+"""Draws a figure of a run by its name and saves it as PNG and PDF."""
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from gyral.core.checks import check_choice
+from gyral.core.errors import OptionError
+from gyral.figures.common import describe_run
+from gyral.figures.cosines import cosines
+from gyral.figures.derivatives import derivatives
+from gyral.figures.gates import gates
+from gyral.figures.keys import draw_keys
+from gyral.figures.landscape import loss_line, loss_plane
+from gyral.figures.norms import norms
+from gyral.figures.strips import strips
+from gyral.figures.target_kernel import target_kernel
+from gyral.figures.weightings import weightings
+from gyral.plotting.style import save, save_animation, style
+from gyral.runs.directory import Run
+
+FOLDER = "figures"
+FOLDER_WITHOUT_RUN = Path("outputs") / FOLDER
+# Figures of the runs of any task; a task offers others, see `gyral.tasks.base.Task.figures`.
+FIGURES: dict[str, Callable[..., Any]] = {
+    "target_kernel": target_kernel,
+    "cosines": cosines,
+    "norms": norms,
+    "loss_line": loss_line,
+    "loss_plane": loss_plane,
+    "keys": draw_keys,
+    "gates": gates,
+    "weightings": weightings,
+    "strips": strips,
+}
+WITHOUT_RUN: dict[str, Callable[[], Figure]] = {"derivatives": derivatives}
+
+
+def draw_without_run(name: str) -> Path:
+    """Draw a figure of `WITHOUT_RUN`, save it in outputs/figures, and return the path of the PNG file."""
+    with style():
+        return _save(WITHOUT_RUN[name](), FOLDER_WITHOUT_RUN / name, "Derivatives of the activations")
+
+
+def draw(name: str, run: Run, further: Mapping[str, Callable[..., Any]], beside: Run | None = None) -> Path:
+    """Draw a figure of a finished or stopped run, with the weights of its best checkpoint.
+
+    The figure is saved as <run directory>/figures/<name>.png and .pdf. If the run has recorded how it changes during
+    training, an animation is saved beside it as <name>.gif.
+
+    Args:
+        name: one of `FIGURES` or `further`.
+        run: the run.
+        further: the figures that the task of the run offers.
+        beside: a second run that is shown beside it, for figures that can show several.
+
+    Returns:
+        The path of the PNG file.
+
+    Raises:
+        OptionError: The name is unknown; the run has no checkpoint or no recorded file; the run's cell does not have
+            the part that the figure shows; or the figure is not of two runs.
+    """
+    functions = {**FIGURES, **further}
+    check_choice("figure", name, (*functions, *WITHOUT_RUN))
+    function = functions[name]
+    if beside is not None and not takes_several(function):
+        reason = f"figure={name} shows one run"
+        raise OptionError("beside", beside.directory, reason)
+    with style():
+        drawn = function(run) if beside is None else function(run, beside)
+        figure, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
+        stem = run.directory / FOLDER / name
+        path = _save(figure, stem, f"{describe_run(run)}: {name.replace('_', ' ')}")
+        if frames is not None:
+            save_animation(frames, stem.with_suffix(".gif"))
+        return path
+
+
+def takes_several(function: Callable[..., Any]) -> bool:
+    """Return whether a figure can show several runs beside each other."""
+    return any(one.kind is Parameter.VAR_POSITIONAL for one in signature(function).parameters.values())
+
+
+def _save(figure: Figure, stem: Path, title: str) -> Path:
+    for suffix in (".pdf", ".png"):
+        save(figure, stem.with_suffix(suffix), title)
+    return stem.with_suffix(".png")

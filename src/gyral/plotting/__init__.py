@@ -1,0 +1,1 @@
+"""The style, layout and files of all figures."""

@@ -1,1 +1,0 @@
-"""Figures: one module per figure or subject."""

@@ -1,0 +1,1 @@
+"""Plots of several runs: `gyral report sweep=<name or directory> save=<file>`."""

@@ -1,0 +1,232 @@
+"""Metrics over training, as mean and band over seeds or with a line per run. Imports no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from gyral.core.errors import OptionError
+from gyral.core.measures import BITS, MSE
+from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
+from gyral.plotting.style import BASELINE, add_legend, line_style
+from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
+from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
+from gyral.reports.plots.options import Options
+from gyral.reports.plots.panels import Panel, Series
+from gyral.runs.run_record import RunRecord, select
+
+MARKED_ROWS = 5  # from this number of rows, lines have markers, too
+MARKERS_A_LINE = 6
+THIN = 0.7  # points, the width of lines of single runs
+TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))  # from this many seconds, seconds, unit
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The runs of a row in a panel that are drawn, with their curves.
+
+    Attributes:
+        lines: the curve of each run that counts, and whether the run failed.
+        note: the failed and unfinished runs of the row; empty if all runs are finished.
+    """
+
+    lines: list[tuple[Line, bool]]
+    note: str
+
+
+def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = None) -> Figure:
+    """Draw a metric of runs over training.
+
+    A panel has a line for each row: its mean over seeds with a band, or with seeds=all a line for each run. Runs that
+    failed are left out of means. Where one run of a row is longer than another, the mean ends with the shorter one, and
+    a thin line shows the rest of the longer one.
+
+    Args:
+        panels: the panels.
+        options: what the plot shows.
+        share: whether the panels have the same limits; None if they show the same metric of the same task.
+
+    Raises:
+        OptionError: No run has logged the metric or, for another x axis than steps, the speed; or a logarithmic axis
+            has no positive value.
+    """
+    metrics = [options.y or default_metric(panel.records) for panel in panels]
+    check_logged(metrics, [record for panel in panels for record in panel.records])
+    pairs = list(zip(panels, metrics, strict=True))
+    rows = [[_read(series, metric, options) for series in panel.series] for panel, metric in pairs]
+    seconds, unit = _time_unit(rows) if options.x == "time" else (1, "")
+    if share is None:
+        share = len(set(metrics)) == 1 and len({record.task for panel in panels for record in panel.records}) == 1
+    figure, axes = make_grid(len(panels), options.width, share_x=share, share_y=share)
+    labels = list(dict.fromkeys(one.label for panel in panels for one in panel.series))
+    reach: list[tuple[np.ndarray, np.ndarray]] = []
+    for one, panel, metric, drawn in zip(axes, panels, metrics, rows, strict=True):
+        looks = [_look(labels.index(series.label), len(labels)) for series in panel.series]
+        extent = [_draw_row(one, row, look, seconds, options) for row, look in zip(drawn, looks, strict=True)]
+        extent += [(np.empty(0), np.array(draw_baseline(one, panel.records, metric)))]
+        reach.append((np.concatenate([x for x, _ in extent]), np.concatenate([y for _, y in extent])))
+        one.set_title(panel.title)
+    xs, ys = (shared([*values], share) for values in zip(*reach, strict=True))
+    for one, panel, metric, x, y in zip(axes, panels, metrics, xs, ys, strict=True):
+        _set_limits(one, panel.records, metric, x, y, options)
+    named = [metric_label(metric, panel.records) for panel, metric in pairs]
+    label_outer(axes, [_x_label(options.x, unit)] * len(panels), named)
+    add_legend(figure, *_legend_entries(panels, rows, labels, metrics, options.seeds != "all"))
+    finish(axes, integer_x=options.x != "time")
+    for one in axes:
+        place_markers(one)
+    return figure
+
+
+def default_metric(records: Sequence[RunRecord]) -> str:
+    """Return the metric that the runs' task monitors, by default the validation loss."""
+    return str(next((found for record in records if (found := select(record.config, "task.monitor"))), "val/loss"))
+
+
+def check_logged(metrics: Sequence[str], records: Sequence[RunRecord]) -> None:
+    """Raise an error about the option `y` if no run has logged one of the metrics over training."""
+    available = metrics_of(records)
+    for metric in metrics:
+        if metric not in available:
+            raise OptionError(
+                "y", metric, f"no run has logged it; there are {', '.join(available) or 'no metrics yet'}"
+            )
+
+
+def _read(series: Series, metric: str, options: Options) -> Drawn:
+    """Return the curves of a row's runs that count."""
+    found = [(record, read_line(record, metric, options.x)) for record in series.records]
+    lines = [(line, record.failed and not record.results) for record, line in found if line is not None]
+    failed = sum(has_failed for _, has_failed in lines) + sum(record.failed for record, line in found if line is None)
+    unfinished = sum(not record.results and not record.failed for record in series.records)
+    sound = [pair for pair in lines if not pair[1]]
+    counted = sound if sound and options.seeds != "all" else lines
+    notes = [f"{count} {state}" for count, state in ((failed, "failed"), (unfinished, "unfinished")) if count]
+    if len(series.records) > 1 and notes:
+        notes[-1] += f" of {len(series.records)}"
+    else:
+        notes = [note.removeprefix("1 ") for note in notes]
+    return Drawn(counted, ", ".join(notes))
+
+
+def _look(index: int, rows: int) -> dict[str, Any]:
+    """Return the look of a row's line. Few lines need no markers."""
+    look = line_style(index)
+    return look if rows >= MARKED_ROWS else {**look, "marker": ""}
+
+
+def _draw_row(
+    axes: Axes, row: Drawn, look: dict[str, Any], seconds: float, options: Options
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a row and return the points that the limits of the axes have to contain."""
+    lines = [(replace(line, x=line.x / seconds), failed) for line, failed in row.lines]
+    if not lines:
+        return np.empty(0), np.empty(0)
+    singles = [line for line, _ in lines]
+    shown: list[Line | Mean] = [*singles]
+    if options.seeds != "all":
+        mean = average(singles)
+        low, high = mean.y - mean.deviation, mean.y + mean.deviation
+        if options.seeds == "range":
+            low, high = mean.low, mean.high
+        elif "y" in options.log:  # which has no place for a band that reaches 0
+            low = np.where(low > 0, low, mean.low)
+        if len(singles) > 1:
+            axes.fill_between(mean.x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        axes.plot(mean.x, mean.y, gid="row", **look)
+        singles = mean.rest
+        shown = [*singles, mean]
+    for line in singles:
+        axes.plot(line.x, line.y, linewidth=THIN, **{**look, "marker": ""})
+    for line, failed in lines:
+        if failed:
+            axes.plot(line.x[-1:], line.y[-1:], "x", color=look["color"], markersize=5, zorder=3)
+    return np.concatenate([line.x for line in shown]), np.concatenate([line.y for line in shown])
+
+
+def draw_baseline(axes: Axes, records: Sequence[RunRecord], metric: str, vertical: bool = False) -> list[float]:
+    """Draw a line at the loss of the best predictor without memory, if the metric is a loss, and return this loss."""
+    values = baselines(records, metric)
+    for value in values:
+        (axes.axvline if vertical else axes.axhline)(value, gid="baseline", **BASELINE)
+    return values
+
+
+def baselines(records: Sequence[RunRecord], metric: str) -> list[float]:
+    """Return the distinct losses, to three digits, of the best predictors without memory, in the metric's unit."""
+    factor = {"loss": 1.0, MSE.name: 1.0, BITS.name: 1 / np.log(2)}.get(metric.rpartition("/")[2])
+    found = [record.baseline for record in records if record.baseline is not None and factor]
+    return [value * (factor or 1) for value in {f"{value:.3g}": value for value in found}.values()]
+
+
+def _set_limits(
+    axes: Axes, records: Sequence[RunRecord], metric: str, x: np.ndarray, y: np.ndarray, options: Options
+) -> None:
+    for axis, values in (("x", x), ("y", y)):
+        log = axis in options.log
+        if log and not (values > 0).any():
+            name = options.x if axis == "x" else metric
+            raise OptionError("log", options.log, f"{name} has no positive value")
+        bounds = bounds_of(measure_of(metric, records)) if axis == "y" else None
+        from_zero = [0.0] if axis == "x" and not log else []
+        set_limits(axes, axis, np.append(values, from_zero), log=log, bounds=bounds)
+    if "x" not in options.log:
+        axes.set_xlim(left=0)
+
+
+def place_markers(axes: Axes) -> None:
+    """Put markers on the lines of rows at equal distances, and of different rows at different places."""
+    rows = [line for line in axes.lines if line.get_gid() == "row" and line.get_marker() not in ("", "None")]
+    width = axes.bbox.width
+    for index, line in enumerate(rows):
+        points = axes.transData.transform(np.array(line.get_xydata()))
+        inside = np.flatnonzero([axes.bbox.contains(x, y) for x, y in points])
+        if not len(inside):
+            continue
+        wanted = axes.bbox.x0 + width / MARKERS_A_LINE * (np.arange(MARKERS_A_LINE) + (index + 0.5) / len(rows))
+        wanted = wanted[wanted <= points[inside, 0].max()]
+        nearest = [int(inside[np.abs(points[inside, 0] - place).argmin()]) for place in wanted]
+        line.set_markevery(sorted({*nearest, int(inside[-1])}))
+
+
+def _legend_entries(
+    panels: Sequence[Panel],
+    rows: Sequence[Sequence[Drawn]],
+    labels: Sequence[str],
+    metrics: Sequence[str],
+    with_bands: bool,
+) -> tuple[list[Any], list[str]]:
+    """Return the handles and labels of a legend: the rows with their failed and unfinished runs, and the baseline."""
+    handles: list[Any] = []
+    texts = []
+    for index, label in enumerate(labels):
+        drawn = [row for panel, own in zip(panels, rows, strict=True)
+                 for series, row in zip(panel.series, own, strict=True) if series.label == label]  # fmt: skip
+        if not any(row.lines for row in drawn):
+            continue
+        notes = list(dict.fromkeys(row.note for row in drawn if row.note))
+        look = _look(index, len(labels))
+        line = Line2D([], [], **look)
+        with_band = with_bands and any(len(row.lines) > 1 for row in drawn)
+        handles.append((Patch(color=look["color"], alpha=0.2, linewidth=0), line) if with_band else line)
+        texts.append(f"{label} ({'; '.join(notes)})" if notes else label)
+    found = {f"{value:.3g}" for panel, metric in zip(panels, metrics, strict=True)
+             for value in baselines(panel.records, metric)}  # fmt: skip
+    if found:
+        handles.append(Line2D([], [], **BASELINE))
+        texts.append("memoryless baseline" + (f" ({found.pop()})" if len(found) == 1 else ""))
+    return handles, texts
+
+
+def _time_unit(rows: Sequence[Sequence[Drawn]]) -> tuple[int, str]:
+    longest = max((line.x[-1] for panel in rows for row in panel for line, _ in row.lines), default=0)
+    return next((seconds, unit) for start, seconds, unit in TIMES if longest >= start)
+
+
+def _x_label(axis: str, unit: str) -> str:
+    return {"step": "training step", "tokens": "tokens", "time": f"training time ({unit})"}[axis]

@@ -1,0 +1,178 @@
+"""The measure of rows over numbers: groups of test examples, such as by their length, or the columns of a sweep."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gyral.core.errors import OptionError
+from gyral.plotting.layout import finish, label_outer, make_grid, set_limits
+from gyral.plotting.style import SMALL, add_legend, line_style, without_formulas
+from gyral.reports.numbers import Numbers
+from gyral.reports.plots.metrics import bounds_of, metric_label
+from gyral.reports.plots.options import Options
+from gyral.reports.rows import columns_of
+from gyral.reports.tables.lines_table import published_groups
+from gyral.reports.tables.sections import Section
+from gyral.runs.names import describe_option
+
+GRAY = "#8a8a8a"  # of rows that are published only
+PUBLISHED: dict[str, Any] = {"linestyle": (0, (1.5, 1.5)), "markerfacecolor": "white", "linewidth": 0.9}
+THIN = 0.7  # points, the width of lines of single runs
+BAND = 0.2  # opacity
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a section.
+
+    Attributes:
+        section: the section.
+        label: the label of the x axis.
+        x: (n,) places on the x axis, in increasing order.
+        rows: for each row of the section, its values (seeds, n), NaN where one is missing.
+        published: for each row, its published values by place.
+    """
+
+    section: Section
+    label: str
+    x: np.ndarray
+    rows: list[np.ndarray]
+    published: list[dict[int, float]]
+
+
+def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
+    """Draw the measure of each row over the number of the group, with a panel for each section.
+
+    Published values are dotted lines with hollow marks: in the color of the row, or gray for rows that are published
+    only.
+
+    Raises:
+        OptionError: no run has logged the measure of a group.
+    """
+    lines = []
+    for section in sections:
+        groups = Numbers(section.rows, section.sweep).groups(f"test/{section.measure}")
+        if groups:
+            unit = groups[0].partition(" ")[2]
+            published = [published_groups(row, section.measure) for row in section.rows]
+            places = {group: float(group.partition(" ")[0]) for group in groups}
+            lines.append(_read(section, f"number of {unit}", places, published))
+    if not lines:
+        reason = "needs results by groups, such as test/accuracy_7_operators; no run has any"
+        raise OptionError("plot", "groups", reason)
+    return _draw(lines, options, integer_x=True)
+
+
+def draw_columns(sections: Sequence[Section], options: Options) -> Figure:
+    """Draw the measure of each row over the numbers in the columns of its sweep, with a panel for each sweep.
+
+    Raises:
+        OptionError: no sweep has columns that are numbers.
+    """
+    lines = []
+    for section in sections:
+        columns = columns_of(section.sweep, section.rows) if section.sweep else []
+        numbers = {column: number for column in columns if (number := _number(column)) is not None}
+        if section.sweep and numbers:
+            places = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
+            label = describe_option(section.sweep.column or "", "").removesuffix(" = ")
+            lines.append(_read(section, label, places, [{} for _ in section.rows]))
+    if not lines:
+        raise OptionError("plot", "columns", "needs a sweep whose column has numbers, such as learning rates")
+    return _draw(lines, options, integer_x=False)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _read(section: Section, label: str, places: dict[str, float], published: list[dict[int, float]]) -> Lines:
+    """Return the lines of a section over columns, each of which has a place on the x axis."""
+    numbers = Numbers(section.rows, section.sweep)
+    rows = []
+    for row in section.rows:
+        seeds = sorted({record.seed for record in row.records if record.results})
+        values = np.full((len(seeds), len(places)), np.nan)
+        for place, column in enumerate(places):
+            for record, value in numbers.of(row.records, f"test/{section.measure}", column):
+                if value is not None:
+                    values[seeds.index(record.seed), place] = value
+        rows.append(values)
+    return Lines(section, label, np.array([*places.values()]), rows, published)
+
+
+def _draw(lines: Sequence[Lines], options: Options, *, integer_x: bool) -> Figure:
+    """Draw a panel for each section.
+
+    A line is the mean over seeds with a band, or with seeds=all there is a line for each seed.
+    """
+    figure, axes = make_grid(len(lines), options.width, share_x=False, share_y=False)
+    handles: dict[str, Line2D] = {}
+    for one, own in zip(axes, lines, strict=True):
+        if len(lines) > 1:
+            one.set_title(without_formulas(own.section.title))
+        handles |= _draw_section(one, own, options)
+    measures = [metric_label(f"test/{own.section.measure}", own.section.records) for own in lines]
+    label_outer(axes, [own.label for own in lines], measures)
+    add_legend(figure, list(handles.values()), [without_formulas(label) for label in handles])
+    finish(axes, integer_x=integer_x)
+    return figure
+
+
+def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2D]:
+    """Draw the rows of a section, and return the handles of a legend by their labels."""
+    handles: dict[str, Line2D] = {}
+    reach: list[float] = []
+    references, sweep, main = 0, lines.section.sweep, lines.section.main
+    for index, (row, values, published) in enumerate(zip(lines.section.rows, lines.rows, lines.published, strict=True)):
+        look = line_style(index)
+        measured = np.isfinite(values).any(axis=0)
+        if measured.any():
+            reach += _draw_row(axes, lines.x[measured], values[:, measured], look, options)
+            handles[row.label.replace("\n", ", ")] = Line2D([], [], **look)
+        if published:
+            if sweep and not sweep.trains(row.experiment):
+                look = {**line_style(references), "color": GRAY, "markersize": 3, "zorder": 1.8}
+                references += 1
+            axes.plot(list(published), list(published.values()), gid="published", **{**look, **PUBLISHED})
+            reach += published.values()
+            handles[f"{row.label.splitlines()[0]}, published"] = Line2D([], [], **{**look, **PUBLISHED})
+    if sweep and sweep.trained is not None:
+        _mark_trained(axes, sweep.trained, lines.label.removeprefix("number of "))
+    x = np.array([*lines.x, *chain.from_iterable(lines.published)])
+    set_limits(axes, "x", x, log="x" in options.log, bounds=None)
+    set_limits(axes, "y", np.array(reach), log="y" in options.log, bounds=bounds_of(main))
+    return handles
+
+
+def _draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any], options: Options) -> list[float]:
+    """Draw the values (seeds, x) of a row, NaN where one is missing, and return the values for the axis limits."""
+    if options.seeds == "all":
+        for own in values:
+            axes.plot(x, own, gid="row", **{**look, "linewidth": THIN})
+        return [*values[np.isfinite(values)]]
+    mean = np.nanmean(values, axis=0)
+    axes.plot(x, mean, gid="row", **look)
+    if len(values) == 1:
+        return [*mean]
+    counts = np.isfinite(values).sum(axis=0)
+    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
+    low, high = mean - spread, mean + spread
+    axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
+    return [*low, *high]
+
+
+def _mark_trained(axes: Axes, number: int, unit: str) -> None:
+    """Draw a line at the right of the groups that training examples are of."""
+    axes.axvline(number + 0.5, color="black", linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
+    text = f"trained on ≤ {number} {unit}"
+    axes.text(number + 0.4, 0.03, text, transform=axes.get_xaxis_transform(), ha="right", fontsize=SMALL)

@@ -1,0 +1,56 @@
+"""The options of plots of several runs. Imports neither torch nor matplotlib."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gyral.core.checks import check_choice
+from gyral.core.errors import OptionError
+from gyral.plotting.sizes import WIDTHS
+
+PLOTS = ("curves", "parameters", "bars", "groups", "columns", "losses")
+AXES = ("step", "tokens", "time")
+LOGARITHMIC = ("x", "y", "xy")
+SEEDS = ("deviation", "range", "all")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a plot of several runs shows.
+
+    Attributes:
+        plot: one of `PLOTS`.
+        x: one of `AXES`; for curves only.
+        y: a metric; None for the metric that the task monitors (curves) or the main measure on the test split.
+        log: the logarithmic axes.
+        width: one of `WIDTHS`.
+        seeds: one of `SEEDS`: the band is the standard deviation, or from the smallest to the largest value; or no band
+            and every run.
+    """
+
+    plot: str = "curves"
+    x: str = "step"
+    y: str | None = None
+    log: str = ""
+    width: str = "column"
+    seeds: str = "deviation"
+
+    @classmethod
+    def check(cls, plot: Any, x: Any, y: Any, log: Any, seeds: Any, width: Any) -> "Options":
+        """Return the options of the command line, where None stands for a default.
+
+        Raises:
+            OptionError: A value is not allowed, or not for this plot.
+        """
+        given = {"x": x, "log": log, "width": width, "seeds": seeds}
+        allowed = {"x": AXES, "log": LOGARITHMIC, "width": tuple(WIDTHS), "seeds": SEEDS}
+        chosen = {name: check_choice(name, given[name], allowed[name]) for name in given if given[name] is not None}
+        options = cls(check_choice("plot", plot or cls.plot, PLOTS), y=None if y is None else str(y), **chosen)
+        if options.plot != "curves" and x is not None:
+            raise OptionError("x", x, f"is an option of plot=curves, not of plot={options.plot}")
+        if options.plot == "losses" and (y or log) is not None:
+            raise OptionError("y" if y else "log", y or log, "is fixed with plot=losses")
+        if options.plot == "bars" and log is not None:
+            raise OptionError("log", log, "is not possible with plot=bars: a bar begins at 0")
+        if options.plot != "curves" and seeds == "range":
+            raise OptionError("seeds", seeds, f"must be deviation or all with plot={options.plot}")
+        return options

@@ -1,0 +1,211 @@
+"""The rows of reports: runs that differ only in their seed, their column and, in tables with steps, their budget.
+
+Imports no torch.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gyral.config.roles import IN_FOLDERS, settings_of
+from gyral.reports.catalogue import Plan, Sweep, job_of
+from gyral.runs.names import describe_option, row_names
+from gyral.runs.run_record import RunRecord, select
+
+BUDGET = "trainer.max_steps"  # runs that differ in it are in one row of the layouts whose entries have their steps
+WITH_STEPS = ("table", "curves")
+GROUP = re.compile(r"\d+ [a-z]+")  # of test examples
+AVERAGE = "average"  # the published average over the lines of the layout "tasks"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs of one row of a report.
+
+    Attributes:
+        experiment: its name on the command line, empty for runs that belong to no sweep.
+        setting: overrides as on the command line, empty for the values of the experiment.
+        paper: its published values.
+        records: the runs; empty if none was started.
+        others: runs with another `BUDGET` than those of their column in `records`: only notes have their numbers.
+        label: its name in the report, with the overrides that it does not share with all rows, one a line.
+    """
+
+    experiment: str
+    setting: tuple[str, ...]
+    paper: dict[str, Any]
+    records: list[RunRecord]
+    others: list[RunRecord] = field(default_factory=list)
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.paper["row"])
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """All runs, of all budgets."""
+        return [*self.records, *self.others]
+
+    def published(self, measure: str, column: str = "") -> float | None:
+        """Return the published value of a measure in a column or in a group of test examples, such as "7 operators"."""
+        value = self.paper.get(measure)
+        if isinstance(value, dict):
+            return value.get(column, value.get(column.partition(" ")[0]))
+        return None if GROUP.fullmatch(column) else value
+
+
+def rows_of(sweep: Sweep, records: Sequence[RunRecord]) -> list[Row]:
+    """Sort runs into the rows of a sweep. Every row appears, and a row with several settings once for each."""
+    found: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
+    for record in records:
+        if record.experiment in sweep.papers:
+            found.setdefault(record.experiment, {}).setdefault(_setting_of(sweep, record), []).append(record)
+    rows = [
+        _row(sweep, experiment, setting, same)
+        for experiment in sweep.papers
+        for setting, same in sorted(found.get(experiment, {(): []}).items())
+    ]
+    common = common_overrides(rows)
+    own = [[override for override in row.setting if override not in common] for row in rows]
+    return [replace(row, label="\n".join((row.name, *words))) for row, words in zip(rows, own, strict=True)]
+
+
+def _setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
+    """Return the overrides of a run besides the sweep's axes and the budget, as on the command line.
+
+    With the layout "tasks", the setting of a model for several lines also has the value of the sweep's column.
+    """
+    without = (sweep.column, BUDGET) if sweep.layout in WITH_STEPS else (sweep.column,)
+    settings = settings_of(record.overrides)
+    own = [override for key, override in sorted(settings.items()) if key not in without]
+    is_joint = sweep.layout == "tasks" and sweep.column_of(record) not in sweep.lines
+    return (*own, f"{sweep.column}={sweep.column_of(record)}") if is_joint else tuple(own)
+
+
+def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[RunRecord]) -> Row:
+    """Return the row of runs. In each column, those of one budget count."""
+    counted, others = records, []
+    if sweep.layout in WITH_STEPS:
+        columns: dict[str, list[RunRecord]] = {}
+        for record in records:
+            columns.setdefault(sweep.column_of(record), []).append(record)
+        budgets = [by_budget(own) for own in columns.values()]
+        counted = [record for first, *_ in budgets for record in first]
+        others = [record for _, *rest in budgets for runs in rest for record in runs]
+    paper = sweep.papers[experiment]
+    if sweep.layout == "tasks" and isinstance(paper.get(sweep.measure), float | int):
+        paper = {**paper, sweep.measure: {AVERAGE: paper[sweep.measure]}}
+    return Row(experiment, setting, paper, counted, others)
+
+
+def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:
+    """Return the runs of each budget: first those with the most finished runs, and of equally many, the longest."""
+    found: dict[str | None, list[RunRecord]] = {}
+    for record in records:
+        found.setdefault(record.overrides.get(BUDGET), []).append(record)
+
+    def order(runs: list[RunRecord]) -> tuple[int, int]:
+        budgets = [select(record.config, BUDGET) for record in runs]  # a transcribed run has none
+        longest = max([budget for budget in budgets if isinstance(budget, int)] or [record.steps for record in runs])
+        return sum(bool(record.results) for record in runs), longest
+
+    return sorted(found.values(), key=order, reverse=True)
+
+
+def columns_of(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
+    """Return the values of the sweep's column, then other values of runs; [""] if there is a single column."""
+    expected = sweep.axes[sweep.column] if sweep.column else [""]
+    found = {sweep.column_of(record) for row in rows for record in row.records}
+    return [*expected, *sorted(found - {*expected})]
+
+
+def in_column(sweep: Sweep, row: Row, column: str) -> list[RunRecord]:
+    """Return the runs of a row that belong to a column."""
+    return [record for record in row.records if sweep.column_of(record) == column]
+
+
+def common_overrides(rows: Sequence[Row]) -> list[str]:
+    """Return each override that all rows with runs have."""
+    settings = [row.setting for row in rows if row.records]
+    return [override for override in settings[0] if all(override in own for own in settings)] if settings else []
+
+
+def rows_of_tasks(records: list[RunRecord], plan: Plan) -> dict[str, list[Row]]:
+    """Sort runs that belong to no sweep by task, and within a task into rows that differ only in the seed.
+
+    Tasks and rows are in the order of the plan, and others follow by name.
+    """
+    places = {job: place for place, job in enumerate(plan.jobs)}
+    tasks: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
+    for record in sorted(records, key=lambda record: places.get(job_of(record.overrides.values()), math.inf)):
+        own = (override for key, override in settings_of(record.overrides).items() if key not in IN_FOLDERS)
+        model = record.overrides.get("experiment") or record.overrides.get("model") or f"model={record.cell}"
+        tasks.setdefault(record.task, {}).setdefault((model, *sorted(own)), []).append(record)
+    rows = {}
+    for task, settings in tasks.items() if places else sorted(tasks.items()):
+        in_order = settings if places else sorted(settings, key=lambda setting: [*map(_natural, setting)])
+        unnamed = [Row("", setting, {}, settings[setting]) for setting in in_order]
+        rows[task] = [replace(row, label=name) for row, name in zip(unnamed, name_rows(unnamed), strict=True)]
+    return rows
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts delay=20 before delay=100."""
+    parts = (part.lstrip("0") if part.isdecimal() else part for part in re.split(r"(\d+)", text))
+    return [(len(part), part) if index % 2 else (-1, part) for index, part in enumerate(parts)]
+
+
+def name_rows(rows: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
+    """Return readable names of rows of one task; rows that would have the same name also show their overrides.
+
+    Args:
+        rows: the rows, with at least one run each.
+        without: keys of options that the names leave out.
+    """
+    firsts = [row.records[0] for row in rows]
+    given = [{key: value for key, value in record.overrides.items() if key not in without} for record in firsts]
+    names = row_names([(record.config, overrides) for record, overrides in zip(firsts, given, strict=True)])
+    for index, row in enumerate(rows):
+        if "model" not in firsts[index].config:  # of Weights & Biases, which may lack it
+            names[index] = row.setting[0].partition("=")[2] + names[index].removeprefix(firsts[index].cell)
+    for name in {name for name in names if names.count(name) > 1}:
+        same = [index for index, other in enumerate(names) if other == name]
+        for index in same:
+            own = [o for o in rows[index].setting if any(o not in rows[other].setting for other in same)]
+            names[index] = ", ".join((name, *(o for o in own if o.partition("=")[0] not in without)))
+    return names
+
+
+def task_options(rows: Sequence[Row]) -> list[str]:
+    """Return the keys of the task's options that overrides set and that do not have the same value in all rows."""
+    firsts = [row.records[0] for row in rows]
+    keys = sorted({key for record in firsts for key in record.overrides if key.startswith("task.")})
+    return [key for key in keys if any(select(r.config, key) != select(firsts[0].config, key) for r in firsts)]
+
+
+def condition_of(row: Row, keys: Sequence[str]) -> str:
+    """Return the values of options of the task in a row as text, such as "delay = 10"."""
+    return ", ".join(describe_option(key, select(row.records[0].config, key)) for key in keys)
+
+
+def by_condition(rows: Sequence[Row], without: Sequence[str] = ()) -> dict[str, dict[str, list[RunRecord]]]:
+    """Return the runs of rows of one task by name, and for each name by the values of the task's options.
+
+    Args:
+        rows: the rows, with at least one run each.
+        without: keys of other options that the names leave out: rows that differ in them are one.
+    """
+    keys = task_options(rows)
+    same: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        setting = tuple(override for override in row.setting if override.partition("=")[0] not in (*keys, *without))
+        same.setdefault(setting, []).append(row)
+    found: dict[str, dict[str, list[RunRecord]]] = {}
+    names = name_rows([own[0] for own in same.values()], (*keys, *without))
+    for name, own in zip(names, same.values(), strict=True):
+        for row in own:
+            found.setdefault(name, {}).setdefault(condition_of(row, keys), []).extend(row.records)
+    return found

@@ -1,0 +1,195 @@
+"""Tables: their columns, entries and captions. An entry refers to the runs that its number summarizes."""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from gyral.runs.run_record import RunRecord
+
+MEAN_OVER = "mean ± standard deviation over"  # the start of a caption
+CHECKPOINTS = "at the checkpoints with the best validation score"
+SHARED = "; all with "  # before the overrides of all rows in a caption
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A number or a word in a table, and the runs that it summarizes.
+
+    Attributes:
+        text: the number as printed; empty if no run is done.
+        notes: the seeds and steps behind the number, or more numbers.
+        missing: the seeds that are not done, and their state.
+        runs: the runs, each with its own value, or None if it has no value.
+        paper: the published value.
+        mean, deviation: the mean and, of several values, the standard deviation with all digits.
+        best: whether no other row is better in this column. Renderers print these entries in bold.
+        others: the entries of runs with other budgets, which are printed as notes.
+    """
+
+    text: str
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    runs: tuple[tuple[RunRecord, float | None], ...] = ()
+    paper: float | None = None
+    mean: float | None = None
+    deviation: float | None = None
+    best: bool = False
+    others: tuple["Entry", ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in (*self.text.split("\n"), *self.remarks) if line]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The lines below the number."""
+        others = (f"{entry.text} after {entry.notes[-1]}" for entry in self.others if entry.text and entry.notes)
+        return [*self.notes, *self.missing, *others]
+
+    @property
+    def values(self) -> list[float]:
+        return [value for _, value in self.runs if value is not None]
+
+
+NOTHING = Entry("–")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        head: its head.
+        entries: its entry in each row.
+        higher_is_better: whether a greater number is better; None if the entries are not compared.
+        is_detail: whether tables for papers leave it out unless it is chosen.
+        is_prose: whether it is text.
+    """
+
+    head: str
+    entries: Sequence[Entry]
+    higher_is_better: bool | None = None
+    is_detail: bool = False
+    is_prose: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report.
+
+    Attributes:
+        title: its title, empty if it continues the previous table.
+        names: the names of the rows.
+        columns: the columns right of the names.
+        head: the head of the names.
+        caption: a statement about all of its numbers.
+    """
+
+    title: str
+    names: Sequence[str]
+    columns: Sequence[Column]
+    head: str = "row"
+    caption: str = ""
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads of all columns, that of the names first."""
+        return [self.head, *(column.head for column in self.columns)]
+
+    @property
+    def rows(self) -> list[tuple[str, tuple[Entry, ...]]]:
+        """The name and the entries of each row."""
+        return [(name, tuple(column.entries[i] for column in self.columns)) for i, name in enumerate(self.names)]
+
+    @property
+    def prose(self) -> bool:
+        """Whether the last column is text."""
+        return bool(self.columns) and self.columns[-1].is_prose
+
+    def with_rows(self, rows: Sequence[tuple[str, Sequence[Entry]]]) -> "Table":
+        """Return the table with other rows."""
+        entries = [[own[index] for _, own in rows] for index in range(len(self.columns))]
+        columns = [replace(column, entries=own) for column, own in zip(self.columns, entries, strict=True)]
+        return replace(self, names=[name for name, _ in rows], columns=columns)
+
+    def without_empty_rows(self) -> "Table":
+        """Return the table without rows that have neither a number nor a published value, unless all are empty."""
+        shown = [row for row in self.rows if any(entry.lines != ["–"] for entry in row[1])]
+        return self.with_rows(shown) if shown else self
+
+    def with_best(self, groups: Sequence[Hashable] | None = None) -> "Table":
+        """Return the table with the best entries of each column marked.
+
+        Args:
+            groups: for each row, the rows with which it is compared are those with the same value, and None stands for
+                no row; None compares all rows.
+        """
+        groups = [0] * len(self.names) if groups is None else groups
+        columns = []
+        for column in self.columns:
+            entries = list(column.entries)
+            for group in {*groups} - {None} if column.higher_is_better is not None else ():
+                own = [index for index, other in enumerate(groups) if other == group]
+                marked = mark_best([entries[index] for index in own], bool(column.higher_is_better))
+                for index, entry in zip(own, marked, strict=True):
+                    entries[index] = entry
+            columns.append(replace(column, entries=entries))
+        return replace(self, columns=columns)
+
+    def transposed(self) -> "Table":
+        """Return the table with its rows as columns."""
+        columns = [Column(name, entries) for name, entries in self.rows]
+        return replace(self, names=[column.head for column in self.columns], columns=columns)
+
+    def captioned(self, shared: Sequence[str], runs: str = f"{MEAN_OVER} seeds") -> "Table":
+        """Return the table with its caption.
+
+        Args:
+            shared: overrides that all of its runs share.
+            runs: what a number is a mean of.
+        """
+        text = f"{runs}, {CHECKPOINTS}"
+        return replace(self, caption=f"{text}{SHARED}{' '.join(shared)}" if shared else text)
+
+    def with_common_notes(self, shared: Sequence[str]) -> "Table":
+        """Return the table with a caption that has the seeds and steps which most of its rows share.
+
+        A row keeps its notes if one of its numbers has other seeds or steps. All rows keep their notes unless more than
+        half of the rows share seeds and steps.
+
+        Args:
+            shared: overrides that all of its runs share.
+        """
+        notes = [{entry.notes for entry in entries if entry.notes} for _, entries in self.rows]
+        noted = [found for found in notes if found]
+        common = next((found for found in noted if len(found) == 1 and 2 * noted.count(found) > len(noted)), None)
+        if common is None:
+            return self.captioned(shared)
+        rows = [
+            (name, [replace(entry, notes=()) for entry in entries] if found == common else entries)
+            for (name, entries), found in zip(self.rows, notes, strict=True)
+        ]
+        seeds, steps = next(iter(common))
+        if noted.count(common) < len(noted):
+            runs = f"{MEAN_OVER} seeds ({seeds} and {steps} unless a row says otherwise)"
+        else:
+            runs = f"{seeds}, {steps}" if seeds.startswith("seed ") else f"{MEAN_OVER} {seeds}, {steps} each"
+        return self.with_rows(rows).captioned(shared, runs)
+
+
+def mark_best(entries: Sequence[Entry], higher_is_better: bool) -> list[Entry]:
+    """Return entries that are compared with each other, with the best of them marked.
+
+    Entries that print the same mean as the best one are marked too. Entries with missing runs are not compared.
+    A single entry is not marked.
+    """
+    means = {i: entry.mean for i, entry in enumerate(entries) if entry.mean is not None and not entry.missing}
+    finite = [mean for mean in means.values() if math.isfinite(mean)]
+    if len(finite) < 2:
+        return list(entries)
+    best = max(finite) if higher_is_better else min(finite)
+    printed = {entries[index].text.partition(" ")[0] for index, mean in means.items() if mean == best}
+    return [
+        replace(entry, best=entry.text.partition(" ")[0] in printed) if index in means else entry
+        for index, entry in enumerate(entries)
+    ]

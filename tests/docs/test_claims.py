@@ -1,0 +1,133 @@
+"""Claims of papers and their verdicts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from gyral.config.groups import choices
+from gyral.core.errors import UserError
+from gyral.core.measures import ACCURACY
+from gyral.runs import records
+from gyral.runs.record_files import SUFFIX, write_record
+from tests.helpers.docs import load_script
+from tests.helpers.running import ROOT
+from tests.helpers.written import TABLE1, write_answers, write_run
+
+page = load_script("claims")
+HELD, REFUTED, UNDECIDED, UNTESTED = page.HELD, page.REFUTED, page.UNDECIDED, page.UNTESTED
+ENTRY = {
+    "claim": "GRU is better than LSTM.",
+    "paper": "a paper",
+    "rows": f"{TABLE1}/gru",
+    "against": f"{TABLE1}/lstm",
+    "measure": "accuracy",
+    "expected": "higher",
+    "command": "gyral train sweep=rum_paper_table1",
+}
+
+
+def claim(*values: list[float], bound: float | None = None, higher: bool = True) -> Any:
+    rows = ("a", "b")[: len(values)]
+    return page.Claim("A sentence.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher)
+
+
+@pytest.mark.parametrize(
+    ("values", "bound", "higher", "verdict"),
+    [
+        (([3.0, 4.0, 5.0], [1.0, 2.0]), None, True, HELD),
+        (([3.0, 4.0, 5.0], [1.0, 2.0]), None, False, REFUTED),
+        (([1.0, 5.0], [2.0, 4.0]), None, True, UNDECIDED),
+        (([3.0], [1.0, 2.0]), None, True, UNDECIDED),  # one seed
+        (([], [1.0, 2.0]), None, True, UNTESTED),
+        (([99.0, 99.5],), 99.0, True, HELD),
+        (([98.0, 98.5],), 99.0, True, REFUTED),
+        (([12.0, 13.0],), 20.0, False, HELD),
+        (([],), 20.0, False, UNTESTED),
+    ],
+)
+def test_verdicts(values: tuple[list[float], ...], bound: float | None, higher: bool, verdict: str) -> None:
+    assert claim(*values, bound=bound, higher=higher).verdict == verdict
+
+
+def test_the_interval_is_that_of_normal_means_for_large_samples() -> None:
+    generator = np.random.default_rng(1)
+    first, second = generator.normal(5, 2, 400), generator.normal(3, 1, 300)
+    low, high = page.bootstrap_interval((first.tolist(), second.tolist()), 0)
+    center = first.mean() - second.mean()
+    width = 1.96 * np.sqrt(first.var() / 400 + second.var() / 300)
+    assert low == pytest.approx(center - width, abs=0.02)
+    assert high == pytest.approx(center + width, abs=0.02)
+
+
+def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
+    for seed, accuracy in ((1, 0.5), (2, 0.6)):
+        write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
+        write_run(tmp_path, f"{TABLE1}/lstm", seed=seed, accuracy=0.3)
+        write_run(tmp_path, f"{TABLE1}/gru", "optimizer.lr=0.1", seed=seed, accuracy=0.1)
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "options": ["task.length=30"]}]))
+    [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+    assert read.values == ([50.0, 60.0], [30.0, 30.0])
+    assert read.verdict == HELD
+    table = page.claims_table([read])
+    assert table.startswith("1 claims: 1 held, 0 refuted, 0 undecided, 0 not tested.")
+    assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table
+
+
+def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
+    for qa, accuracy in ((1, 0.2), (2, 0.4)):
+        write_answers(tmp_path, "gru", qa, accuracy)
+    write_answers(tmp_path, "gru", 1, 0.9, seed=2)  # lacks task 2
+    entry = {**ENTRY, "rows": "rum_paper/table2/gru", "mean_over": "task.qa", "bound": 20}
+    del entry["against"]
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
+    [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+    assert read.values == ([pytest.approx(30.0)],)
+    write_answers(tmp_path, "lstm", 1, 0.1)
+    write_answers(tmp_path, "lstm", 3, 0.2)  # which GRU lacks
+    entry = {**ENTRY, "rows": "rum_paper/table2/gru", "against": "rum_paper/table2/lstm", "mean_over": "task.qa"}
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
+    [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+    assert read.values == ([pytest.approx(20.0), pytest.approx(90.0)], [pytest.approx(10.0)])
+    assert read.averaged == 1
+
+
+def test_a_claim_can_be_about_a_probe(tmp_path: Path) -> None:
+    for row, f1 in (("gru", 40.0), ("lstm", 45.0)):
+        for seed in (1, 2):
+            run = records.read_run(write_run(tmp_path / "runs", f"{TABLE1}/{row}", seed=seed, accuracy=0.5))
+            path = write_record(run, tmp_path / "records")
+            numbers = {"layer 2/f1": f1 + seed}
+            path.with_name(path.name.replace(SUFFIX, ".treebank.json")).write_text(json.dumps({"numbers": numbers}))
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "probe": "treebank", "measure": "layer 2/f1"}]))
+    [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path / "records")[0])
+    assert read.values == ([41.0, 42.0], [46.0, 47.0])
+    assert read.verdict == REFUTED
+    assert "treebank, layer 2/f1" in page.claims_table([read])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"measure": "acuracy"}, "claim 1: measure"),
+        ({"expected": "more"}, r"0.expected: Input should be 'higher' or 'lower'"),
+        ({"bound": 3}, "0: must have either against or bound"),
+        ({"row": "x"}, "0.row: is not a field"),
+    ],
+)
+def test_wrong_entries_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, **change}]))
+    with pytest.raises(UserError, match=message):
+        page.read_claims(tmp_path / "claims.yaml", [])
+
+
+def test_the_claims_of_the_project_name_experiments() -> None:
+    claims = [claim for path in (ROOT / "results" / "claims").glob("*.yaml") for claim in page.read_claims(path, [])]
+    assert len(claims) >= 10
+    rows = choices("experiment")
+    for one in claims:
+        for row in one.rows:
+            assert row in rows
