@@ -8,12 +8,14 @@ from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
 from gyral.nn.layers.memory import DNC, LANTM, NTM
+from gyral.nn.layers.nonlinear import DTRIV, M2RNN, SLSTM, ExpRNN
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
 from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
 
 __all__ = [
     "DNC",
+    "DTRIV",
     "EURNN",
     "FSRNN",
     "GORU",
@@ -22,6 +24,7 @@ __all__ = [
     "LANTM",
     "LRU",
     "LSTM",
+    "M2RNN",
     "MAGE",
     "MAGEGRU",
     "NTM",
@@ -31,10 +34,12 @@ __all__ = [
     "RUM",
     "S4D",
     "S5",
+    "SLSTM",
     "URNN",
     "DeltaNet",
     "DeltaProduct",
     "DynamicConv",
+    "ExpRNN",
     "FastWeights",
     "FullURNN",
     "GatedDeltaNet",
