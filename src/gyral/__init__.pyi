@@ -6,6 +6,8 @@ from gyral.cells.delta_product import DeltaProductCell as DeltaProductCell
 from gyral.cells.dnc import DNCCell as DNCCell
 from gyral.cells.dynamic_conv import DynamicConvCell as DynamicConvCell
 from gyral.cells.eurnn import EURNNCell as EURNNCell
+from gyral.cells.exprnn import DTRIVCell as DTRIVCell
+from gyral.cells.exprnn import ExpRNNCell as ExpRNNCell
 from gyral.cells.external import ExternalCell as ExternalCell
 from gyral.cells.fast_weights import FastWeightsCell as FastWeightsCell
 from gyral.cells.fs_rnn import FSRNNCell as FSRNNCell
@@ -23,6 +25,7 @@ from gyral.cells.lantm import LANTMCell as LANTMCell
 from gyral.cells.light_conv import LightConvCell as LightConvCell
 from gyral.cells.lru import LRUCell as LRUCell
 from gyral.cells.lstm import LSTMCell as LSTMCell
+from gyral.cells.m2rnn import M2RNNCell as M2RNNCell
 from gyral.cells.mage import MAGECell as MAGECell
 from gyral.cells.mage_gru import MAGEGRUCell as MAGEGRUCell
 from gyral.cells.mamba import MambaCell as MambaCell
@@ -42,12 +45,14 @@ from gyral.cells.rwkv7 import RWKV7Cell as RWKV7Cell
 from gyral.cells.s4d import S4DCell as S4DCell
 from gyral.cells.s5 import S5Cell as S5Cell
 from gyral.cells.slice import SLiCECell as SLiCECell
+from gyral.cells.slstm import SLSTMCell as SLSTMCell
 from gyral.cells.urnn import URNNCell as URNNCell
 from gyral.cells.weinet import WeiNetCell as WeiNetCell
 from gyral.config.composition import compose as compose
 from gyral.core.edges import Edges as Edges
 from gyral.nn.backends import backends as backends
 from gyral.nn.layers import DNC as DNC
+from gyral.nn.layers import DTRIV as DTRIV
 from gyral.nn.layers import EURNN as EURNN
 from gyral.nn.layers import FSRNN as FSRNN
 from gyral.nn.layers import GLA as GLA
@@ -58,6 +63,7 @@ from gyral.nn.layers import KDA as KDA
 from gyral.nn.layers import LANTM as LANTM
 from gyral.nn.layers import LRU as LRU
 from gyral.nn.layers import LSTM as LSTM
+from gyral.nn.layers import M2RNN as M2RNN
 from gyral.nn.layers import MAGE as MAGE
 from gyral.nn.layers import MAGEGRU as MAGEGRU
 from gyral.nn.layers import MLSTM as MLSTM
@@ -70,10 +76,12 @@ from gyral.nn.layers import RUM as RUM
 from gyral.nn.layers import RWKV7 as RWKV7
 from gyral.nn.layers import S4D as S4D
 from gyral.nn.layers import S5 as S5
+from gyral.nn.layers import SLSTM as SLSTM
 from gyral.nn.layers import URNN as URNN
 from gyral.nn.layers import DeltaNet as DeltaNet
 from gyral.nn.layers import DeltaProduct as DeltaProduct
 from gyral.nn.layers import DynamicConv as DynamicConv
+from gyral.nn.layers import ExpRNN as ExpRNN
 from gyral.nn.layers import FastWeights as FastWeights
 from gyral.nn.layers import FullURNN as FullURNN
 from gyral.nn.layers import GatedDeltaNet as GatedDeltaNet

@@ -8,6 +8,8 @@ from torch.optim import Optimizer
 
 from gyral.cells.unitary import UnitaryCell
 from gyral.core.checks import check_integer
+from gyral.core.errors import UserError
+from gyral.ops.compiler import is_exporting_to_onnx
 
 PROJECT_EVERY = 30  # changes of base between projections of the base to an orthogonal matrix
 
@@ -58,11 +60,20 @@ class ExpRNNCell(UnitaryCell):
         nn.init.eye_(self.base)
 
     def operator(self) -> Tensor:
-        """Return Q (N, N)."""
+        """Return Q (N, N).
+
+        Raises:
+            UserError: The cell is exported to ONNX.
+        """
+        if is_exporting_to_onnx():
+            raise UserError(f"{type(self).__name__} has a matrix exponential, and cannot be exported to ONNX")
         dtype = torch.promote_types(self.generator.dtype, torch.float32)  # no exponential in half precision
         with torch.autocast(self.generator.device.type, enabled=False):
             upper = self.generator.to(dtype).triu(1)
             return (self.base.to(dtype) @ torch.matrix_exp(upper - upper.T)).to(self.generator.dtype)
+
+    def matrix(self) -> Tensor:
+        return self.operator().T
 
     def apply_operator(self, operator: Tensor, vectors: Tensor) -> Tensor:
         return vectors @ operator

@@ -143,9 +143,11 @@ class SLSTMCell(RecurrentCell):
             convolved = convolution(entered, self.weight_conv, state.window, lengths=lengths, starts=starts)
             last = window(entered, state.window, lengths, starts)
         gates = self.gates(entered, convolved)
-        outputs, *final = slstm(gates, self.weight_hh, *state[:4], lengths=lengths, starts=starts)
+        outputs, hidden, cell, normalizer, scale = slstm(
+            gates, self.weight_hh, *state[:4], lengths=lengths, starts=starts
+        )
         outputs = self.finish(outputs)
         if lengths is not None:
             ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
             outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
-        return outputs, self.State(*final, last)
+        return outputs, self.State(hidden, cell, normalizer, scale, last)

@@ -9,6 +9,7 @@ from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
 from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, MLSTMLarge
 from gyral.nn.layers.memory import DNC, LANTM, NTM
+from gyral.nn.layers.nonlinear import DTRIV, M2RNN, SLSTM, ExpRNN
 from gyral.nn.layers.rotations import GORU, RUM
 from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
 from gyral.nn.layers.state_tracking import PDSSM, RotationScan, SLiCE
@@ -16,6 +17,7 @@ from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
 
 __all__ = [
     "DNC",
+    "DTRIV",
     "EURNN",
     "FSRNN",
     "GLA",
@@ -26,6 +28,7 @@ __all__ = [
     "LANTM",
     "LRU",
     "LSTM",
+    "M2RNN",
     "MAGE",
     "MAGEGRU",
     "MLSTM",
@@ -38,10 +41,12 @@ __all__ = [
     "RWKV7",
     "S4D",
     "S5",
+    "SLSTM",
     "URNN",
     "DeltaNet",
     "DeltaProduct",
     "DynamicConv",
+    "ExpRNN",
     "FastWeights",
     "FullURNN",
     "GatedDeltaNet",

@@ -21,11 +21,11 @@ class ClipGradient(torch.autograd.Function):
         ctx.bound = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient.clamp(-ctx.bound, ctx.bound), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
         return tangent.view_as(tangent)
 
 
