@@ -123,6 +123,12 @@ LIMITS = {
     )
     for layer in COMPLEX
 }
+LIMITS |= {
+    ("onnx", layer): Limit(
+        rf"^{layer}Cell has a matrix exponential, and cannot be exported to ONNX$", "ONNX has no matrix exponential."
+    )
+    for layer in ("ExpRNN", "DTRIV")
+}
 
 
 def table() -> str:

@@ -34,8 +34,8 @@ class M2RNNCell(RecurrentCell):
         S_t = f S_{t−1} + (1 − f) tanh(S_{t−1} W + k vᵀ)                  for each of H heads, S (K, V)
         y = RMSNorm((S_tᵀ q + D ⊙ v) ⊙ SiLU(g))                          over the numbers of all heads
 
-    The gradient of S_t is cut to [−clip, clip] at each step. The output is y; the matrix after it in the published
-    layer belongs to the block around the cell. The published models have V = 16 and K = 64.
+    With `clip`, the gradient of S_t is cut to [−clip, clip] at each step. The output is y; the matrix after it in the
+    published layer belongs to the block around the cell. The published models have V = 16 and K = 64.
 
     Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; δ; g], uniform in ±1/√X; `weight_conv`
     (C, kernel_size), uniform in ±1/√kernel_size; `weight_hh` W (H, V, V), the identity; `A_log` (H,), the logarithm of
@@ -49,7 +49,8 @@ class M2RNNCell(RecurrentCell):
         key_size: K, the number of rows of S; 4 V if None.
         shared_keys: Whether all heads have the same q and k.
         kernel_size: Number of steps, at least 2, in the window of the convolution. None: there is no convolution.
-        clip: Number > 0, the bound of the gradient of S_t; None: there is no bound.
+        clip: Number > 0, the bound of the gradient of S_t, 1 in the authors' models; None: there is no bound, and the
+            gradient is the derivative.
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
@@ -72,7 +73,7 @@ class M2RNNCell(RecurrentCell):
         key_size: int | None = None,
         shared_keys: bool = True,
         kernel_size: int | None = 4,
-        clip: float | None = 1.0,
+        clip: float | None = None,
     ) -> None:
         check_integer("hidden_size", hidden_size)
         width = -(-hidden_size // check_integer("heads", heads))

@@ -1,6 +1,7 @@
 """sLSTM: an LSTM with exponential gates and a normalizer."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -128,8 +129,18 @@ class SLSTMCell(RecurrentCell):
         if self.weight_conv is not None:
             inside = torch.cat((state.window, projected.unsqueeze(1)), dim=1)
             convolved, inside = (inside * self.weight_conv.T).sum(1), inside[:, 1:]
-        new = naive.step(self.gates(projected, convolved), self.weight_hh, naive.State(*state[:4]))
-        return self.finish(new.hidden), self.State(*new, inside)
+        gates, weight, *before = self.widened(self.gates(projected, convolved), state)
+        hidden, cell, normalizer, scale = self.narrowed(naive.step(gates, weight, naive.State(*before)))
+        return self.finish(hidden), self.State(hidden, cell, normalizer, scale, inside)
+
+    def widened(self, gates: Tensor, state: State) -> list[Tensor]:
+        """Return gates, recurrent weights and state in float32, or float64 if they are: gates are exponentials."""
+        dtype = torch.promote_types(gates.dtype, torch.float32)
+        return [tensor.to(dtype) for tensor in (gates, self.weight_hh, *state[:4])]
+
+    def narrowed(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return tensors in the dtype of the parameters."""
+        return [tensor.to(self.bias.dtype) for tensor in tensors]
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
@@ -143,9 +154,8 @@ class SLSTMCell(RecurrentCell):
             convolved = convolution(entered, self.weight_conv, state.window, lengths=lengths, starts=starts)
             last = window(entered, state.window, lengths, starts)
         gates = self.gates(entered, convolved)
-        outputs, hidden, cell, normalizer, scale = slstm(
-            gates, self.weight_hh, *state[:4], lengths=lengths, starts=starts
-        )
+        found = slstm(*self.widened(gates, state), lengths=lengths, starts=starts)
+        outputs, hidden, cell, normalizer, scale = self.narrowed(found)
         outputs = self.finish(outputs)
         if lengths is not None:
             ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths

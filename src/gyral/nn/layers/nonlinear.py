@@ -79,7 +79,7 @@ class M2RNN(Layer):
         key_size: int | None = None,
         shared_keys: bool = True,
         kernel_size: int | None = 4,
-        clip: float | None = 1.0,
+        clip: float | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
