@@ -1,15 +1,17 @@
 """Groups of parameters: weight decay and the learning rate of dynamics."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
+from gyral.cells.exprnn import DTRIVCell
 from gyral.cells.mamba import MambaCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.tasks.optimization import GroupedOptimizer
-from tests.helpers.running import build_task
+from tests.helpers.running import build_task, invoke
 
 
 def made() -> Recurrent:
@@ -71,3 +73,10 @@ def test_the_options_are_those_of_every_optimizer() -> None:
             "model=mamba", f"optimizer={optimizer}", "optimizer.decay=matrices", "optimizer.dynamics_lr=0.1"
         )
         assert len(task.configure_optimizers().param_groups) == 3
+
+
+def test_cells_hear_of_every_step_of_the_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = []
+    monkeypatch.setattr(DTRIVCell, "after_optimizer_step", lambda self, step, optimizer: heard.append(step))
+    invoke("model=dtriv", "model.cell.hidden_size=4", "trainer.max_steps=3", f"hydra.run.dir={tmp_path / 'run'}")
+    assert heard == [1, 2, 3]

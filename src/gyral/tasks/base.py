@@ -291,7 +291,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         for module in self.modules():
             if hasattr(module, "after_optimizer_step"):
-                module.after_optimizer_step(self.global_step, optimizer)
+                module.after_optimizer_step(self.global_step + 1, optimizer)  # Lightning counts the step afterwards
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["losses_since_logged"] = self._unlogged_losses()
