@@ -119,7 +119,6 @@ ALSO = (
     "fs_goru slow.layer_norm=False",
     "fs_lstm slow.bias=False",
     "fs_rum num_fast=3",
-    "gla kernel_size=None",
     "gru bias=False",
     "lantm forget=4",
     "light_conv heads=3",

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
 from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.ops.autograd import outside_autocast
 
 
 class Projected(NamedTuple):
@@ -79,7 +80,10 @@ class GLACell(LinearAttentionCell):
 
     def project(self, inputs: Tensor) -> Projected:
         values, gate, low_rank = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
-        decay = F.logsigmoid(linear(low_rank, self.weight_decay, self.bias_decay)) / self.gate_normalizer
+        with outside_autocast(inputs.device):  # bfloat16 has two digits, and the decay of many steps is a product
+            wide = torch.promote_types(low_rank.dtype, torch.float32)
+            logits = F.linear(low_rank.to(wide), self.weight_decay.to(wide), self.bias_decay.to(wide))
+            decay = F.logsigmoid(logits) / self.gate_normalizer
         return Projected(values, decay.unflatten(-1, (self.heads, self.key_size)), gate if gate.shape[-1] else None)
 
     def enter(self, values: Tensor) -> Tensor:

@@ -67,7 +67,9 @@ template <class Real> struct Scan {
         Real *grad_attention, *grad_system;                     // as those without grad_
         Real *grad_q, *grad_k, *grad_r, *grad_reads, *grad_erasures;  // sums over the heads
         Real *part_q, *part_k, *part_r;                         // of one head
-        Real *exponents, *pair_exponents, *end_exponents;       // (C, E), (M), (E): gradients of sums of log decays
+        // parts of the gradients of log decays: of readers and keys of each step (C, E), of all steps (E); of the pairs with
+        // each key (M), and of the pairs across each step (C)
+        Real *of_readers, *of_keys, *of_all, *of_pairs, *across_step;
     };
 
     template <class Take> Buffers allocate(bool backward, const Take& take) const {
@@ -91,7 +93,8 @@ template <class Real> struct Scan {
         b.grad_attention = take(C * M);
         b.grad_q = take(C * K), b.grad_k = take(most * K), b.grad_reads = take(C * M);
         b.part_q = take(C * K), b.part_k = take(most * K);
-        b.exponents = take(C * E), b.pair_exponents = take(M), b.end_exponents = take(E);
+        b.of_readers = take(C * E), b.of_keys = take(C * E), b.of_all = take(E);
+        b.of_pairs = take(M), b.across_step = take(C);
         if (erases) {
             b.grad_system = take(most * M), b.grad_r = take(most * K), b.grad_erasures = take(most * M);
             b.part_r = take(most * K);
@@ -468,7 +471,7 @@ template <class Real> struct Scan {
         // those of what meets the memory before and after the chunk
         transpose(key, value, grad_memory, V, b.turned_memory, K);
         product(count, K, value, b.u, V, b.turned_memory, K, b.part_k, K, false);
-        if (decays) end_exponents(now, memory, grad_memory, b);
+        if (decays) memory_exponents(now, memory, grad_memory, b);
         decay_memory(now, b.total, grad_memory);
         if (now.is_fresh) {
             zero(b.part_q, steps * K);
@@ -483,11 +486,11 @@ template <class Real> struct Scan {
             }
         }
 
-        zero(b.exponents, steps * E);
-        zero(b.pair_exponents, M);
-        collect(steps, 1, b.q, b.since, 1, b.part_q, 1, b);
-        collect(steps, micro, b.k, b.until, 1, b.part_k, -1, b);
-        if (erases) collect(steps, micro, b.r, b.since, -1, b.part_r, 1, b);
+        zero(b.of_readers, steps * E);
+        zero(b.of_keys, steps * E);
+        collect(steps, 1, b.q, b.since, 1, b.part_q, b.of_readers);
+        collect(steps, micro, b.k, b.until, 1, b.part_k, b.of_keys);
+        if (erases) collect(steps, micro, b.r, b.since, -1, b.part_r, b.of_readers);
         is_vector ? channels_backward(now, b) : pairs_backward(now, b);
         for_rows(steps * K / N, [&](Index i) { add_row(b.part_q + i * N, b.grad_q + i * N); });
         for_rows(count * K / N, [&](Index i) { add_row(b.part_k + i * N, b.grad_k + i * N); });
@@ -496,64 +499,64 @@ template <class Real> struct Scan {
     }
     static void add_row(const Real* from, Real* to) { store<Real>(to, load(to) + load(from)); }
 
-    // Turns the gradient of factor x into that of x, and adds that of the logarithm of the factor.
-    void collect(Index steps, Index each, const Real* x, const Real* factors, Real sign, Real* grad, Real direction,
-                 const Buffers& b) const {
+    // Turns the gradient of factor x into that of x, and adds that of the logarithm of the factor to `exponents` (C, E).
+    void collect(Index steps, Index each, const Real* x, const Real* factors, Real sign, Real* grad, Real* exponents) const {
         scale(steps, each, grad, factors, sign, grad);
         if (!decays) return;
         for_rows(steps, each, [&](Index i, Index t, Index) {
-            add_exponents(direction, grad + i * K, x + i * K, b.exponents + t * E);
+            add_exponents(grad + i * K, x + i * K, exponents + t * E);
         });
     }
-    // sums += direction grad x, of each channel, or in any order for one decay of the whole memory
-    void add_exponents(Real direction, const Real* grad, const Real* x, Real* sums) const {
+    // sums += grad x, of each channel, or in any order for one decay of the whole memory
+    void add_exponents(const Real* grad, const Real* x, Real* sums) const {
         if (is_vector) {
-            across(K, [&](Index c) { store<Real>(sums + c, load(sums + c) + direction * load(grad + c) * load(x + c)); });
+            across(K, [&](Index c) { store<Real>(sums + c, load(sums + c) + load(grad + c) * load(x + c)); });
         } else {
             Row sum = {};
             across(K, [&](Index c) { sum += load(grad + c) * load(x + c); });
-            store<Real>(sums, load(sums) + direction * sum);
+            store<Real>(sums, load(sums) + sum);
         }
     }
-    // The gradient of the logarithm of the decay of the whole chunk.
-    void end_exponents(const Chunk& now, const Real* memory, const Real* grad_memory, const Buffers& b) const {
-        zero(b.end_exponents, E);
-        for_rows(now.count, [&](Index i) { add_exponents(1, b.part_k + i * K, b.k_out + i * K, b.end_exponents); });
+    // The gradient of the logarithm of the decay of the memory before the chunk to its end.
+    void memory_exponents(const Chunk& now, const Real* memory, const Real* grad_memory, const Buffers& b) const {
+        zero(b.of_all, E);
         if (now.is_fresh) return;
         Row all = {};
         for_rows(key, [&](Index d) {
             Row sum = {};
             across(V, [&](Index c) { sum += load(memory + d * V + c) * load(grad_memory + d * V + c); });
             if (is_vector)
-                b.end_exponents[d] += b.total[d] * sum_of<Real>(sum);
+                b.of_all[d] += b.total[d] * sum_of<Real>(sum);
             else
                 all += sum;
         });
-        store<Real>(b.end_exponents, load(b.end_exponents) + b.total[0] * all);
+        store<Real>(b.of_all, load(b.of_all) + b.total[0] * all);
     }
 
     // Adds the gradients of the products of pairs, and of the decays between them.
+    //
+    // A decay lies between the pairs of a key before it and a reader behind it. From the last step backwards, `of_pairs` sums
+    // the pairs of each key with the readers so far: no number is added that another one cancels.
     void pairs_backward(const Chunk& now, const Buffers& b) const {
-        for_rows(now.steps, [&](Index t) {
-            const Index i = (t + 1) * micro - 1;
-            pair_backward(i, 1, b.grad_attention + t * M, b.attention + t * M, b.grad_reads + t * M, b);
-        });
-        if (!erases) return;
-        for_rows(now.count, [&](Index i) {
-            b.grad_system[i * M + i] = 0;
-            pair_backward(i, -1, b.grad_system + i * M, b.system + i * M, b.grad_erasures + i * M, b);
-        });
+        zero(b.of_pairs, M);
+        for (Index t = now.steps - 1; t >= 0; --t) {
+            pair_backward((t + 1) * micro - 1, 1, b.grad_attention + t * M, b.attention + t * M, b.grad_reads + t * M, b);
+            for (Index i = t * micro; erases && i < (t + 1) * micro; ++i) {
+                b.grad_system[i * M + i] = 0;
+                pair_backward(i, -1, b.grad_system + i * M, b.system + i * M, b.grad_erasures + i * M, b);
+            }
+            Real sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (Index j = 0; j < t * micro; ++j) sum += b.of_pairs[j];
+            b.across_step[t] = sum;
+        }
     }
     void pair_backward(Index i, Real sign, const Real* grad, const Real* weighed, Real* sum, const Buffers& b) const {
-        Row exponents = {};
         across(M, [&](Index c) {
             const Row weight = load(b.between + i * M + c), zeros = {}, found = weight != 0 ? load(grad + c) : zeros;
             store<Real>(sum + c, load(sum + c) + sign * weight * found);
-            const Row exponent = found * load(weighed + c);
-            exponents += exponent;
-            store<Real>(b.pair_exponents + c, load(b.pair_exponents + c) - exponent);
+            store<Real>(b.of_pairs + c, load(b.of_pairs + c) + found * load(weighed + c));
         });
-        b.pair_exponents[i] += sum_of<Real>(exponents);
     }
 
     // The same with a decay of each channel, for the queries, keys and erasing keys of the head.
@@ -570,11 +573,11 @@ template <class Real> struct Scan {
                     sum += b.grad_attention[t * M + j] * k;
                 }
                 for (Index j = before; j < after; ++j) sum += b.grad_attention[t * M + j] * load(b.faded + j * K + c);
-                add_channels(sum, 1, b.q + t * K + c, b.part_q + t * K + c, b.exponents + t * K + c);
+                add_channels(sum, 1, b.q + t * K + c, b.part_q + t * K + c, b.of_readers + t * K + c);
                 for (Index i = before; erases && i < after; ++i) {
                     sum = Row{};
                     for (Index j = 0; j < i; ++j) sum -= b.grad_system[i * M + j] * load(b.faded + j * K + c);
-                    add_channels(sum, 1, b.r + i * K + c, b.part_r + i * K + c, b.exponents + t * K + c);
+                    add_channels(sum, 1, b.r + i * K + c, b.part_r + i * K + c, b.of_readers + t * K + c);
                 }
             });
         }
@@ -589,7 +592,7 @@ template <class Real> struct Scan {
                     for (Index i = t; i < now.steps; ++i) sum += b.grad_attention[i * M + j] * load(b.faded + i * K + c);
                     for (Index i = j + 1; erases && i < now.count; ++i)
                         sum -= b.grad_system[i * M + j] * load(b.faded_r + i * K + c);
-                    add_channels(sum, -1, b.k + j * K + c, b.part_k + j * K + c, b.exponents + t * K + c);
+                    add_channels(sum, -1, b.k + j * K + c, b.part_k + j * K + c, b.of_readers + t * K + c);
                 }
                 for (Index i = t; i < now.steps; ++i) fade(decay, b.faded + i * K + c);
                 for (Index i = before; erases && i < now.count; ++i) fade(decay, b.faded_r + i * K + c);
@@ -602,19 +605,26 @@ template <class Real> struct Scan {
         store<Real>(exponents, load(exponents) + direction * grad * load(x));
     }
 
-    // The gradient of a log decay is the sum of those of all sums that contain it: of later steps, and of the chunk.
+    // A log decay is in the factors of what is read at its step and later, of the keys before it, of pairs across it, and of
+    // the memory before the chunk.
     void write_decays(const Place& at, const Chunk& now, Index head, const Buffers& b) const {
-        Real *sums = b.end_exponents, pairs = 0;
+        Real* sums = b.of_all;
         for (Index t = now.steps - 1; t >= 0; --t) {
-            across(E, [&](Index c) { add_row(b.exponents + t * E + c, sums + c); });
-            for (Index i = t * micro; i < (t + 1) * micro; ++i) pairs += b.pair_exponents[i];
-            Real* to = of_step(given.grad_decay, at, now.first + t, heads * given.decays) + head * given.decays;
+            across(E, [&](Index c) { add_row(b.of_readers + t * E + c, sums + c); });
+            std::copy_n(sums, E, b.of_readers + t * E);
+        }
+        zero(sums, E);
+        for (Index t = 0; t < now.steps; ++t) {
+            Real *to = of_step(given.grad_decay, at, now.first + t, heads * given.decays) + head * given.decays;
+            Real* found = b.of_readers + t * E;
+            across(E, [&](Index c) { add_row(sums + c, found + c); });
             if (now.is_fresh && t == 0)
                 zero(to, given.decays);
             else if (is_vector)
-                copy(sums, key, to);
+                copy(found, key, to);
             else
-                *to = pairs + sum_of<Real>(load(sums));
+                *to = b.across_step[t] + sum_of<Real>(load(found));
+            across(E, [&](Index c) { add_row(b.of_keys + t * E + c, sums + c); });
         }
     }
 };
