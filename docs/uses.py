@@ -64,6 +64,7 @@ LAYERS = {
     "Mamba": Layer("Mamba", {"state_size": 2}),
     "GLA": Layer("GLA", {"heads": 1, "gate_rank": 2}),
     "HGRN2": Layer("HGRN2", {"heads": 2}),
+    "Mamba3": Layer("Mamba3", {"heads": 2, "state_size": 4}),
     "Mamba2": Layer("Mamba2", {"heads": 2, "state_size": 2}),
     "DeltaNet": Layer("DeltaNet", {"heads": 2}),
     "GatedDeltaNet": Layer("GatedDeltaNet", {"heads": 1}),

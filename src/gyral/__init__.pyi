@@ -30,6 +30,7 @@ from gyral.cells.mage import MAGECell as MAGECell
 from gyral.cells.mage_gru import MAGEGRUCell as MAGEGRUCell
 from gyral.cells.mamba import MambaCell as MambaCell
 from gyral.cells.mamba2 import Mamba2Cell as Mamba2Cell
+from gyral.cells.mamba3 import Mamba3Cell as Mamba3Cell
 from gyral.cells.min_gru import MinGRUCell as MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell as MinLSTMCell
 from gyral.cells.mlstm import MLSTMCell as MLSTMCell
@@ -89,6 +90,7 @@ from gyral.nn.layers import GatedDeltaNet2 as GatedDeltaNet2
 from gyral.nn.layers import LightConv as LightConv
 from gyral.nn.layers import Mamba as Mamba
 from gyral.nn.layers import Mamba2 as Mamba2
+from gyral.nn.layers import Mamba3 as Mamba3
 from gyral.nn.layers import MinGRU as MinGRU
 from gyral.nn.layers import MinLSTM as MinLSTM
 from gyral.nn.layers import MLSTMLarge as MLSTMLarge

@@ -12,10 +12,11 @@ DELTA = (
     *("gated_delta_net_negative", "gated_delta_product_2", "gdn2", "kda", "kda_lower_bound_negative"),
 )
 MEMORIES = ("gla", "hgrn2", "mamba2", "mamba2_groups_no_norm", "mlstm", "mlstm_large", "rwkv7")
+MAMBA3 = ("mamba3_siso", "mamba3_siso_norm", "mamba3_mimo")
 DIAGONAL = ("lru", "mamba1", "min_gru", "min_lstm", "rg_lru", "rg_lru_reset", "s4d", "s5", "s5_bilinear")
 TRACKING = ("own_parallel_rum", "own_parallel_rum_double_angle", "pd_ssm", "slice_block_diagonal")
 NONLINEAR = ("dtriv", "exprnn", "slstm")
-FILES = (*DELTA, *MEMORIES, *DIAGONAL, *TRACKING, *NONLINEAR)
+FILES = (*DELTA, *MEMORIES, *DIAGONAL, *TRACKING, *NONLINEAR, *MAMBA3)
 
 
 @pytest.mark.parametrize("name", [*FILES, *OPERATORS])

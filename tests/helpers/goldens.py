@@ -24,6 +24,7 @@ from gyral.cells.linear_attention import run_scan
 from gyral.cells.lru import LRUCell
 from gyral.cells.mamba import MambaCell
 from gyral.cells.mamba2 import Mamba2Cell
+from gyral.cells.mamba3 import Mamba3Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, scan_maximum, stabilize
@@ -215,6 +216,21 @@ def build_mamba2(file: Tensors, name: str) -> Built:
     return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
 
 
+def build_mamba3(file: Tensors, name: str) -> Built:
+    names = {"weight_ih": "in_proj.weight", "bias_dt": "dt_bias", "offset_b": "B_bias", "offset_c": "C_bias", "D": "D"}
+    names |= {"weight_b": "B_norm.weight", "weight_c": "C_norm.weight", "weight_norm": "norm.weight"}
+    names |= {key: key for key in ("mimo_x", "mimo_z", "mimo_o")}
+    parameters = {own: file[f"param.{theirs}"] for own, theirs in names.items() if f"param.{theirs}" in file}
+    heads, rank, states = parameters["offset_b"].shape
+    rows, inputs = parameters["weight_ih"].shape
+    width = file["param.out_proj.weight"].shape[1]
+    groups = 2 if "norm" in name else 1
+    pairs = rows - 2 * width - 2 * groups * rank * states - 3 * heads
+    options = {"groups": groups, "rank": rank, "rope_fraction": 2 * pairs / states, "norm": "weight_norm" in parameters}
+    cell = Mamba3Cell(inputs, width, heads=heads, state_size=states, **options)
+    return Built(cell, parameters, lambda outputs: F.linear(outputs, file["param.out_proj.weight"]))
+
+
 def build_mlstm(file: Tensors, name: str) -> Built:
     gates = ("igate", "fgate")
     parameters = {
@@ -337,6 +353,7 @@ FAMILIES: dict[str, Callable[[Tensors, str], Built]] = {
     "lru": build_lru,
     "mamba1": build_mamba,
     "mamba2": build_mamba2,
+    "mamba3": build_mamba3,
     "min_gru": build_min_gru,
     "min_lstm": build_min_lstm,
     "mlstm": build_mlstm,

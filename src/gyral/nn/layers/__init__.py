@@ -7,7 +7,7 @@ from gyral.nn.layers.fast_slow import FSRNN
 from gyral.nn.layers.fast_weights import FastWeights, WeiNet
 from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
 from gyral.nn.layers.graph import MAGE, MAGEGRU
-from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, MLSTMLarge
+from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, Mamba3, MLSTMLarge
 from gyral.nn.layers.memory import DNC, LANTM, NTM
 from gyral.nn.layers.nonlinear import DTRIV, M2RNN, SLSTM, ExpRNN
 from gyral.nn.layers.rotations import GORU, RUM
@@ -56,6 +56,7 @@ __all__ = [
     "MLSTMLarge",
     "Mamba",
     "Mamba2",
+    "Mamba3",
     "MinGRU",
     "MinLSTM",
     "RotationScan",

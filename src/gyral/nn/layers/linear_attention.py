@@ -5,6 +5,7 @@ from typing import Unpack
 from gyral.cells.gla import GLACell
 from gyral.cells.hgrn2 import HGRN2Cell
 from gyral.cells.mamba2 import Mamba2Cell
+from gyral.cells.mamba3 import Mamba3Cell
 from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
 from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.nn.layers.base import Layer, LayerOptions
@@ -258,5 +259,52 @@ class RWKV7(Layer):
             gate_rank=gate_rank,
             layer=layer,
             layers=layers,
+            **options,
+        )
+
+
+class Mamba3(Layer):
+    """Mamba-3, without the matrix after the recurrence.
+
+    It takes the options of `gyral.cells.mamba3.Mamba3Cell` and `gyral.nn.layers.base.Layer`.
+
+    Example:
+        >>> import torch
+        >>> from gyral import Mamba3
+        >>> layer = Mamba3(16, 64, state_size=16, rank=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
+    """
+
+    cell_class = Mamba3Cell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        heads: int | None = None,
+        state_size: int = 128,
+        groups: int = 1,
+        rank: int = 1,
+        rope_fraction: float = 0.5,
+        norm: bool = False,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        super().__init__(
+            *common,
+            heads=heads,
+            state_size=state_size,
+            groups=groups,
+            rank=rank,
+            rope_fraction=rope_fraction,
+            norm=norm,
             **options,
         )

@@ -1,0 +1,233 @@
+"""Mamba-3: a state space with trapezoidal steps, rotated inputs and outputs, and several of them for each head."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gyral.cells.base import RecurrentCell
+from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.linear_attention import Operands, end, linear, rms_norm, run_scan, run_step
+from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.core.errors import OptionError
+
+SMALLEST_RATE = 1e-4
+HEAD_SIZE = 64  # of the published models
+
+
+class Projected(NamedTuple):
+    """What the inputs determine, with leading dimensions (…).
+
+    Attributes:
+        u, gate: u_t and z_t (…, H, R, V).
+        b, c: B_t and C_t (…, H, R, S) before their rotation.
+        delta: Δ_t (…, H).
+        decay: Δ_t A_t (…, H).
+        now: λ_t (…, H).
+        turn: Angles (…, H, pairs) by which the rotation grows.
+    """
+
+    u: Tensor
+    gate: Tensor
+    b: Tensor
+    c: Tensor
+    delta: Tensor
+    decay: Tensor
+    now: Tensor
+    turn: Tensor
+
+
+class Mamba3Cell(RecurrentCell):
+    """Mamba-3 ("Mamba-3", arXiv 2603.15569, 2026), with R = 1 (SISO) or several inputs and outputs of each head (MIMO).
+
+        [z; u; B; C; δ; a; l; θ] = W_ih x,   Δ = softplus(δ + b_Δ),   λ = σ(l)
+        u_r = X_r ⊙ u,   z_r = Z_r ⊙ z                            for R > 1
+        A = −max(f(a), 10⁻⁴),   f(a) = 1 + a for a ≥ 0, else 1 / (1 − a)
+        φ_t = φ_{t−1} + π tanh(θ) Δ,   B, C ← rotate(RMS(B), RMS(C) + biases; φ_t)      pairs of neighbours
+        S_t = e^{ΔA} S_{t−1} + Σ_r (1 − λ) Δ e^{ΔA} B_{t−1,r} u_{t−1,r}ᵀ + λ Δ B_{t,r} u_{t,r}ᵀ
+        y_{t,r} = (S_tᵀ C_{t,r} + D u_{t,r}) ⊙ SiLU(z_{t,r}),   y_t = Σ_r O_r ⊙ y_{t,r}
+
+    With `norm`, what is multiplied by the gate is normalized by its root mean square in each head. The published layer
+    has inputs of half the width, N = 2X, and a matrix after y_t, which belongs to the block around the cell; see
+    `gyral.nn.block.PreNormBlock`. The values of a head have size V = ⌈N / H⌉; the first N of the H V numbers are y.
+
+    Parameters and initial values, with S the state size: `weight_ih` (2HV + 2GRS + 3H + pairs, X), rows as above,
+    uniform in ±1/√X; `bias_dt` b_Δ (H,), the inverse of softplus at step sizes whose logarithm is uniform in
+    [log 0.001, log 0.1]; `offset_b` and `offset_c` (H, R, S), one; `weight_b`, `weight_c` (S,) and `D` (H,), one; for
+    R > 1 `mimo_x` X, 1/R, `mimo_z` Z, one, and `mimo_o` O, 1/R, all (H, R, V); `weight_norm` (H V,), one.
+
+    Args:
+        input_size: X ≥ 1.
+        hidden_size: N ≥ 1.
+        heads: H; ⌈N / 64⌉ if None.
+        state_size: S ≥ 1, the size of B and C.
+        groups: G, the number of different B and C before the biases; it divides H.
+        rank: R ≥ 1; the published models with several inputs have 4.
+        rope_fraction: Share of the numbers of B and C that are rotated, in [0, 1].
+        norm: Whether there is a normalization before the gate.
+
+    Raises:
+        OptionError: An argument is out of bounds or has another type.
+    """
+
+    dynamics = ("bias_dt",)
+
+    class State(NamedTuple):
+        """S (B, H, S, V), B_t (B, H, R, S), u_t (B, H, R, V) and φ_t (B, H, pairs), in [0, 2π)."""
+
+        memory: Tensor
+        key: Tensor
+        value: Tensor
+        angle: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int | None = None,
+        state_size: int = 128,
+        groups: int = 1,
+        rank: int = 1,
+        rope_fraction: float = 0.5,
+        norm: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.heads = -(-hidden_size // HEAD_SIZE) if heads is None else check_integer("heads", heads)
+        self.value_size = -(-hidden_size // self.heads)
+        self.width = self.heads * self.value_size
+        self.key_size = check_integer("state_size", state_size)
+        self.groups, self.rank = check_integer("groups", groups), check_integer("rank", rank)
+        if self.heads % groups != 0:
+            raise OptionError("groups", groups, f"must divide the number of heads, {self.heads}")
+        self.pairs = int(state_size * check_real("rope_fraction", rope_fraction, minimum=0, maximum=1)) // 2
+        states, count = groups * rank * state_size, self.heads
+        self.sizes = self.width, self.width, states, states, count, count, count, self.pairs
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
+        self.bias_dt = nn.Parameter(torch.empty(count))
+        self.offset_b = nn.Parameter(torch.empty(count, rank, state_size))
+        self.offset_c = nn.Parameter(torch.empty(count, rank, state_size))
+        self.weight_b = nn.Parameter(torch.empty(state_size))
+        self.weight_c = nn.Parameter(torch.empty(state_size))
+        self.D = nn.Parameter(torch.empty(count))
+        for name in ("mimo_x", "mimo_z", "mimo_o"):
+            shape = count, rank, self.value_size
+            self.register_parameter(name, nn.Parameter(torch.empty(shape)) if rank > 1 else None)
+        self.weight_norm = nn.Parameter(torch.empty(self.width)) if check_boolean("norm", norm) else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        for name, parameter in self.named_parameters():
+            parameter.fill_(1 / self.rank if name in ("mimo_x", "mimo_o") else 1.0)
+        self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        draw_step_sizes_(self.bias_dt)
+
+    def init_state(self, batch_size: int) -> State:
+        shape = batch_size, self.heads
+        return self.State(
+            self.zeros(*shape, self.key_size, self.value_size),
+            self.zeros(*shape, self.rank, self.key_size),
+            self.zeros(*shape, self.rank, self.value_size),
+            self.zeros(*shape, self.pairs),
+        )
+
+    def project(self, inputs: Tensor) -> Projected:
+        gate, u, b, c, delta, rate, now, theta = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
+        gate, u = (part.unflatten(-1, (self.heads, 1, self.value_size)) for part in (gate, u))
+        if self.rank > 1:
+            gate, u = gate * self.mimo_z, u * self.mimo_x
+        shape = self.rank, self.groups, self.key_size
+        found = []
+        for part, weight in ((b, self.weight_b), (c, self.weight_c)):
+            normed = rms_norm(part.unflatten(-1, shape), weight).transpose(-2, -3)  # (…, G, R, S)
+            found.append(normed.repeat_interleave(self.heads // self.groups, -3))
+        delta = F.softplus(delta + self.bias_dt)
+        rate = torch.where(rate >= 0, 1 + rate, 1 / (1 - rate.clamp(max=0))).clamp(min=SMALLEST_RATE)
+        turn = math.pi * torch.tanh(theta).unsqueeze(-2) * delta.unsqueeze(-1)
+        b, c = found[0] + self.offset_b, found[1] + self.offset_c
+        return Projected(u, gate, b, c, delta, -delta * rate, torch.sigmoid(now), turn)
+
+    def combine(self, projected: Projected, b: Tensor, c: Tensor, key: Tensor, value: Tensor) -> Operands:
+        """Return the arguments of the operator: two micro-steps for each input of a head, a copy of it for each output.
+
+        Args:
+            projected: The values of `project`.
+            b, c: Rotated, (…, H, R, S).
+            key, value: B (…, H, R, S) and u (…, H, R, V) of the step before.
+        """
+        now = (projected.now * projected.delta)[..., None, None] * projected.u
+        before = ((1 - projected.now) * projected.delta * torch.exp(projected.decay))[..., None, None] * value
+        keys = torch.cat((key, b), dim=-2).transpose(-2, -3)  # (…, 2R, H, S)
+        values = torch.cat((before, now), dim=-2).transpose(-2, -3)
+        keys, values = self.spread(keys, -2), self.spread(values, -2)
+        return Operands(c.flatten(-3, -2), keys, values, self.spread(projected.decay, -1))
+
+    def spread(self, tensor: Tensor, dim: int) -> Tensor:
+        """Return R copies of each head, beside each other."""
+        return tensor if self.rank == 1 else tensor.repeat_interleave(self.rank, dim)
+
+    def finish(self, read: Tensor, projected: Projected) -> Tensor:
+        """Return the outputs (…, N) for what the copies of the heads read (…, H R, V)."""
+        found = read.unflatten(-2, (self.heads, self.rank)) + self.D[:, None, None] * projected.u
+        if self.weight_norm is not None:
+            gains = self.weight_norm.view(self.heads, 1, self.value_size)
+            found = F.rms_norm(found, (self.value_size,), eps=1e-5) * gains
+        found = found * F.silu(projected.gate)
+        found = found.squeeze(-2) if self.rank == 1 else (found * self.mimo_o).sum(-2)
+        return found.flatten(-2)[..., : self.hidden_size]
+
+    def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
+        angle = torch.remainder(state.angle + projected.turn, 2 * math.pi)
+        b, c = rotate(projected.b, angle), rotate(projected.c, angle)
+        operands = self.combine(projected, b, c, state.key, state.value)
+        read, memory = run_step(operands, self.spread(state.memory, 1))
+        final = self.State(memory[:, :: self.rank], b, projected.u, angle)
+        return self.finish(read, projected), final
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return None
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        projected = self.project(inputs)
+        angle = add_up(projected.turn, state.angle, starts)
+        b, c = rotate(projected.b, angle), rotate(projected.c, angle)
+        key, value = (
+            torch.cat((first.unsqueeze(0), every[:-1])) for first, every in ((state.key, b), (state.value, projected.u))
+        )
+        if starts is not None:
+            key, value = (part.masked_fill(starts[:, :, None, None, None], 0.0) for part in (key, value))
+        operands = self.combine(projected, b, c, key, value)
+        read, memory = run_scan(operands, self.spread(state.memory, 1), lengths, starts)
+        rows = torch.arange(inputs.shape[1], device=inputs.device)
+        last = -1 if lengths is None else (lengths - 1, rows)
+        final = self.State(memory[:, :: self.rank], b[last], projected.u[last], angle[last])
+        return end(self.finish(read, projected), lengths), final
+
+
+def rotate(vectors: Tensor, angle: Tensor) -> Tensor:
+    """Return vectors (…, H, R, S) whose first pairs of neighbours are rotated by angles (…, H, pairs)."""
+    count = 2 * angle.shape[-1]
+    one, other = vectors[..., :count].unflatten(-1, (-1, 2)).unbind(-1)
+    cosine, sine = torch.cos(angle).unsqueeze(-2), torch.sin(angle).unsqueeze(-2)
+    turned = torch.stack((cosine * one - sine * other, sine * one + cosine * other), dim=-1).flatten(-2)
+    return torch.cat((turned, vectors[..., count:]), dim=-1)
+
+
+def add_up(turns: Tensor, first: Tensor, starts: Tensor | None) -> Tensor:
+    """Return the sums of turns (T, B, H, P) since the last start, or with the first angles (B, H, P); in [0, 2π)."""
+    wide = turns.to(torch.promote_types(turns.dtype, torch.float32))
+    sums = wide.cumsum(0)
+    if starts is None:
+        found = sums + first
+    else:
+        time = torch.arange(len(turns), device=turns.device).unsqueeze(1)
+        since = torch.where(starts, time, -1).cummax(0).values  # (T, B)
+        before = (sums - wide).gather(0, since.clamp(min=0)[:, :, None, None].expand_as(sums))
+        found = torch.where((since < 0)[:, :, None, None], sums + first, sums - before)
+    return torch.remainder(found, 2 * math.pi).to(turns.dtype)
