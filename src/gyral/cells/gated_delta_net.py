@@ -18,9 +18,9 @@ class GatedDeltaNetCell(ScalarRatesCell):
         heads: H.
         key_size: K; ⌈V / 2⌉ if None.
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
-        negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
+        negative_eigenvalues: Whether β is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
         gate: Whether there is a gate.
-        initialization: See `DeltaRuleCell`.
+        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
 
     Raises:
         OptionError: An argument is out of bounds or has another type.

@@ -101,8 +101,8 @@ class KDACell(ChannelDecayCell):
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         rank: R, the rank of the matrices of decay and gate; V if None.
         decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
-        negative_eigenvalues: Whether β is twice as large; see `DeltaRuleCell`.
-        initialization: See `DeltaRuleCell`.
+        negative_eigenvalues: Whether β is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
+        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
@@ -133,8 +133,8 @@ class GatedDeltaNet2Cell(ChannelDecayCell):
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         rank: R, the rank of the matrices of decay and gate; V if None.
         decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
-        negative_eigenvalues: Whether e is twice as large; see `DeltaRuleCell`.
-        initialization: See `DeltaRuleCell`.
+        negative_eigenvalues: Whether e is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
+        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
