@@ -45,7 +45,7 @@ class DeltaRuleCell(LinearAttentionCell):
         y = RMS(Sᵀ q̂ / √K) ⊙ gate                             RMS over the V numbers of a head, with a gain; ε = 10⁻⁵
 
     with k̂ = k / √(Σ k² + 10⁻⁶), and q̂ in the same way. A subclass computes the rates e and w, γ and the gate in `rates`
-    from further rows of W_ih. See `LinearAttentionCell` for sizes.
+    from further rows of W_ih. See `MatrixMemoryCell` for sizes.
 
     Args:
         input_size: X ≥ 1.

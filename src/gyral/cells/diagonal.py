@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import HiddenState, RecurrentCell, State
+from gyral.cells.base import HiddenState, RecurrentCell, State, zero_beyond
 from gyral.ops.diagonal import diagonal_scan, multiply
 
 
@@ -51,9 +51,7 @@ class DiagonalCell(RecurrentCell):
     ) -> tuple[Tensor, State]:
         projected, constants = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
         outputs, final = self.scan(projected, constants, state.hidden, lengths, starts)
-        if lengths is not None:
-            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        outputs = zero_beyond(outputs, lengths)
         return outputs, HiddenState(final)
 
     def scan(

@@ -29,7 +29,7 @@ class GLACell(LinearAttentionCell):
         y_t = RMS(S_tᵀ q_t / √K) ⊙ SiLU(z_t)
 
     RMS is over the V numbers of a head, with a gain that the heads share and ε = 10⁻⁵. With a convolution, q, k and v
-    pass it, then SiLU. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    pass it, then SiLU. See `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HK + 2HV + R, X), rows [q; k; v; z; a], `weight_decay` W_γ (HK, R), and
     `weight_conv` (2HK + HV, kernel_size), uniform in ±1/√columns; `bias_decay` b_γ (HK,), zero; `weight_norm`

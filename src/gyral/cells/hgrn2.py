@@ -28,7 +28,7 @@ class HGRN2Cell(LinearAttentionCell):
     RMS is over the whole width, with ε = 10⁻⁵. The lower bound ℓ of the forget gates is zero in the first layer of the
     published models and grows with depth. There it is learned for all layers at once: a softmax over the layers, summed
     up to a layer, minus its first entry. With a convolution, q, a and v pass it. See
-    `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], and `weight_conv` (2HK + HV, kernel_size),
     uniform in ±1/√columns; `weight_norm` (H V,), one.

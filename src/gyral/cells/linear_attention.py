@@ -1,4 +1,4 @@
-"""The base class of cells whose state is a memory matrix for each head, which the delta rule's operator runs."""
+"""The base classes of cells whose state is a memory matrix for each head, which the delta rule's operator runs."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, State
+from gyral.cells.base import RecurrentCell, State, zero_beyond
 from gyral.core.checks import check_integer
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.convolution import convolution, window
@@ -45,12 +45,12 @@ class Operands(NamedTuple):
     erase: Tensor | None = None
 
 
-class LinearAttentionCell(RecurrentCell):
-    """Base class of cells with a memory matrix (K, V) for each of H heads; see `gyral.ops.delta`.
+class MatrixMemoryCell(RecurrentCell):
+    """Base class of cells with a memory matrix (K, V) for each of H heads, and a short convolution before it.
 
     `project` returns a NamedTuple with a field `values` (…, C). They pass a short convolution over time, a window for
-    each channel, if the cell has one (`create_convolution`), then `enter`. `operands` makes the arguments of the
-    operator, and `read` the output from what the memory returns. The same code runs one step or all steps.
+    each channel, if the cell has one (`create_convolution`), then `enter`. `read` makes the output from what the memory
+    returns. The same code runs one step or all steps.
 
     The matrix after the output in a published layer belongs to the block around the cell; see
     `gyral.nn.block.PreNormBlock`.
@@ -117,29 +117,11 @@ class LinearAttentionCell(RecurrentCell):
         return values
 
     @abstractmethod
-    def operands(self, projected: Any, values: Any) -> Operands:
-        """Return the arguments of the operator, in the dtype of the parameters or in float32."""
-
-    @abstractmethod
     def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
         """Return the outputs of the heads (…, H V) for those of the operator (…, H, V)."""
 
-    def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
-        values, rest = self.convolve_step(projected.values, state)
-        outputs, memory = run_step(self.operands(projected, values), state.memory)
-        return self.read(outputs, projected, values)[..., : self.hidden_size], type(state)(memory, *rest)
-
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
-
-    def fused(
-        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, State]:
-        projected = self.project(inputs)
-        values, rest = self.convolve(projected.values, state, lengths, starts)
-        outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
-        outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
-        return end(outputs, lengths), type(state)(memory, *rest)
 
     def convolve_step(self, values: Tensor, state: State) -> tuple[Any, tuple[Tensor, ...]]:
         """Return the entered values (B, C) of one step, and the new window of a cell with a convolution."""
@@ -156,6 +138,31 @@ class LinearAttentionCell(RecurrentCell):
             return self.enter(values), ()
         sums = convolution(values, self.weight_conv, state.window, lengths=lengths, starts=starts)
         return self.enter(sums), (window(values, state.window, lengths, starts),)
+
+
+class LinearAttentionCell(MatrixMemoryCell):
+    """Base class of cells whose memory is changed as `gyral.ops.delta` describes; `operands` makes its arguments.
+
+    See `MatrixMemoryCell` for the arguments.
+    """
+
+    @abstractmethod
+    def operands(self, projected: Any, values: Any) -> Operands:
+        """Return the arguments of the operator, in the dtype of the parameters or in float32."""
+
+    def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
+        values, rest = self.convolve_step(projected.values, state)
+        outputs, memory = run_step(self.operands(projected, values), state.memory)
+        return self.read(outputs, projected, values)[..., : self.hidden_size], type(state)(memory, *rest)
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        projected = self.project(inputs)
+        values, rest = self.convolve(projected.values, state, lengths, starts)
+        outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
+        outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
+        return zero_beyond(outputs, lengths), type(state)(memory, *rest)
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -184,14 +191,6 @@ def widened(operands: Operands, memory: Tensor) -> list[Any]:
     """Return operands and memory in float32, or in float64 if they are: in bfloat16 a decay of 0.999 is 1."""
     dtype = torch.promote_types(memory.dtype, torch.float32)
     return [None if tensor is None else tensor.to(dtype) for tensor in (*operands, memory)]
-
-
-def end(outputs: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return outputs (T, B, W) with zeros beyond the lengths."""
-    if lengths is None:
-        return outputs
-    ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-    return outputs.masked_fill(ended.unsqueeze(2), 0.0)
 
 
 def rms_norm(values: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, zero_beyond
 from gyral.cells.delta_rule import draw_rates_
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_boolean, check_integer, check_real
@@ -159,8 +159,6 @@ class M2RNNCell(RecurrentCell):
         weight, s0 = self.weight_hh.to(self.wide), state.memory.to(self.wide)
         read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
         outputs = self.finish(read, v, projected.gate)
-        if lengths is not None:
-            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        outputs = zero_beyond(outputs, lengths)
         last = window(projected.values, state.window, lengths, starts)
         return outputs, self.State(memory.to(state.memory.dtype), last)

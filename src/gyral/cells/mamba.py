@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, zero_beyond
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_integer
 from gyral.ops.convolution import convolution, window
@@ -129,7 +129,5 @@ class MambaCell(RecurrentCell):
         a = -torch.exp(self.A_log)
         outputs, hidden = selective_scan(u, delta, a, b, c, state.hidden, lengths=lengths, starts=starts)
         outputs = (outputs + self.D * u) * F.silu(gate)
-        if lengths is not None:
-            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        outputs = zero_beyond(outputs, lengths)
         return outputs, self.State(hidden, window(values, state.window, lengths, starts))

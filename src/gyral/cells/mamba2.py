@@ -33,7 +33,7 @@ class Mamba2Cell(LinearAttentionCell):
 
     The gate is applied before the normalization, RMS with ε = 10⁻⁵ over the H V / G channels of a group. The heads of a
     group share B and C. The published layer has inputs of half the width, N = 2X. The authors do not apply weight decay
-    to A_log, D and b_Δ. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    to A_log, D and b_Δ. See `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values, with S the state size: `weight_ih` (2HV + 2GS + H, X), rows [z; u; B; C; δ],
     `weight_conv` and `bias_conv` (HV + 2GS, kernel_size) and (HV + 2GS,), uniform in ±1/√columns of the matrix; `A_log`

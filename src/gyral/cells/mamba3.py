@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, zero_beyond
 from gyral.cells.initialization import draw_step_sizes_
-from gyral.cells.linear_attention import Operands, end, linear, rms_norm, run_scan, run_step
+from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
 
@@ -207,7 +207,7 @@ class Mamba3Cell(RecurrentCell):
         rows = torch.arange(inputs.shape[1], device=inputs.device)
         last = -1 if lengths is None else (lengths - 1, rows)
         final = self.State(memory[:, :: self.rank], b[last], projected.u[last], angle[last])
-        return end(self.finish(read, projected), lengths), final
+        return zero_beyond(self.finish(read, projected), lengths), final
 
 
 def rotate(vectors: Tensor, angle: Tensor) -> Tensor:

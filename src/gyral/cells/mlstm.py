@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, end, linear, run_scan, run_step
+from gyral.cells.base import zero_beyond
+from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.checks import check_integer, check_real
 
 NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
@@ -24,7 +25,7 @@ class Heads(NamedTuple):
     forget: Tensor
 
 
-class StabilizedCell(LinearAttentionCell):
+class StabilizedCell(MatrixMemoryCell):
     """Base class of cells with the memory of mLSTM: a matrix C and a vector n for each head.
 
         f̄_t = log σ(f_t),  m_t = max(f̄_t + m_{t−1}, i_t)
@@ -46,9 +47,6 @@ class StabilizedCell(LinearAttentionCell):
     @abstractmethod
     def select(self, projected: Any, values: Tensor) -> Heads:
         """Return what the memory reads and writes."""
-
-    def operands(self, projected: Any, values: Tensor) -> Operands:
-        raise NotImplementedError("use stabilize, which needs the stabilizers, too")
 
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
         values, rest = self.convolve_step(projected.values, state)
@@ -76,7 +74,7 @@ class StabilizedCell(LinearAttentionCell):
         last = stabilizers[-1]
         if lengths is not None:
             last = stabilizers[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
-        return end(outputs, lengths), type(state)(memory, last, *rest)
+        return zero_beyond(outputs, lengths), type(state)(memory, last, *rest)
 
 
 class StabilizedState(NamedTuple):
@@ -144,7 +142,7 @@ class MLSTMCell(StabilizedCell):
         y_t = (g ⊙ LN(h_t) + s ⊙ c_t) ⊙ SiLU(z_t)
 
     with h_t of `StabilizedCell`. LN is over the V numbers of a head, without gain, with ε = 10⁻⁵. K = V. The published
-    layer has inputs of half the width, N = 2X. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    layer has inputs of half the width, N = 2X. See `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HV, X), rows [u; z], and `weight_qkv` (3, ⌈HV / b⌉, b, b), the blocks,
     normal with variance 2 / (5X); `weight_conv` (HV, kernel_size) and `bias_conv` (HV,), uniform in ±1/√kernel_size;
@@ -229,7 +227,7 @@ class MLSTMLargeCell(StabilizedCell):
         y_t = g ⊙ LN(h_t) ⊙ σ(o_t)
 
     with h_t of `StabilizedCell`. LN is over the V numbers of a head, without gain, with ε = 10⁻⁶. There is no
-    convolution. See `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    convolution. See `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HK + 2HV, X), rows [q; k; v; o], and `weight_gates` (2H, X), rows
     [i; f], uniform in ±1/√X; `bias_gates` (2H,), of i −10, so that the first steps write little, of f from 3 to 6 in

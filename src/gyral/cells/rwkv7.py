@@ -47,7 +47,7 @@ class RWKV7Cell(LinearAttentionCell):
     κ reads the memory before the decay. LN is over the V numbers of a head, with gain and bias of the whole width and
     ε = 64 · 10⁻⁵. K = V. The published model mixes the values of the first layer into those of the others, which needs
     more than one layer and is left out. x_t is the input, or W_ih times the input if its size is not H V. See
-    `gyral.cells.linear_attention.LinearAttentionCell` for sizes.
+    `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values, with W = H V, ℓ = layer / (layers − 1), n the place of a channel, l = n / (W − 1) − ½
     and z = j |j| for the place j ∈ [−1, 1] in its head: `weight_ih` (W, X), uniform in ±1/√X, or none; `mix` μ (6, W),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, zero_beyond
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.convolution import convolution, window
 from gyral.ops.slstm import lowest_scale, naive, slstm
@@ -157,7 +157,5 @@ class SLSTMCell(RecurrentCell):
         found = slstm(*self.widened(gates, state), lengths=lengths, starts=starts)
         outputs, hidden, cell, normalizer, scale = self.narrowed(found)
         outputs = self.finish(outputs)
-        if lengths is not None:
-            ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-            outputs = outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        outputs = zero_beyond(outputs, lengths)
         return outputs, self.State(hidden, cell, normalizer, scale, last)

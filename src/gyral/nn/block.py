@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, zero_beyond
 from gyral.core.checks import check_choice
 
 BLOCKS = ("prenorm", "swiglu")
@@ -138,11 +138,7 @@ class PreNormStack(nn.Module):
 
     def finish(self, stream: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the outputs of the stack (T, B, D) for z of the last block; zero beyond the lengths."""
-        outputs: Tensor = self.norm(stream)
-        if lengths is None:
-            return outputs
-        ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-        return outputs.masked_fill(ended.unsqueeze(2), 0.0)
+        return zero_beyond(self.norm(stream), lengths)
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
