@@ -75,7 +75,7 @@ def test_mamba_2_applies_the_gate_before_the_norm() -> None:
 def test_forget_gates_of_hgrn2_are_exact_where_they_are_closed_or_open(lower_bound: float) -> None:
     cell = HGRN2Cell(1, 1, heads=1, lower_bound=lower_bound)
     logits = torch.tensor([-1e4, -30.0, 0.0, 30.0, 1e4]).unsqueeze(1)
-    operands = cell.operands(None, torch.cat((logits, logits, logits), dim=1))
+    operands = cell.operands(None, (logits, logits, logits))
     exact = lower_bound + (1 - lower_bound) * torch.sigmoid(logits.double())
     torch.testing.assert_close(operands.k.flatten(), (1 - lower_bound) * torch.sigmoid(-logits.flatten()))
     torch.testing.assert_close(operands.decay.exp().flatten().double(), exact.flatten(), rtol=1e-6, atol=1e-12)

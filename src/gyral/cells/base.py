@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -143,11 +142,3 @@ class HiddenState(NamedTuple):
     """State of a cell whose only state is its hidden vector (B, N)."""
 
     hidden: Tensor
-
-
-def zero_beyond(outputs: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return outputs (T, B, N) with zeros beyond the lengths (B,)."""
-    if lengths is None:
-        return outputs
-    ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
-    return outputs.masked_fill(ended.unsqueeze(2), 0.0)

@@ -12,10 +12,10 @@ from gyral.cells.initialization import AUTHORS, draw_step_sizes_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
 from gyral.core.checks import check_boolean, check_choice
 from gyral.ops.autograd import outside_autocast
+from gyral.ops.delta import to_unit
 
 DEVIATION = 0.02  # of the initial weights in the published models
 LARGEST_RATE = 16.0
-EPSILON = 1e-6
 
 
 class Projected(NamedTuple):
@@ -23,8 +23,8 @@ class Projected(NamedTuple):
 
     Attributes:
         values: [q; k; v] before the convolution, (…, C).
-        erase: Rates at which keys erase, (…, n, H, 1) or for each key channel (…, n, H, K).
-        write: Rates at which values are written, (…, n, H, 1) or for each value channel (…, n, H, V).
+        erase: Rates at which keys erase, (…, n, H) or for each key channel (…, n, H, K).
+        write: Rates at which values are written, (…, n, H), or for each value channel (…, n, H, V) if `erase` has K.
         decay: Logarithms of the decay, (…, H) or (…, H, K), or None.
         gate: Factors of the outputs (…, H V), or None.
     """
@@ -80,11 +80,11 @@ class DeltaRuleCell(LinearAttentionCell):
         self.has_gate = check_boolean("gate", gate)
         self.initialization = check_choice("initialization", initialization, AUTHORS)
         keys = self.heads * self.key_size
-        self.sizes = keys, micro_steps * keys, micro_steps * self.width  # of q, k and v
+        sizes = keys, micro_steps * keys, micro_steps * self.width  # of q, k and v
         self.rows = self.further_rows()
-        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes) + sum(self.rows.values()), input_size))
+        self.weight_ih = nn.Parameter(torch.empty(sum(sizes) + sum(self.rows.values()), input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.value_size))
-        self.create_convolution(sum(self.sizes), kernel_size)
+        self.create_convolution(sizes, kernel_size)
 
     @abstractmethod
     def further_rows(self) -> dict[str, int]:
@@ -109,10 +109,11 @@ class DeltaRuleCell(LinearAttentionCell):
 
     def project(self, inputs: Tensor) -> Projected:
         precise = sum(self.rows.values()) - self.rows["gate"]
-        weight, weight_rates = self.weight_ih.split([len(self.weight_ih) - precise, precise])
-        values, gate = linear(inputs, weight).split([sum(self.sizes), self.rows["gate"]], dim=-1)
+        weights = self.weight_ih.split([self.channels, self.rows["gate"], precise])
+        # each in one product: parts of a larger one would be copied
+        values, gate = (linear(inputs, weight) for weight in weights[:2])
         with outside_autocast(inputs.device):  # bfloat16 has two digits, and the decay of many steps is a product
-            products = F.linear(inputs.to(self.weight_norm.dtype), weight_rates).to(self.wide)
+            products = F.linear(inputs.to(self.weight_norm.dtype), weights[2]).to(self.wide)
             found = products.split(list(self.rows.values())[1:], dim=-1)
             return Projected(values, *self.rates(dict(zip(self.rows, (gate.to(self.wide), *found), strict=True))))
 
@@ -124,14 +125,18 @@ class DeltaRuleCell(LinearAttentionCell):
     def enter(self, values: Tensor) -> Tensor:
         return F.silu(values)
 
-    def operands(self, projected: Projected, values: Tensor) -> Operands:
-        queries, keys, values = values.to(self.wide).split(self.sizes, dim=-1)
-        q = unit(queries.unflatten(-1, (self.heads, self.key_size))) * self.key_size**-0.5
-        k = unit(keys.unflatten(-1, (self.micro_steps, self.heads, self.key_size)))
-        v = values.unflatten(-1, (self.micro_steps, self.heads, self.value_size))
-        return Operands(q, k, projected.write * v, projected.decay, projected.erase * k)
+    def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
+        q, k, v = values
+        q = q.unflatten(-1, (self.heads, self.key_size))
+        k = k.unflatten(-1, (self.micro_steps, self.heads, self.key_size))
+        v = v.unflatten(-1, (self.micro_steps, self.heads, self.value_size))
+        _, erase, write, decay, _ = projected
+        if erase.dim() < k.dim():
+            return Operands(q, k, v, decay, erase, write, unit=True)
+        q, k = to_unit(q.to(self.wide)) * self.key_size**-0.5, to_unit(k.to(self.wide))
+        return Operands(q, k, write * v, decay, erase * k)
 
-    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
         found = rms_norm(outputs, self.weight_norm).flatten(-2)
         return found if projected.gate is None else found * projected.gate.to(found.dtype)
 
@@ -174,7 +179,7 @@ class ScalarRatesCell(DeltaRuleCell):
             draw_step_sizes_(self.bias_dt)
 
     def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        beta = self.to_erase(rows["beta"]).unflatten(-1, (self.micro_steps, self.heads, 1))
+        beta = self.to_erase(rows["beta"]).unflatten(-1, (self.micro_steps, self.heads))
         decay = gate = None
         if self.A_log is not None and self.bias_dt is not None:
             decay = -torch.exp(self.A_log.to(self.wide)) * F.softplus(rows["dt"] + self.bias_dt)
@@ -189,8 +194,3 @@ def draw_rates_(logarithms: Tensor, smallest: float) -> None:
     dtype = torch.promote_types(logarithms.dtype, torch.float32)
     drawn = torch.empty_like(logarithms, dtype=dtype).uniform_(smallest, LARGEST_RATE)
     logarithms.copy_(drawn.clamp(min=math.exp(-20)).log())
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Return k / √(Σ k² + 10⁻⁶) for vectors k (…, K)."""
-    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + EPSILON)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import HiddenState, RecurrentCell, State, zero_beyond
+from gyral.cells.base import HiddenState, RecurrentCell, State
 from gyral.ops.diagonal import diagonal_scan, multiply
+from gyral.ops.sequences import zero_beyond
 
 
 class DiagonalCell(RecurrentCell):

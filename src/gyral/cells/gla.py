@@ -72,30 +72,26 @@ class GLACell(LinearAttentionCell):
         self.weight_decay = nn.Parameter(torch.empty(keys, gate_rank))
         self.bias_decay = nn.Parameter(torch.empty(keys))
         self.weight_norm = nn.Parameter(torch.empty(self.value_size))
-        self.create_convolution(2 * keys + values, kernel_size)
+        self.create_convolution([keys, keys, values], kernel_size)
         self.reset_parameters()
 
     def default_key_size(self) -> int:
         return -(-self.value_size // 2)
 
     def project(self, inputs: Tensor) -> Projected:
-        values, gate, low_rank = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
+        values, gate, low_rank = (linear(inputs, weight) for weight in self.weight_ih.split(self.sizes))
         with outside_autocast(inputs.device):  # bfloat16 has two digits, and the decay of many steps is a product
             wide = torch.promote_types(low_rank.dtype, torch.float32)
             logits = F.linear(low_rank.to(wide), self.weight_decay.to(wide), self.bias_decay.to(wide))
             decay = F.logsigmoid(logits) / self.gate_normalizer
         return Projected(values, decay.unflatten(-1, (self.heads, self.key_size)), gate if gate.shape[-1] else None)
 
-    def enter(self, values: Tensor) -> Tensor:
-        return values if self.kernel_size is None else F.silu(values)
-
-    def operands(self, projected: Projected, values: Tensor) -> Operands:
-        keys = self.heads * self.key_size
-        q, k, v = values.split((keys, keys, self.width), dim=-1)
+    def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
+        q, k, v = values
         q, k = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q * self.key_size**-0.5, k))
         v = v.unflatten(-1, (self.heads, self.value_size))
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), projected.decay)
 
-    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
         found = rms_norm(outputs, self.weight_norm).flatten(-2)
         return found if projected.gate is None else found * F.silu(projected.gate)

@@ -27,11 +27,11 @@ class HGRN2Cell(LinearAttentionCell):
 
     RMS is over the whole width, with ε = 10⁻⁵. The lower bound ℓ of the forget gates is zero in the first layer of the
     published models and grows with depth. There it is learned for all layers at once: a softmax over the layers, summed
-    up to a layer, minus its first entry. With a convolution, q, a and v pass it. See
+    up to a layer, minus its first entry. See
     `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
-    Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], and `weight_conv` (2HK + HV, kernel_size),
-    uniform in ±1/√columns; `weight_norm` (H V,), one.
+    Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], uniform in ±1/√X; `weight_norm` (H V,),
+    one.
 
     Args:
         input_size: X ≥ 1.
@@ -39,7 +39,6 @@ class HGRN2Cell(LinearAttentionCell):
         heads: H; ⌈N / 128⌉ if None.
         key_size: K; V if None.
         lower_bound: ℓ, in [0, 1).
-        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
@@ -55,23 +54,21 @@ class HGRN2Cell(LinearAttentionCell):
         heads: int | None = None,
         key_size: int | None = None,
         lower_bound: float = 0.0,
-        kernel_size: int | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
         self.lower_bound: float | Tensor = check_real("lower_bound", lower_bound, minimum=0, below=1)
         keys = self.heads * self.key_size
-        self.sizes = keys, keys, self.width
-        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
+        self.create_convolution([keys, keys, self.width], None)
+        self.weight_ih = nn.Parameter(torch.empty(self.channels, input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
-        self.create_convolution(sum(self.sizes), kernel_size)
         self.reset_parameters()
 
     def project(self, inputs: Tensor) -> Projected:
         return Projected(linear(inputs, self.weight_ih))
 
-    def operands(self, projected: Projected, values: Tensor) -> Operands:
-        q, forget, v = values.split(self.sizes, dim=-1)
-        bound = torch.as_tensor(self.lower_bound, dtype=values.dtype, device=values.device)
+    def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
+        q, forget, v = values
+        bound = torch.as_tensor(self.lower_bound, dtype=q.dtype, device=q.device)
         # 1 − f and log f without rounding f, which may be close to 0 or 1
         k = (1 - bound) * torch.sigmoid(-forget)
         decay = torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))
@@ -80,5 +77,5 @@ class HGRN2Cell(LinearAttentionCell):
         v = v.unflatten(-1, (self.heads, self.value_size))
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
 
-    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
+    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
         return rms_norm(outputs.flatten(-2), self.weight_norm)

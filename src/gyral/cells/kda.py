@@ -112,7 +112,7 @@ class KDACell(ChannelDecayCell):
         return {"gate": self.rank, "beta": self.heads, "dt": self.rank}
 
     def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        beta = self.to_erase(rows["beta"]).unflatten(-1, (1, self.heads, 1))
+        beta = self.to_erase(rows["beta"]).unsqueeze(-2)
         return beta, beta, *self.decay_and_gate(rows)
 
 

@@ -4,14 +4,15 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, State, zero_beyond
+from gyral.cells.base import State
+from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.convolution import convolution, window
 from gyral.ops.delta import delta_scan, delta_step
+from gyral.ops.sequences import zero_beyond
 
 
 class MemoryState(NamedTuple):
@@ -35,7 +36,9 @@ class Operands(NamedTuple):
         k: (…, n, G, K), for n micro-steps.
         v: (…, n, H, V).
         decay: (…, H) or (…, H, K), or None.
-        erase: (…, n, G, K), or None.
+        erase: (…, n, G) or (…, n, G, K), or None.
+        write: (…, n, H), or None.
+        unit: Whether q and k become unit vectors.
     """
 
     q: Tensor
@@ -43,14 +46,16 @@ class Operands(NamedTuple):
     v: Tensor
     decay: Tensor | None = None
     erase: Tensor | None = None
+    write: Tensor | None = None
+    unit: bool = False
 
 
-class MatrixMemoryCell(RecurrentCell):
+class MatrixMemoryCell(ConvolvedCell):
     """Base class of cells with a memory matrix (K, V) for each of H heads, and a short convolution before it.
 
-    `project` returns a NamedTuple with a field `values` (…, C). They pass a short convolution over time, a window for
-    each channel, if the cell has one (`create_convolution`), then `enter`. `read` makes the output from what the memory
-    returns. The same code runs one step or all steps.
+    `project` returns a NamedTuple with a field `values` (…, C), which pass the convolution, if the cell has one. The
+    parts of the results are the `values` of `read`, which makes the output from what the memory returns. The same code
+    runs one step or all steps.
 
     The matrix after the output in a published layer belongs to the block around the cell; see
     `gyral.nn.block.PreNormBlock`.
@@ -71,8 +76,6 @@ class MatrixMemoryCell(RecurrentCell):
     """
 
     head_size: ClassVar[int]
-    weight_conv: Any  # parameters, or None without a convolution
-    bias_conv: Any
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
         check_integer("hidden_size", hidden_size)
@@ -86,13 +89,6 @@ class MatrixMemoryCell(RecurrentCell):
     def default_key_size(self) -> int:
         """Return K for an option `key_size` that is None, here V."""
         return self.value_size
-
-    def create_convolution(self, channels: int, kernel_size: int | None, bias: bool = False) -> None:
-        """Create the parameters `weight_conv` (C, kernel_size) and `bias_conv` (C,); None: without a convolution."""
-        self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
-        self.channels = channels
-        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(channels, kernel_size))
-        self.bias_conv = nn.Parameter(torch.empty(channels)) if bias and kernel_size is not None else None
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -110,11 +106,7 @@ class MatrixMemoryCell(RecurrentCell):
         memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
         if self.kernel_size is None:
             return MemoryState(memory)
-        return WindowedState(memory, self.zeros(batch_size, self.kernel_size - 1, self.channels))
-
-    def enter(self, values: Tensor) -> Tensor:
-        """Return what `operands` and `read` get, for the sums of the convolution (…, C), or `values` without one."""
-        return values
+        return WindowedState(memory, self.init_window(batch_size))
 
     @abstractmethod
     def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
@@ -122,22 +114,6 @@ class MatrixMemoryCell(RecurrentCell):
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
-
-    def convolve_step(self, values: Tensor, state: State) -> tuple[Any, tuple[Tensor, ...]]:
-        """Return the entered values (B, C) of one step, and the new window of a cell with a convolution."""
-        if self.kernel_size is None:
-            return self.enter(values), ()
-        inside = torch.cat((state.window, values.unsqueeze(1)), dim=1)
-        return self.enter((inside * self.weight_conv.T).sum(1)), (inside[:, 1:],)
-
-    def convolve(
-        self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Any, tuple[Tensor, ...]]:
-        """Return the entered values (T, B, C) of all steps, and the last window of a cell with a convolution."""
-        if self.kernel_size is None:
-            return self.enter(values), ()
-        sums = convolution(values, self.weight_conv, state.window, lengths=lengths, starts=starts)
-        return self.enter(sums), (window(values, state.window, lengths, starts),)
 
 
 class LinearAttentionCell(MatrixMemoryCell):
@@ -151,18 +127,18 @@ class LinearAttentionCell(MatrixMemoryCell):
         """Return the arguments of the operator, in the dtype of the parameters or in float32."""
 
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
-        values, rest = self.convolve_step(projected.values, state)
+        values, state = self.convolve_step(projected.values, state)
         outputs, memory = run_step(self.operands(projected, values), state.memory)
-        return self.read(outputs, projected, values)[..., : self.hidden_size], type(state)(memory, *rest)
+        return self.read(outputs, projected, values)[..., : self.hidden_size], state._replace(memory=memory)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected = self.project(inputs)
-        values, rest = self.convolve(projected.values, state, lengths, starts)
+        values, state = self.convolve(projected.values, state, lengths, starts)
         outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
         outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
-        return zero_beyond(outputs, lengths), type(state)(memory, *rest)
+        return zero_beyond(outputs, lengths), state._replace(memory=memory)
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -172,9 +148,9 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 def run_step(operands: Operands, memory: Tensor) -> tuple[Tensor, Tensor]:
     """Return the outputs (B, H, V) and the new memory of one step, in the dtype of the memory."""
-    q, k, v, decay, erase, wide = widened(operands, memory)
+    q, k, v, decay, erase, write, wide = widened(operands, memory)
     with outside_autocast(memory.device):
-        outputs, final = delta_step(q, k, v, wide, decay, erase)
+        outputs, final = delta_step(q, k, v, wide, decay, erase, write, operands.unit)
     return outputs.to(memory.dtype), final.to(memory.dtype)
 
 
@@ -182,15 +158,16 @@ def run_scan(
     operands: Operands, memory: Tensor, lengths: Tensor | None, starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs (T, B, H, V) and the last memory of all steps, in the dtype of the memory."""
-    q, k, v, decay, erase, wide = widened(operands, memory)
-    outputs, final = delta_scan(q, k, v, wide, decay=decay, erase=erase, lengths=lengths, starts=starts)
+    q, k, v, decay, erase, write, wide = widened(operands, memory)
+    rates = {"decay": decay, "erase": erase, "write": write, "unit": operands.unit}
+    outputs, final = delta_scan(q, k, v, wide, **rates, lengths=lengths, starts=starts)
     return outputs.to(memory.dtype), final.to(memory.dtype)
 
 
 def widened(operands: Operands, memory: Tensor) -> list[Any]:
     """Return operands and memory in float32, or in float64 if they are: in bfloat16 a decay of 0.999 is 1."""
     dtype = torch.promote_types(memory.dtype, torch.float32)
-    return [None if tensor is None else tensor.to(dtype) for tensor in (*operands, memory)]
+    return [None if tensor is None else tensor.to(dtype) for tensor in (*operands[:-1], memory)]
 
 
 def rms_norm(values: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:

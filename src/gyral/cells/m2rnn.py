@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, zero_beyond
+from gyral.cells.base import RecurrentCell
 from gyral.cells.delta_rule import draw_rates_
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.convolution import convolution, window
 from gyral.ops.m2rnn import m2rnn, naive
+from gyral.ops.sequences import zero_beyond
 
 EPSILON = 1e-5  # of the normalization
 

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, zero_beyond
+from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_integer
 from gyral.ops.convolution import convolution, window
 from gyral.ops.selective_scan import coefficients, selective_scan
+from gyral.ops.sequences import zero_beyond
 
 
 class Projected(NamedTuple):

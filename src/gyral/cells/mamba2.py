@@ -72,10 +72,10 @@ class Mamba2Cell(LinearAttentionCell):
         self.groups = check_integer("groups", groups)
         if self.heads % groups != 0:
             raise OptionError("groups", groups, f"must divide the number of heads, {self.heads}")
-        channels = self.width + 2 * groups * state_size
-        self.sizes = self.width, channels, self.heads
+        parts = self.width, groups * state_size, groups * state_size
+        self.sizes = self.width, sum(parts), self.heads
         self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
-        self.create_convolution(channels, check_integer("kernel_size", kernel_size, minimum=2), bias=True)
+        self.create_convolution(parts, check_integer("kernel_size", kernel_size, minimum=2), bias=True)
         self.A_log = nn.Parameter(torch.empty(self.heads))
         self.bias_dt = nn.Parameter(torch.empty(self.heads))
         self.D = nn.Parameter(torch.empty(self.heads))
@@ -91,26 +91,18 @@ class Mamba2Cell(LinearAttentionCell):
         draw_step_sizes_(self.bias_dt)
 
     def project(self, inputs: Tensor) -> Projected:
-        gate, values, delta = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
+        gate, values, delta = (linear(inputs, weight) for weight in self.weight_ih.split(self.sizes))
         return Projected(values, gate, F.softplus(delta + self.bias_dt))
 
-    def enter(self, values: Tensor) -> Tensor:
-        return F.silu(values + self.bias_conv)
-
-    def operands(self, projected: Projected, values: Tensor) -> Operands:
-        u, b, c = self.select(values)
-        decay = -torch.exp(self.A_log) * projected.delta
-        return Operands(c, b.unsqueeze(-3), (u * projected.delta.unsqueeze(-1)).unsqueeze(-3), decay)
-
-    def select(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return u (…, H, V), B and C (…, G, S) of the entered values."""
-        states = self.groups * self.key_size
-        u, b, c = values.split((self.width, states, states), dim=-1)
+    def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
+        u, b, c = values
         b, c = (part.unflatten(-1, (self.groups, self.key_size)) for part in (b, c))
-        return u.unflatten(-1, (self.heads, self.value_size)), b, c
+        u = u.unflatten(-1, (self.heads, self.value_size))
+        decay, write = -torch.exp(self.A_log) * projected.delta, projected.delta.unsqueeze(-2)
+        return Operands(c, b.unsqueeze(-3), u.unsqueeze(-3), decay, write=write)
 
-    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
-        u, _, _ = self.select(values)
+    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
+        u = values[0].unflatten(-1, (self.heads, self.value_size))
         gated = (outputs + self.D.unsqueeze(-1) * u).flatten(-2) * F.silu(projected.gate)
         if self.weight_norm is None:
             return gated

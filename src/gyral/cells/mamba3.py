@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, zero_beyond
+from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.ops.sequences import zero_beyond
 
 SMALLEST_RATE = 1e-4
 HEAD_SIZE = 64  # of the published models

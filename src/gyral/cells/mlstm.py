@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import zero_beyond
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.checks import check_integer, check_real
+from gyral.ops.sequences import zero_beyond
 
 NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
 EPSILON = 1e-6  # added to the denominator of the outputs
@@ -42,24 +42,24 @@ class StabilizedCell(MatrixMemoryCell):
         stabilizer = self.zeros(batch_size, self.heads) + NEVER
         if self.kernel_size is None:
             return StabilizedState(memory, stabilizer)
-        return WindowedStabilizedState(memory, stabilizer, self.zeros(batch_size, self.kernel_size - 1, self.channels))
+        return WindowedStabilizedState(memory, stabilizer, self.init_window(batch_size))
 
     @abstractmethod
-    def select(self, projected: Any, values: Tensor) -> Heads:
+    def select(self, projected: Any, values: tuple[Tensor, ...]) -> Heads:
         """Return what the memory reads and writes."""
 
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
-        values, rest = self.convolve_step(projected.values, state)
+        values, state = self.convolve_step(projected.values, state)
         heads = self.select(projected, values)
         stabilizer = torch.maximum(F.logsigmoid(heads.forget) + state.stabilizer, heads.write)
         operands = stabilize(heads, state.stabilizer, stabilizer)
         outputs, memory = run_step(operands, state.memory)
         outputs = self.read(divide(outputs, stabilizer), projected, values)
-        return outputs[..., : self.hidden_size], type(state)(memory, stabilizer, *rest)
+        return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.project(inputs)
-        values, rest = self.convolve(projected.values, state, lengths, starts)
+        values, state = self.convolve(projected.values, state, lengths, starts)
         heads = self.select(projected, values)
         forget = F.logsigmoid(heads.forget)
         first = state.stabilizer
@@ -74,7 +74,7 @@ class StabilizedCell(MatrixMemoryCell):
         last = stabilizers[-1]
         if lengths is not None:
             last = stabilizers[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
-        return zero_beyond(outputs, lengths), type(state)(memory, last, *rest)
+        return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
 
 
 class StabilizedState(NamedTuple):
@@ -96,9 +96,9 @@ def stabilize(heads: Heads, before: Tensor, stabilizer: Tensor) -> Operands:
     """Return the arguments of the operator, given m_{t−1} and m_t (…, H)."""
     # no step before: the memory is zero, and −10³⁰ in sums of decays would leave none of their digits
     decay = torch.where(before > NEVER / 2, F.logsigmoid(heads.forget) + before - stabilizer, 0.0)
-    k = heads.k * (torch.exp(heads.write - stabilizer) * heads.k.shape[-1] ** -0.5).unsqueeze(-1)
+    write = torch.exp(heads.write - stabilizer) * heads.k.shape[-1] ** -0.5
     v = torch.cat((heads.v, torch.ones_like(heads.v[..., :1])), dim=-1)
-    return Operands(heads.q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
+    return Operands(heads.q, heads.k.unsqueeze(-3), v.unsqueeze(-3), decay, write=write.unsqueeze(-2))
 
 
 def divide(outputs: Tensor, stabilizer: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class MLSTMCell(StabilizedCell):
         super().__init__(input_size, hidden_size, heads=heads)
         width, self.block = self.width, check_integer("block", block)
         self.weight_ih = nn.Parameter(torch.empty(2 * width, input_size))
-        self.create_convolution(width, check_integer("kernel_size", kernel_size, minimum=2), bias=True)
+        self.create_convolution([width], check_integer("kernel_size", kernel_size, minimum=2), bias=True)
         self.weight_qkv = nn.Parameter(torch.empty(3, -(-width // block), block, block))
         self.weight_gates = nn.Parameter(torch.empty(2 * heads, 3 * width))
         self.bias_gates = nn.Parameter(torch.empty(2 * heads))
@@ -188,10 +188,7 @@ class MLSTMCell(StabilizedCell):
         self.bias_gates[self.heads :] = torch.linspace(3, 6, self.heads)
 
     def project(self, inputs: Tensor) -> Projected:
-        return Projected(*linear(inputs, self.weight_ih).chunk(2, dim=-1))
-
-    def enter(self, values: Tensor) -> Tensor:
-        return F.silu(values + self.bias_conv)
+        return Projected(*(linear(inputs, weight) for weight in self.weight_ih.chunk(2)))
 
     def multiply(self, values: Tensor, weights: Tensor) -> Tensor:
         """Return products (…, M, HV) of values (…, HV) with M block-diagonal matrices (M, HV / b, b, b)."""
@@ -199,14 +196,14 @@ class MLSTMCell(StabilizedCell):
         products = torch.einsum("...ni,mnoi->...mno", blocks, weights).to(weights.dtype)
         return products.flatten(-2)[..., : self.width]
 
-    def select(self, projected: Projected, values: Tensor) -> Heads:
-        q, k = self.multiply(values, self.weight_qkv[:2]).unbind(-2)
+    def select(self, projected: Projected, values: tuple[Tensor, ...]) -> Heads:
+        q, k = self.multiply(values[0], self.weight_qkv[:2]).unbind(-2)
         (v,) = self.multiply(projected.values, self.weight_qkv[2:]).unbind(-2)
         gates = linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
         return Heads(*(part.unflatten(-1, (self.heads, -1)) for part in (q, k, v)), *gates.chunk(2, dim=-1))
 
-    def read(self, outputs: Tensor, projected: Projected, values: Tensor) -> Tensor:
-        return (norm_heads(outputs, self.weight_norm, 1e-5) + self.skip * values) * F.silu(projected.gate)
+    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
+        return (norm_heads(outputs, self.weight_norm, 1e-5) + self.skip * values[0]) * F.silu(projected.gate)
 
 
 class LargeProjected(NamedTuple):
@@ -254,7 +251,7 @@ class MLSTMLargeCell(StabilizedCell):
         keys = heads * self.key_size
         self.sizes = keys, keys, self.width
         self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes) + self.width, input_size))
-        self.create_convolution(0, None)
+        self.create_convolution(self.sizes, None)
         self.weight_gates = nn.Parameter(torch.empty(2 * heads, input_size))
         self.bias_gates = nn.Parameter(torch.empty(2 * heads))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
@@ -270,13 +267,13 @@ class MLSTMLargeCell(StabilizedCell):
         self.bias_gates[self.heads :] = torch.linspace(3, 6, self.heads)
 
     def project(self, inputs: Tensor) -> LargeProjected:
-        values, gate = linear(inputs, self.weight_ih).split((sum(self.sizes), self.width), dim=-1)
+        values, gate = (linear(inputs, weight) for weight in self.weight_ih.split([sum(self.sizes), self.width]))
         gates = self.cap * torch.tanh(linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
         return LargeProjected(values, gate, *gates.chunk(2, dim=-1))
 
-    def select(self, projected: LargeProjected, values: Tensor) -> Heads:
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in values.split(self.sizes, dim=-1))
+    def select(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Heads:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in values)
         return Heads(q, k, v, projected.write, projected.forget)
 
-    def read(self, outputs: Tensor, projected: LargeProjected, values: Tensor) -> Tensor:
+    def read(self, outputs: Tensor, projected: LargeProjected, values: tuple[Tensor, ...]) -> Tensor:
         return norm_heads(outputs, self.weight_norm, 1e-6) * torch.sigmoid(projected.gate)

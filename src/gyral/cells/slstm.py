@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, zero_beyond
+from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.convolution import convolution, window
+from gyral.ops.sequences import zero_beyond
 from gyral.ops.slstm import lowest_scale, naive, slstm
 
 EPSILON = 1e-5  # added to the variance of a head

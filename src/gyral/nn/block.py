@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, zero_beyond
+from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_choice
+from gyral.ops.sequences import zero_beyond
 
 BLOCKS = ("prenorm", "swiglu")
 EXPANSION = 4  # width of the hidden layer of the feed-forward network, relative to the width of the block

@@ -91,3 +91,11 @@ def reachable_since(starts: Tensor | None, past: int) -> Tensor | None:
         return None
     time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
     return torch.where(starts, time, -past).cummax(0).values
+
+
+def zero_beyond(outputs: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return outputs (T, B, N) with zeros beyond the lengths (B,)."""
+    if lengths is None:
+        return outputs
+    ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+    return outputs.masked_fill(ended.unsqueeze(2), 0.0)

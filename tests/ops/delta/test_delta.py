@@ -19,7 +19,7 @@ except KernelUnavailableError as error:
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 DECAYS = pytest.mark.parametrize("decays", ["none", "scalar", "vector"])
-ERASES = pytest.mark.parametrize("erases", [False, True])
+ERASES = pytest.mark.parametrize("erases", [False, True, "rates"])
 # T, B, n, G, H, K, V: one step, one number, whole chunks of 16 micro-steps and some more, several micro-steps, heads
 # that share keys, sizes around those of a vector, and a chunk of 64
 SIZES = (
@@ -34,8 +34,8 @@ SIZES = (
 Tensors = dict[str, Tensor]
 
 
-def drawn(sizes: tuple[int, ...], decays: str, erases: bool) -> Tensors:
-    """Return the arguments of the scan by their names: unit keys, and rates of erasing up to 2."""
+def drawn(sizes: tuple[int, ...], decays: str, erases: bool | str) -> Tensors:
+    """Return the arguments of the scan by their names: unit keys, and vectors or rates of erasing up to 2."""
     steps, batch, micro, groups, heads, key, value = sizes
 
     def normal(*shape: int) -> Tensor:
@@ -50,7 +50,11 @@ def drawn(sizes: tuple[int, ...], decays: str, erases: bool) -> Tensors:
     }
     if decays != "none":
         found["decay"] = -normal(steps, batch, heads, *([key] if decays == "vector" else [])).exp()
-    if erases:
+    if erases == "rates":  # of keys of any length, which the operator divides by their norms
+        found["q"], found["k"] = 3 * found["q"], k * normal(steps, batch, micro, groups, 1)
+        found["erase"] = 2 * torch.rand(steps, batch, micro, groups, dtype=torch.float64)
+        found["write"] = normal(steps, batch, micro, heads)
+    elif erases:
         found["erase"] = 2 * torch.rand(steps, batch, micro, groups, 1, dtype=torch.float64) * k
     return found
 
@@ -63,14 +67,16 @@ def step_by_step(
     *,
     decay: Tensor | None = None,
     erase: Tensor | None = None,
+    write: Tensor | None = None,
+    unit: bool = False,
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     memory, outputs = s0, []
     for time in range(len(q)):
         before = memory if starts is None else memory.masked_fill(starts[time, :, None, None, None], 0.0)
-        of_step = (None if tensor is None else tensor[time] for tensor in (decay, erase))
-        output, after = delta_step(q[time], k[time], v[time], before, *of_step)
+        of_step = [None if tensor is None else tensor[time] for tensor in (decay, erase, write)]
+        output, after = delta_step(q[time], k[time], v[time], before, *of_step, unit)
         if lengths is not None:
             has_ended = (time >= lengths)[:, None, None, None]
             output, after = output.masked_fill(has_ended[..., 0], 0.0), torch.where(has_ended, memory, after)
@@ -80,7 +86,7 @@ def step_by_step(
 
 
 def plain(**given: Any) -> tuple[Tensor, Tensor]:
-    return naive.delta_scan(**{"decay": None, "erase": None, **given})
+    return naive.delta_scan(**{"decay": None, "erase": None, "write": None, "unit": False, **given})
 
 
 def found_by(run: Any, given: Tensors, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -89,14 +95,16 @@ def found_by(run: Any, given: Tensors, options: dict[str, Any], dtype: torch.dty
     def by_name(*tensors: Tensor, **masks: Any) -> tuple[Tensor, Tensor]:
         return run(**dict(zip(given, tensors, strict=True)), **masks)
 
-    return results(by_name, list(given.values()), options, dtype)
+    return results(by_name, list(given.values()), {"unit": "write" in given, **options}, dtype)
 
 
 @MASKS[0]
 @MASKS[1]
 @DECAYS
 @ERASES
-def test_values_and_gradients_are_those_of_single_steps(decays: str, erases: bool, ragged: bool, resets: bool) -> None:
+def test_values_and_gradients_are_those_of_single_steps(
+    decays: str, erases: bool | str, ragged: bool, resets: bool
+) -> None:
     for sizes in SIZES:
         given, options = drawn(sizes, decays, erases), masks(*sizes[:2], ragged, resets)
         truth = found_by(step_by_step, given, options)
@@ -116,12 +124,13 @@ def test_results_do_not_depend_on_the_size_of_a_chunk(monkeypatch: pytest.Monkey
 
 
 @DECAYS
+@pytest.mark.parametrize("erases", [True, "rates"])
 @MASKS[0]
 @MASKS[1]
 def test_no_uninitialized_memory_is_read(
-    monkeypatch: pytest.MonkeyPatch, decays: str, ragged: bool, resets: bool
+    monkeypatch: pytest.MonkeyPatch, decays: str, erases: bool | str, ragged: bool, resets: bool
 ) -> None:
-    given, options = drawn((35, 4, 2, 1, 2, 5, 3), decays, True), masks(35, 4, ragged, resets)
+    given, options = drawn((35, 4, 2, 1, 2, 5, 3), decays, erases), masks(35, 4, ragged, resets)
     expected = found_by(delta_scan, given, options)
     assert poison(monkeypatch) == []
     assert_close(found_by(delta_scan, given, options), expected, 0.0)
@@ -171,10 +180,10 @@ def test_a_second_backward_pass_over_the_same_graph() -> None:
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("decays", ["scalar", "vector"])
-def test_second_derivatives_and_compiled_code(decays: str) -> None:
-    given = {name: tensor.requires_grad_() for name, tensor in drawn((3, 2, 2, 1, 2, 2, 1), decays, True).items()}
-    options = masks(3, 2, True, True)
+@pytest.mark.parametrize(("decays", "erases"), [("scalar", "rates"), ("vector", True)])
+def test_second_derivatives_and_compiled_code(decays: str, erases: bool | str) -> None:
+    given = {name: tensor.requires_grad_() for name, tensor in drawn((3, 2, 2, 1, 2, 2, 1), decays, erases).items()}
+    options = {**masks(3, 2, True, True), "unit": erases == "rates"}
 
     def run(*tensors: Tensor) -> tuple[Tensor, Tensor]:
         return delta_scan(**dict(zip(given, tensors, strict=True)), **options)

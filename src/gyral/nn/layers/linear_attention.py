@@ -87,7 +87,6 @@ class HGRN2(Layer):
         heads: int | None = None,
         key_size: int | None = None,
         lower_bound: float = 0.0,
-        kernel_size: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
@@ -96,7 +95,6 @@ class HGRN2(Layer):
             heads=heads,
             key_size=key_size,
             lower_bound=lower_bound,
-            kernel_size=kernel_size,
             **options,
         )
 

@@ -5,10 +5,12 @@ gated linear attention, state spaces and products of several such steps.
 A step decays the memory S (K, V) of a head, then takes n micro-steps, and reads:
 
     S ← e^{γ_t} ⊙ S                                     γ_t ≤ 0 for the whole memory, or for each of its K rows
-    S ← S + k_{t,j} (v_{t,j} − Sᵀ r_{t,j})ᵀ              j = 1 … n
-    y_t = Sᵀ q_t
+    S ← S + k̂_{t,j} (w_{t,j} v_{t,j} − Sᵀ r_{t,j})ᵀ      j = 1 … n
+    y_t = Sᵀ q̂_t
 
-With r = β k, v = β v̂ and a unit vector k this is the delta rule with rate β; without r it is linear attention.
+Here k̂ = k and q̂ = q, or unit vectors k̂ = k / √(Σ k² + 10⁻⁶) and q̂ = q / √(K (Σ q² + 10⁻⁶)); w is 1 or a rate of
+writing; r = e k̂ with a rate of erasing e, or any vector, or zero. With e = w = β and unit vectors this is the delta
+rule with rate β; without r it is linear attention.
 """
 
 from torch import Tensor
@@ -16,10 +18,10 @@ from torch import Tensor
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
 from gyral.ops.delta import naive
-from gyral.ops.delta.naive import delta_step
+from gyral.ops.delta.naive import delta_step, to_unit
 from gyral.ops.operator import Operator, check_dtypes
 
-__all__ = ["delta_scan", "delta_step"]
+__all__ = ["delta_scan", "delta_step", "to_unit"]
 
 OPERATOR = Operator(naive.delta_scan, {"cpu": "gyral.ops.delta.cpu"})
 
@@ -32,6 +34,8 @@ def delta_scan(
     *,
     decay: Tensor | None = None,
     erase: Tensor | None = None,
+    write: Tensor | None = None,
+    unit: bool = False,
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -46,7 +50,9 @@ def delta_scan(
         v: (T, B, n, H, V).
         s0: (B, H, K, V), the memory before the first step.
         decay: γ, (T, B, H) or (T, B, H, K), or None stands for zeros.
-        erase: r, (T, B, n, G, K), or None stands for zeros.
+        erase: e, (T, B, n, G), or r, (T, B, n, G, K), or None stands for zeros.
+        write: w, (T, B, n, H), or None stands for ones.
+        unit: Whether k̂ and q̂ are unit vectors.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
         starts: (T, B) bool, or None. True resets the row before the step: its memory counts as zero.
 
@@ -56,9 +62,10 @@ def delta_scan(
     Raises:
         TypeError: The tensors have several dtypes.
     """
-    check_dtypes(q.dtype, k, v, s0, decay, erase)
+    check_dtypes(q.dtype, k, v, s0, decay, erase, write)
     is_traced = transform_is_active() or is_exporting_to_onnx()
     has_kernel = not is_traced and OPERATOR.unsupported_reason(q) is None
     with outside_autocast(q.device):
-        outputs, final = (OPERATOR if has_kernel else naive.delta_scan)(q, k, v, s0, decay, erase, lengths, starts)
+        run = OPERATOR if has_kernel else naive.delta_scan
+        outputs, final = run(q, k, v, s0, decay, erase, write, lengths, starts, unit)
     return outputs, final

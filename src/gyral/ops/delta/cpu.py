@@ -42,7 +42,7 @@ def backward(
     if grad_outputs is None:
         grad_outputs = torch.zeros_like(results[0])
     grad_s0 = torch.zeros_like(a.s0) if grad_final is None else grad_final.clone()  # the kernel overwrites it
-    found = {"q": a.q, "k": a.k, "v": a.v, "decay": a.decay, "erase": a.erase}
+    found = {"q": a.q, "k": a.k, "v": a.v, "decay": a.decay, "erase": a.erase, "write": a.write}
     found = {name: None if tensor is None else torch.empty_like(tensor) for name, tensor in found.items()}
     found["s0"] = grad_s0
     further = {f"grad_{name}": tensor for name, tensor in found.items()}
@@ -65,12 +65,15 @@ def _run(a: Any, kept: Tensor, *, backward: bool, **further: Any) -> None:
         value=value,
         chunk=_chunk(a),
         decays=0 if a.decay is None else a.decay.shape[3:].numel(),
+        rates=a.erase is not None and a.erase.dim() == 4,
+        unit=a.unit,
         q=a.q,
         k=a.k,
         v=a.v,
         s0=a.s0,
         decay=a.decay,
         erase=a.erase,
+        write=a.write,
         lengths=a.lengths,
         starts=a.starts,
         kept=kept,

@@ -16,12 +16,15 @@ struct Arguments {
     Index micro, key, value;  // n, K, V
     Index chunk;              // steps of a chunk
     Index decays;             // numbers of a head's decay: 0 (none), 1 or K
+    Index rates;              // whether `erase` is (T, B, n, G), rates of the keys
+    Index unit;               // whether q and k are divided by their norms, and q by √K
     void* q;                  // (T, B, G, K)
     void* k;                  // (T, B, n, G, K)
     void* v;                  // (T, B, n, H, V)
     void* s0;                 // (B, H, K, V)
     void* decay;              // (T, B, H) or (T, B, H, K)
-    void* erase;              // (T, B, n, G, K)
+    void* erase;              // (T, B, n, G, K), or (T, B, n, G)
+    void* write;              // (T, B, n, H), rates of the values
     void* lengths;            // (B) Index
     void* starts;             // (T, B) bool
     void* kept;               // (chunks, B, H, K, V), the memories before each chunk
@@ -38,7 +41,10 @@ struct Arguments {
     void* grad_v;             // as v
     void* grad_decay;         // as decay
     void* grad_erase;         // as erase
+    void* grad_write;         // as write
 };
+
+constexpr double UNIT_EPSILON = 1e-6;  // as in naive.py
 
 template <class Real> struct Scan {
     static constexpr Index N = LANES<Real>;
@@ -56,6 +62,7 @@ template <class Real> struct Scan {
     struct Buffers {
         Real *memory, *grad_memory;                             // H (K, V)
         Real *q, *k, *r, *turned_k;                             // (C, K), (M, K), (M, K), (K, M)
+        Real *q_scale, *k_scale;                                // (C), (M): what makes q and k unit vectors
         Real *reads, *erasures;                                 // q kᵀ (C, M), r kᵀ (M, M)
         Real *decay, *since, *until, *total;                    // (C, K): of a step, since and until the chunk's ends; (K)
         Real *between;                                          // (M, M): from one micro-step to another
@@ -77,6 +84,7 @@ template <class Real> struct Scan {
         Buffers b{};
         b.memory = take(heads * matrix);
         b.q = take(C * K), b.k = take(most * K), b.turned_k = take(key * M);
+        b.q_scale = take(C), b.k_scale = take(most);
         b.reads = take(C * M), b.attention = take(C * M);
         b.decay = take(C * K), b.since = take(C * K), b.until = take(C * K), b.total = take(K);
         b.between = take(most * M);
@@ -246,11 +254,38 @@ template <class Real> struct Scan {
     void read_group(const Place& at, const Chunk& now, const Buffers& b) const {
         read_steps(at, now, given.q, key, 0, key, b.q, K);
         read_micro_steps(at, now, given.k, key, 0, key, b.k, K);
-        if (erases) read_micro_steps(at, now, given.erase, key, 0, key, b.r, K);
+        if (given.unit) {
+            for_rows(now.steps, [&](Index t) { b.q_scale[t] = normalize(b.q + t * K, std::sqrt(Real(key))); });
+            for_rows(now.count, [&](Index i) { b.k_scale[i] = normalize(b.k + i * K, Real(1)); });
+        }
+        if (given.rates)
+            for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
+                const Real rate = *of_micro_step(given.erase, at, now.first + t, m, 1);
+                across(K, [&](Index c) { store<Real>(b.r + i * K + c, rate * load(b.k + i * K + c)); });
+            });
+        else if (erases)
+            read_micro_steps(at, now, given.erase, key, 0, key, b.r, K);
         transpose(now.count, key, b.k, K, b.turned_k, M);
         if (is_vector) return;
         pairs(now.steps, micro, key, b.q, K, b.turned_k, b.reads);
         if (erases) pairs(now.count, 1, key, b.r, K, b.turned_k, b.erasures);
+    }
+
+    // Divides a row by `divisor` times its norm, and returns the factor.
+    Real normalize(Real* row, Real divisor) const {
+        const Real factor = 1 / (divisor * std::sqrt(product_of(row, row) + Real(UNIT_EPSILON)));
+        across(K, [&](Index c) { store<Real>(row + c, factor * load(row + c)); });
+        return factor;
+    }
+    // Turns the gradient of such a row into that of the row before.
+    void normalize_backward(const Real* row, Real factor, Real divisor, Real* grad) const {
+        const Real along = divisor * divisor * product_of(row, grad);
+        across(K, [&](Index c) { store<Real>(grad + c, factor * (load(grad + c) - along * load(row + c))); });
+    }
+    Real product_of(const Real* a, const Real* b) const {
+        Row sum = {};
+        across(K, [&](Index c) { sum += load(a + c) * load(b + c); });
+        return sum_of<Real>(sum);
     }
 
     static void exponentials(Real* x, Index count) {
@@ -358,6 +393,11 @@ template <class Real> struct Scan {
         scale(now.steps, 1, b.q, b.since, 1, b.q_in);
         scale(now.steps, micro, b.k, b.until, 1, b.k_out);
         read_micro_steps(at, now, given.v, heads * value, head * value, value, b.u, V);
+        if (given.write)
+            for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
+                const Real rate = of_micro_step(given.write, at, now.first + t, m, heads)[head];
+                across(V, [&](Index c) { store<Real>(b.u + i * V + c, rate * load(b.u + i * V + c)); });
+            });
         if (!erases) return;
         scale(now.steps, micro, b.r, b.since, -1, b.r_in);
         if (!now.is_fresh) product(now.count, V, key, b.r_in, K, memory, V, b.u, V, true);
@@ -420,7 +460,9 @@ template <class Real> struct Scan {
             for (Index m = 0; m < micro; ++m) {
                 zero(of_micro_step(given.grad_k, at, t, m, key), key);
                 zero(of_micro_step(given.grad_v, at, t, m, heads * value), heads * value);
-                if (erases) zero(of_micro_step(given.grad_erase, at, t, m, key), key);
+                const Index erased = given.rates ? 1 : key;
+                if (erases) zero(of_micro_step(given.grad_erase, at, t, m, erased), erased);
+                if (given.write) zero(of_micro_step(given.grad_write, at, t, m, heads), heads);
             }
         }
         for (Index t = at.length; t > 0;) {
@@ -443,9 +485,26 @@ template <class Real> struct Scan {
                     upper(now.count, 1, K, b.grad_erasures, b.r, K, b.grad_k, K);
                 }
             }
+            if (given.rates)
+                for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
+                    const Real rate = *of_micro_step(given.erase, at, now.first + t, m, 1);
+                    Real *grad_k = b.grad_k + i * K, *grad_r = b.grad_r + i * K;
+                    *of_micro_step(given.grad_erase, at, now.first + t, m, 1) = product_of(grad_r, b.k + i * K);
+                    across(K, [&](Index c) { store<Real>(grad_k + c, load(grad_k + c) + rate * load(grad_r + c)); });
+                });
+            else if (erases)
+                write_micro_steps(at, now, b.grad_r, K, given.grad_erase, key, 0, key);
+            if (given.unit) {
+                const Real divisor = std::sqrt(Real(key));
+                for_rows(now.steps, [&](Index t) {
+                    normalize_backward(b.q + t * K, b.q_scale[t], divisor, b.grad_q + t * K);
+                });
+                for_rows(now.count, [&](Index i) {
+                    normalize_backward(b.k + i * K, b.k_scale[i], Real(1), b.grad_k + i * K);
+                });
+            }
             write_steps(at, now, b.grad_q, K, given.grad_q, key, 0, key);
             write_micro_steps(at, now, b.grad_k, K, given.grad_k, key, 0, key);
-            if (erases) write_micro_steps(at, now, b.grad_r, K, given.grad_erase, key, 0, key);
         }
         for_rows(heads, [&](Index h) { write_matrix(b.grad_memory + h * key * V, grad_s0 + h * matrix); });
     }
@@ -462,7 +521,8 @@ template <class Real> struct Scan {
         product(count, V, key, b.k_out, K, grad_memory, V, x, V, false);
         upper(count, micro, V, b.attention, b.y, V, x, V);
         if (erases) solve<true>(count, V, b.system, M, x, V);
-        write_micro_steps(at, now, x, V, given.grad_v, heads * value, head * value, value);
+        given.write ? write_values(at, now, head, x)
+                    : write_micro_steps(at, now, x, V, given.grad_v, heads * value, head * value, value);
 
         // those of pairs
         pairs(steps, micro, value, b.y, V, b.turned_u, b.grad_attention);
@@ -496,6 +556,23 @@ template <class Real> struct Scan {
         for_rows(count * K / N, [&](Index i) { add_row(b.part_k + i * N, b.grad_k + i * N); });
         if (erases) for_rows(count * K / N, [&](Index i) { add_row(b.part_r + i * N, b.grad_r + i * N); });
         if (decays) write_decays(at, now, head, b);
+    }
+    // The gradients of values and of their rates, for those of their products.
+    void write_values(const Place& at, const Chunk& now, Index head, const Real* grad) const {
+        for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
+            const auto values = [&](void* base) {
+                return of_micro_step(base, at, now.first + t, m, heads * value) + head * value;
+            };
+            const auto rate = [&](void* base) { return of_micro_step(base, at, now.first + t, m, heads) + head; };
+            const Real *row = grad + i * V, *from = values(given.v), by = *rate(given.write);
+            Real* to = values(given.grad_v);
+            Row sum = {};
+            for_registers<Real>(value, [&](Index c, Index count) {
+                sum += load(row + c) * load_first(from + c, count);
+                store_first<Real>(to + c, count, by * load(row + c));
+            });
+            *rate(given.grad_write) = sum_of<Real>(sum);
+        });
     }
     static void add_row(const Real* from, Real* to) { store<Real>(to, load(to) + load(from)); }
 

@@ -11,10 +11,37 @@ SCALAR_CHUNK = 64  # micro-steps of a chunk, whose pairs take C² numbers
 VECTOR_CHUNK = 16  # the same with a decay for each key channel, where they take C² K numbers
 
 
+EPSILON = 1e-6  # of unit vectors, as in the published models
+
+
+def expanded(
+    q: Tensor, k: Tensor, v: Tensor, erase: Tensor | None, write: Tensor | None, unit: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return q̂, k̂, v̂ and r of `gyral.ops.delta`, for one step or for all."""
+    if unit:
+        q, k = to_unit(q) * q.shape[-1] ** -0.5, to_unit(k)
+    if erase is not None and erase.dim() < k.dim():
+        erase = erase.unsqueeze(-1) * k
+    return q, k, v if write is None else write.unsqueeze(-1) * v, erase
+
+
+def to_unit(vectors: Tensor) -> Tensor:
+    """Return k / √(Σ k² + 10⁻⁶) for vectors k (…, K)."""
+    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + EPSILON)
+
+
 def delta_step(
-    q: Tensor, k: Tensor, v: Tensor, memory: Tensor, decay: Tensor | None, erase: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    memory: Tensor,
+    decay: Tensor | None = None,
+    erase: Tensor | None = None,
+    write: Tensor | None = None,
+    unit: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs (B, H, V) and the new memory (B, H, K, V) of one step; see `gyral.ops.delta.delta_scan`."""
+    q, k, v, erase = expanded(q, k, v, erase, write, unit)
     groups = memory.shape[1] // q.shape[1]
     q, k = q.repeat_interleave(groups, 1), k.repeat_interleave(groups, 2)
     if decay is not None:
@@ -36,13 +63,15 @@ def delta_scan(
     s0: Tensor,
     decay: Tensor | None,
     erase: Tensor | None,
+    write: Tensor | None,
     lengths: Tensor | None,
     starts: Tensor | None,
+    unit: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return outputs (T, B, H, V) and final memory (B, H, K, V); see `gyral.ops.delta.delta_scan`.
 
     Within a chunk let G_i be the sum of γ up to micro-step i, L_ij = Σ_d r_id k_jd exp(G_id − G_jd) for j < i, and S₀
-    the memory before the chunk. Then
+    the memory before the chunk. Then, with the hats left out,
 
         (I + L) U = v − (r ⊙ e^G) S₀
         y_t = (q_t ⊙ e^{G_i})ᵀ S₀ + Σ_{j ≤ i} Σ_d q_td k_jd exp(G_id − G_jd) U_j,  i the last micro-step of step t
@@ -50,6 +79,7 @@ def delta_scan(
 
     A pair of micro-steps on both sides of a start counts as zero, and so does S₀ behind the first start of the chunk.
     """
+    q, k, v, erase = expanded(q, k, v, erase, write, unit)
     steps, batch, micro = k.shape[:3]
     device = k.device
     is_vector = decay is not None and decay.dim() == 4
