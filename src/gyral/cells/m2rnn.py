@@ -122,7 +122,8 @@ class M2RNNCell(RecurrentCell):
 
     def prepare(self, convolved: Tensor, projected: Projected) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return q and k (…, G, K), v (…, H, V) and f (…, H), for the sums of the convolution (…, C)."""
-        q, k, v = F.silu(convolved.to(self.wide)).split(self.sizes, dim=-1)
+        # each part by itself, so that the operator need not copy it
+        q, k, v = (F.silu(part) for part in convolved.to(self.wide).split(self.sizes, dim=-1))
         q, k = (values.unflatten(-1, (self.key_heads, self.key_size)) for values in (q, k))
         a_log, bias = self.A_log.to(self.wide), self.bias_dt.to(self.wide)
         forget = torch.exp(-torch.exp(a_log) * F.softplus(projected.forget.to(self.wide) + bias))

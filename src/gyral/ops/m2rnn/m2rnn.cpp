@@ -1,8 +1,9 @@
 // The recurrence of M²RNN, forward and backward; see gyral/ops/m2rnn/__init__.py.
 //
-// A row and a group of heads with the same keys are independent of all others. The memory of a head stays in the cache,
-// and the forward pass keeps it before every chunk of steps; the backward pass computes the memories within the chunk
-// again. Matrices of the workspace have rows padded with zeros to whole registers.
+// The rows of a memory do not depend on each other: only their outputs are added up. In a chunk of steps, a strip of rows
+// takes all steps before the next strip does, so that it stays in the cache. The forward pass keeps the memory before
+// every chunk; the backward pass computes what is within the chunk again. Matrices of the workspace have rows padded with
+// zeros to whole registers.
 
 #include "native/matrices.hpp"
 
@@ -39,36 +40,36 @@ struct Arguments {
     void* grad_weight;    // (B, H, V, V), one part for each row
 };
 
+constexpr Index STRIP = 32;
+
 template <class Real> struct Scan {
     static constexpr Index N = LANES<Real>;
     using Row = Vector<Real>;
 
     const Arguments& given;
-    const Index heads = given.heads, key = given.key, value = given.value;
-    const Index rows = given.batch / given.groups;  // B
-    const Index V = padded<Real>(value);            // of padded rows
-    const Index matrix = key * V, square = value * V;
+    const Index heads = given.groups * given.heads, key = given.key, value = given.value;  // H, K, V
+    const Index rows = given.batch / given.groups;                                         // B
+    const Index V = padded<Real>(value);                                                   // of padded rows
 
     // The workspace of a thread.
     struct Buffers {
-        Real *weight, *turned_weight;       // W (V, V) and its transpose
-        Real *zeros;                        // (K, V), the memory at a start
-        Real *memories;                     // (C + 1, K, V): before the first step of a chunk, and after each
-        Real *candidates;                   // (C, K, V), tanh(S W + k vᵀ)
-        Real *v, *y;                        // (V); y or its gradient
-        Real *grad_memory, *grad_products;  // (K, V), of S and of S W + k vᵀ
-        Real *grad_weight;                  // (V, V)
-        Real *grad_v;                       // (V)
+        Real *weight, *turned_weight;            // W (V, V) and its transpose
+        Real* memory;                            // (K, V), or its gradient
+        Real *before, *candidates;               // (C + 1, STRIP, V), (C, STRIP, V): of each step of a chunk
+        Real *q, *k, *v, *y, *forget;            // (C, K), (C, K), (C, V), (C, V), (C); y or its gradient
+        Real *grad_q, *grad_k, *grad_v, *grad_forget;
+        Real* grad_weight;                       // (V, V)
+        Real* sums;                              // (V) or (STRIP)
     };
     template <class Take> Buffers allocate(bool backward, const Take& take) const {
-        const Index chunk = backward ? given.chunk : 1;
+        const Index C = given.chunk, strip = STRIP * V;
         Buffers b{};
-        b.weight = take(square), b.zeros = take(matrix);
-        b.memories = take((chunk + 1) * matrix), b.candidates = take(chunk * matrix);
-        b.v = take(V), b.y = take(V);
+        b.weight = take(value * V), b.memory = take(key * V), b.sums = take(std::max(STRIP, V));
+        b.candidates = take(backward ? C * strip : strip);
+        b.q = take(C * key), b.k = take(C * key), b.v = take(C * V), b.y = take(C * V), b.forget = take(C);
         if (!backward) return b;
-        b.turned_weight = take(value * V);
-        b.grad_memory = take(matrix), b.grad_products = take(matrix), b.grad_weight = take(square), b.grad_v = take(V);
+        b.turned_weight = take(value * V), b.grad_weight = take(value * V), b.before = take((C + 1) * strip);
+        b.grad_q = take(C * key), b.grad_k = take(C * key), b.grad_v = take(C * V), b.grad_forget = take(C);
         return b;
     }
     Index size(bool backward) const {
@@ -80,21 +81,24 @@ template <class Real> struct Scan {
     // ---------------------------------------------------------------- where values are
 
     struct Place {
-        Index item, row, head, length;  // head: of all H
+        Index item, row, head, length;
     };
-    Place place(Index item, Index head) const {
+    Place place(Index item, Index head) const {  // a head of the group of an item
         const Index row = item / given.groups;
         const Index length = given.lengths ? static_cast<const Index*>(given.lengths)[row] : given.steps;
-        return {item, row, item % given.groups * heads + head, length};
+        return {item, row, item % given.groups * given.heads + head, length};
     }
     bool is_start(const Place& at, Index t) const {
         return given.starts && static_cast<const bool*>(given.starts)[t * rows + at.row];
     }
-    Real* of_group(void* base, const Place& at, Index t) const {  // of a tensor (T, B, G, K)
+    Real* of_keys(void* base, const Place& at, Index t) const {  // of a tensor (T, B, G, K)
         return static_cast<Real*>(base) + (t * given.batch + at.item) * key;
     }
     Real* of_head(void* base, const Place& at, Index t, Index width) const {  // of a tensor (T, B, H, width)
-        return static_cast<Real*>(base) + ((t * rows + at.row) * given.groups * heads + at.head) * width;
+        return static_cast<Real*>(base) + ((t * rows + at.row) * heads + at.head) * width;
+    }
+    Real* of_memory(void* base, const Place& at, Index chunk = 0) const {  // of a tensor (chunks, B, H, K, V)
+        return of_head(base, at, chunk, key * value);
     }
     void read(const Real* from, Index count, Real* to) const {
         for (Index i = 0; i < count; ++i)
@@ -105,48 +109,72 @@ template <class Real> struct Scan {
     void write(const Real* from, Index count, Real* to) const {
         for (Index i = 0; i < count; ++i) copy(from + i * V, value, to + i * value);
     }
-    template <class Work> void across(const Work& work) const {
-        for (Index j = 0; j < V; j += N) work(j);
+    static void zero(Real* to, Index count) { std::fill_n(to, count, Real(0)); }
+
+    struct Chunk {
+        Index first, steps;
+    };
+    struct Strip {
+        Index first, count;
+    };
+    template <class Work> void for_strips(const Work& work) const {
+        for (Index first = 0; first < key; first += STRIP) work(Strip{first, std::min(STRIP, key - first)});
+    }
+    // Calls work(i, j, place) for the registers of a strip: of row i, from column j on.
+    template <class Work> void for_rows(const Strip& strip, const Work& work) const {
+        for_panels<Real>(V, [&](Index column, auto width) {
+            for (Index i = 0; i < strip.count; ++i)
+                for (int j = 0; j < width; ++j) work(i, column + j * N, i * V + column + j * N);
+        });
     }
 
-    // ---------------------------------------------------------------- a step
-
-    // The memory after a step, the candidates, and the output if `y` is not null.
-    void step(const Place& at, Index t, const Buffers& b, const Real* before, Real* candidates, Real* after, Real* y) const {
-        const Real *k = of_group(given.k, at, t), *q = of_group(given.q, at, t);
-        const Real forget = *of_head(given.forget, at, t, 1);
-        read(of_head(given.v, at, t, value), 1, b.v);
-        product(key, V, value, before, V, b.weight, V, candidates, V, false);
-        for (Index i = 0; i < key; ++i)
-            update(k[i], b.v, forget, before + i * V, candidates + i * V, after + i * V);
-        if (y) transpose_times(after, key, V, q, y);
-    }
-    void update(Real k, const Real* __restrict v, Real forget, const Real* __restrict before, Real* __restrict candidate,
-                Real* __restrict after) const {
-#pragma omp simd
-        for (Index j = 0; j < V; ++j) {
-            candidate[j] = hyperbolic_tangent(candidate[j] + k * v[j]);
-            after[j] = forget * before[j] + (1 - forget) * candidate[j];
+    void read_chunk(const Place& at, const Chunk& now, const Buffers& b) const {
+        for (Index i = 0; i < now.steps; ++i) {
+            const Index t = now.first + i;
+            std::copy_n(of_keys(given.q, at, t), key, b.q + i * key);
+            std::copy_n(of_keys(given.k, at, t), key, b.k + i * key);
+            read(of_head(given.v, at, t, value), 1, b.v + i * V);
+            b.forget[i] = *of_head(given.forget, at, t, 1);
         }
+    }
+
+    // ---------------------------------------------------------------- steps
+
+    // The candidates tanh(S W + k vᵀ) of step i, and the memory after it, which may take the place of the one before it.
+    void step(const Strip& strip, Index i, const Buffers& b, const Real* before, Real* candidates, Real* after) const {
+        const Real *k = b.k + i * key + strip.first, *v = b.v + i * V, forget = b.forget[i];
+        product(strip.count, V, value, before, V, b.weight, V, candidates, V, false);
+        for_rows(strip, [&](Index row, Index column, Index place) {
+            const Row candidate = hyperbolic_tangents<Real>(load(candidates + place) + k[row] * load(v + column));
+            store<Real>(candidates + place, candidate);
+            store<Real>(after + place, forget * load(before + place) + (1 - forget) * candidate);
+        });
     }
 
     void forward(const Place& at, const Buffers& b) const {
-        Real *memory = b.memories, *next = memory + matrix;
         read(static_cast<Real*>(given.weight) + at.head * value * value, value, b.weight);
-        std::fill_n(b.zeros, matrix, Real(0));
-        read(of_head(given.s0, at, 0, key * value), key, memory);
-        for (Index t = 0; t < at.length; ++t) {
-            if (t % given.chunk == 0) write(memory, key, of_head(given.kept, at, t / given.chunk, key * value));
-            step(at, t, b, is_start(at, t) ? b.zeros : memory, b.candidates, next, b.y);
-            write(b.y, 1, of_head(given.outputs, at, t, value));
-            std::swap(memory, next);
+        read(of_memory(given.s0, at), key, b.memory);
+        for (Index first = 0; first < at.length; first += given.chunk) {
+            const Chunk now{first, std::min(given.chunk, at.length - first)};
+            write(b.memory, key, of_memory(given.kept, at, first / given.chunk));
+            read_chunk(at, now, b);
+            zero(b.y, now.steps * V);
+            for_strips([&](const Strip& strip) {
+                Real* memory = b.memory + strip.first * V;
+                for (Index i = 0; i < now.steps; ++i) {
+                    if (is_start(at, first + i)) zero(memory, strip.count * V);
+                    step(strip, i, b, memory, b.candidates, memory);
+                    transpose_times(memory, strip.count, V, b.q + i * key + strip.first, b.sums);
+                    add(b.sums, V, b.y + i * V);
+                }
+            });
+            for (Index i = 0; i < now.steps; ++i) write(b.y + i * V, 1, of_head(given.outputs, at, first + i, value));
         }
-        for (Index t = at.length; t < given.steps; ++t)
-            std::fill_n(of_head(given.outputs, at, t, value), value, Real(0));
-        write(memory, key, of_head(given.final, at, 0, key * value));
+        for (Index t = at.length; t < given.steps; ++t) zero(of_head(given.outputs, at, t, value), value);
+        write(b.memory, key, of_memory(given.final, at));
     }
 
-    // ---------------------------------------------------------------- the gradients of a step
+    // ---------------------------------------------------------------- gradients
 
     static Row clipped(Row gradient, Real bound) {  // a NaN stays a NaN
         const Row high = Row{} + bound, low = -high;
@@ -154,59 +182,67 @@ template <class Real> struct Scan {
         return gradient > high ? high : gradient;
     }
 
-    // Turns the gradient of the memory after a step into that of the memory before it, and writes those of the rest.
-    void step_backward(const Place& at, Index t, const Buffers& b, const Real* before, const Real* candidates,
-                       const Real* after) const {
-        const Real *k = of_group(given.k, at, t), *q = of_group(given.q, at, t);
-        Real *grad_k = of_group(given.grad_k, at, t), *grad_q = of_group(given.grad_q, at, t);
-        const Real forget = *of_head(given.forget, at, t, 1), clip = given.clip;
-        read(of_head(given.v, at, t, value), 1, b.v);
-        read(of_head(given.grad_outputs, at, t, value), 1, b.y);
-        std::fill_n(b.grad_v, V, Real(0));
+    // Turns the gradient of the memory after step i into that of the memory before it, and candidates into the gradients of
+    // S W + k vᵀ.
+    void step_backward(const Strip& strip, Index i, const Buffers& b, const Real* before, Real* candidates,
+                       Real* grad_memory) const {
+        const Index own = i * key + strip.first;
+        const Real *q = b.q + own, *y = b.y + i * V, forget = b.forget[i], clip = given.clip;
         Row of_forget = {};
-        for (Index i = 0; i < key; ++i) {
-            Row of_q = {}, of_k = {};
-            across([&](Index j) {
-                const Index place = i * V + j;
-                const Row grad_y = load(b.y + j), candidate = load(candidates + place);
-                of_q += grad_y * load(after + place);
-                const Row grad = clipped(load(b.grad_memory + place) + q[i] * grad_y, clip);
-                of_forget += grad * (load(before + place) - candidate);
-                const Row inner = (1 - forget) * grad * (1 - candidate * candidate);
-                of_k += inner * load(b.v + j);
-                store<Real>(b.grad_v + j, load(b.grad_v + j) + k[i] * inner);
-                store<Real>(b.grad_products + place, inner);
-                store<Real>(b.grad_memory + place, forget * grad);
-            });
-            grad_q[i] += sum_of<Real>(of_q);
-            grad_k[i] += sum_of<Real>(of_k);
+        for_rows(strip, [&](Index row, Index column, Index place) {
+            const Row candidate = load(candidates + place);
+            const Row grad = clipped(load(grad_memory + place) + q[row] * load(y + column), clip);
+            of_forget += grad * (load(before + place) - candidate);
+            store<Real>(candidates + place, (1 - forget) * grad * (1 - candidate * candidate));
+            store<Real>(grad_memory + place, forget * grad);
+        });
+        b.grad_forget[i] += sum_of<Real>(of_forget);
+        matrix_times(candidates, strip.count, V, b.v + i * V, b.grad_k + own);
+        transpose_times(candidates, strip.count, V, b.k + own, b.sums);
+        add(b.sums, V, b.grad_v + i * V);
+        product(strip.count, V, value, candidates, V, b.turned_weight, V, grad_memory, V, true);
+    }
+
+    void strip_backward(const Place& at, const Chunk& now, const Strip& strip, const Buffers& b) const {
+        const Index size = strip.count * V;
+        Real* grad_memory = b.memory + strip.first * V;
+        read(of_memory(given.kept, at, now.first / given.chunk) + strip.first * value, strip.count, b.before);
+        for (Index i = 0; i < now.steps; ++i) {
+            Real *before = b.before + i * size, *after = before + size;
+            if (is_start(at, now.first + i)) zero(before, size);
+            step(strip, i, b, before, b.candidates + i * size, after);
+            matrix_times(after, strip.count, V, b.y + i * V, b.grad_q + i * key + strip.first);
         }
-        *of_head(given.grad_forget, at, t, 1) = sum_of<Real>(of_forget);
-        write(b.grad_v, 1, of_head(given.grad_v, at, t, value));
-        product<true>(value, V, key, before, V, b.grad_products, V, b.grad_weight, V, true);
-        product(key, V, value, b.grad_products, V, b.turned_weight, V, b.grad_memory, V, true);
+        for (Index i = now.steps - 1; i >= 0; --i) {
+            step_backward(strip, i, b, b.before + i * size, b.candidates + i * size, grad_memory);
+            if (is_start(at, now.first + i)) zero(grad_memory, size);
+        }
+        product<true>(value, V, now.steps * strip.count, b.before, V, b.candidates, V, b.grad_weight, V, true);
     }
 
     void backward(const Place& at, const Buffers& b) const {
         read(static_cast<Real*>(given.weight) + at.head * value * value, value, b.weight);
         transpose(value, value, b.weight, V, b.turned_weight, V);
-        std::fill_n(b.zeros, matrix, Real(0));
-        std::fill_n(b.grad_weight, square, Real(0));
-        read(of_head(given.grad_s0, at, 0, key * value), key, b.grad_memory);
+        zero(b.grad_weight, value * V);
+        read(of_memory(given.grad_s0, at), key, b.memory);
         for (Index last = at.length; last > 0;) {
             const Index first = (last - 1) / given.chunk * given.chunk;
-            const auto memory = [&](Index t) { return b.memories + (t - first) * matrix; };
-            const auto before = [&](Index t) { return is_start(at, t) ? b.zeros : memory(t); };
-            const auto candidates = [&](Index t) { return b.candidates + (t - first) * matrix; };
-            read(of_head(given.kept, at, first / given.chunk, key * value), key, memory(first));
-            for (Index t = first; t < last; ++t) step(at, t, b, before(t), candidates(t), memory(t + 1), nullptr);
-            for (Index t = last - 1; t >= first; --t) {
-                step_backward(at, t, b, before(t), candidates(t), memory(t + 1));
-                if (is_start(at, t)) std::fill_n(b.grad_memory, matrix, Real(0));
+            const Chunk now{first, last - first};
+            read_chunk(at, now, b);
+            for (Index i = 0; i < now.steps; ++i) read(of_head(given.grad_outputs, at, first + i, value), 1, b.y + i * V);
+            zero(b.grad_v, now.steps * V);
+            zero(b.grad_forget, now.steps);
+            for_strips([&](const Strip& strip) { strip_backward(at, now, strip, b); });
+            for (Index i = 0; i < now.steps; ++i) {
+                const Index t = first + i;
+                add(b.grad_q + i * key, key, of_keys(given.grad_q, at, t));
+                add(b.grad_k + i * key, key, of_keys(given.grad_k, at, t));
+                write(b.grad_v + i * V, 1, of_head(given.grad_v, at, t, value));
+                *of_head(given.grad_forget, at, t, 1) = b.grad_forget[i];
             }
             last = first;
         }
-        write(b.grad_memory, key, of_head(given.grad_s0, at, 0, key * value));
+        write(b.memory, key, of_memory(given.grad_s0, at));
         write(b.grad_weight, value, of_head(given.grad_weight, at, 0, value * value));
     }
 };
