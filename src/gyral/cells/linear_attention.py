@@ -4,13 +4,13 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, State, zero_beyond
+from gyral.cells.base import State, zero_beyond
+from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.convolution import convolution, window
 from gyral.ops.delta import delta_scan, delta_step
 
 
@@ -45,7 +45,7 @@ class Operands(NamedTuple):
     erase: Tensor | None = None
 
 
-class MatrixMemoryCell(RecurrentCell):
+class MatrixMemoryCell(ConvolvedCell):
     """Base class of cells with a memory matrix (K, V) for each of H heads, and a short convolution before it.
 
     `project` returns a NamedTuple with a field `values` (…, C). They pass a short convolution over time, a window for
@@ -71,8 +71,6 @@ class MatrixMemoryCell(RecurrentCell):
     """
 
     head_size: ClassVar[int]
-    weight_conv: Any  # parameters, or None without a convolution
-    bias_conv: Any
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
         check_integer("hidden_size", hidden_size)
@@ -86,13 +84,6 @@ class MatrixMemoryCell(RecurrentCell):
     def default_key_size(self) -> int:
         """Return K for an option `key_size` that is None, here V."""
         return self.value_size
-
-    def create_convolution(self, channels: int, kernel_size: int | None, bias: bool = False) -> None:
-        """Create the parameters `weight_conv` (C, kernel_size) and `bias_conv` (C,); None: without a convolution."""
-        self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
-        self.channels = channels
-        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(channels, kernel_size))
-        self.bias_conv = nn.Parameter(torch.empty(channels)) if bias and kernel_size is not None else None
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -110,11 +101,7 @@ class MatrixMemoryCell(RecurrentCell):
         memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
         if self.kernel_size is None:
             return MemoryState(memory)
-        return WindowedState(memory, self.zeros(batch_size, self.kernel_size - 1, self.channels))
-
-    def enter(self, values: Tensor) -> Tensor:
-        """Return what `operands` and `read` get, for the sums of the convolution (…, C), or `values` without one."""
-        return values
+        return WindowedState(memory, self.init_window(batch_size))
 
     @abstractmethod
     def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
@@ -122,22 +109,6 @@ class MatrixMemoryCell(RecurrentCell):
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
-
-    def convolve_step(self, values: Tensor, state: State) -> tuple[Any, tuple[Tensor, ...]]:
-        """Return the entered values (B, C) of one step, and the new window of a cell with a convolution."""
-        if self.kernel_size is None:
-            return self.enter(values), ()
-        inside = torch.cat((state.window, values.unsqueeze(1)), dim=1)
-        return self.enter((inside * self.weight_conv.T).sum(1)), (inside[:, 1:],)
-
-    def convolve(
-        self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Any, tuple[Tensor, ...]]:
-        """Return the entered values (T, B, C) of all steps, and the last window of a cell with a convolution."""
-        if self.kernel_size is None:
-            return self.enter(values), ()
-        sums = convolution(values, self.weight_conv, state.window, lengths=lengths, starts=starts)
-        return self.enter(sums), (window(values, state.window, lengths, starts),)
 
 
 class LinearAttentionCell(MatrixMemoryCell):
@@ -151,18 +122,18 @@ class LinearAttentionCell(MatrixMemoryCell):
         """Return the arguments of the operator, in the dtype of the parameters or in float32."""
 
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
-        values, rest = self.convolve_step(projected.values, state)
+        values, state = self.convolve_step(projected.values, state)
         outputs, memory = run_step(self.operands(projected, values), state.memory)
-        return self.read(outputs, projected, values)[..., : self.hidden_size], type(state)(memory, *rest)
+        return self.read(outputs, projected, values)[..., : self.hidden_size], state._replace(memory=memory)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected = self.project(inputs)
-        values, rest = self.convolve(projected.values, state, lengths, starts)
+        values, state = self.convolve(projected.values, state, lengths, starts)
         outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
         outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
-        return zero_beyond(outputs, lengths), type(state)(memory, *rest)
+        return zero_beyond(outputs, lengths), state._replace(memory=memory)
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -42,24 +42,24 @@ class StabilizedCell(MatrixMemoryCell):
         stabilizer = self.zeros(batch_size, self.heads) + NEVER
         if self.kernel_size is None:
             return StabilizedState(memory, stabilizer)
-        return WindowedStabilizedState(memory, stabilizer, self.zeros(batch_size, self.kernel_size - 1, self.channels))
+        return WindowedStabilizedState(memory, stabilizer, self.init_window(batch_size))
 
     @abstractmethod
     def select(self, projected: Any, values: Tensor) -> Heads:
         """Return what the memory reads and writes."""
 
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
-        values, rest = self.convolve_step(projected.values, state)
+        values, state = self.convolve_step(projected.values, state)
         heads = self.select(projected, values)
         stabilizer = torch.maximum(F.logsigmoid(heads.forget) + state.stabilizer, heads.write)
         operands = stabilize(heads, state.stabilizer, stabilizer)
         outputs, memory = run_step(operands, state.memory)
         outputs = self.read(divide(outputs, stabilizer), projected, values)
-        return outputs[..., : self.hidden_size], type(state)(memory, stabilizer, *rest)
+        return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.project(inputs)
-        values, rest = self.convolve(projected.values, state, lengths, starts)
+        values, state = self.convolve(projected.values, state, lengths, starts)
         heads = self.select(projected, values)
         forget = F.logsigmoid(heads.forget)
         first = state.stabilizer
@@ -74,7 +74,7 @@ class StabilizedCell(MatrixMemoryCell):
         last = stabilizers[-1]
         if lengths is not None:
             last = stabilizers[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
-        return zero_beyond(outputs, lengths), type(state)(memory, last, *rest)
+        return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
 
 
 class StabilizedState(NamedTuple):

@@ -157,16 +157,14 @@ class RWKV7Cell(LinearAttentionCell):
     def project(self, inputs: Tensor) -> Projected:
         return Projected(inputs.to(self.mix.dtype) if self.weight_ih is None else linear(inputs, self.weight_ih))
 
-    def convolve_step(self, values: Tensor, state: Any) -> tuple[Mixed, tuple[Tensor, ...]]:
-        return self.mixed(values, state.window[:, 0]), (values.unsqueeze(1),)
+    def convolve_step(self, values: Tensor, state: Any) -> tuple[Mixed, Any]:
+        return self.mixed(values, state.window[:, 0]), state._replace(window=values.unsqueeze(1))
 
-    def convolve(
-        self, values: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Mixed, tuple[Tensor, ...]]:
+    def convolve(self, values: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Mixed, Any]:
         previous = torch.cat((state.window.transpose(0, 1), values[:-1]))
         if starts is not None:
             previous = previous.masked_fill(starts.unsqueeze(-1), 0.0)
-        return self.mixed(values, previous), (window(values, state.window, lengths, starts),)
+        return self.mixed(values, previous), state._replace(window=window(values, state.window, lengths, starts))
 
     def mixed(self, inputs: Tensor, previous: Tensor) -> Mixed:
         """Return everything that x_t and x_{t−1} (…, H V) determine."""
