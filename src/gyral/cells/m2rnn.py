@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
 from gyral.cells.delta_rule import draw_rates_
 from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.convolution import convolution, window
 from gyral.ops.m2rnn import m2rnn, naive
 from gyral.ops.sequences import zero_beyond
 
@@ -27,7 +26,7 @@ class Projected(NamedTuple):
     gate: Tensor
 
 
-class M2RNNCell(RecurrentCell):
+class M2RNNCell(ConvolvedCell):
     """M²RNN (2026, arXiv 2603.14360), a matrix-to-matrix recurrence that is not linear.
 
         [q; k; v; δ; g] = W_ih x,  [q; k; v] ← SiLU(conv([q; k; v]))    depthwise, causal; zeros before the first step
@@ -82,13 +81,11 @@ class M2RNNCell(RecurrentCell):
         self.heads, self.value_size = heads, width
         self.key_size = 4 * width if key_size is None else check_integer("key_size", key_size)
         self.key_heads = 1 if check_boolean("shared_keys", shared_keys) else heads
-        self.kernel_size = 1 if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
         self.clip = None if clip is None else check_real("clip", clip, above=0)
         keys = self.key_heads * self.key_size
-        self.sizes = keys, keys, self.output_size  # of q, k and v
-        channels = sum(self.sizes)
-        self.weight_ih = nn.Parameter(torch.empty(channels + heads + self.output_size, input_size))
-        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(channels, kernel_size))
+        parts = keys, keys, self.output_size
+        self.weight_ih = nn.Parameter(torch.empty(sum(parts) + heads + self.output_size, input_size))
+        self.create_convolution(parts, kernel_size)
         self.weight_hh = nn.Parameter(torch.empty(heads, width, width))
         self.A_log = nn.Parameter(torch.empty(heads))
         self.bias_dt = nn.Parameter(torch.empty(heads))
@@ -115,19 +112,25 @@ class M2RNNCell(RecurrentCell):
 
     def init_state(self, batch_size: int) -> State:
         memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
-        return self.State(memory, self.zeros(batch_size, self.kernel_size - 1, sum(self.sizes)))
+        return self.State(memory, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Projected:
-        products = F.linear(inputs, self.weight_ih).to(self.D.dtype)
-        return Projected(*products.split([sum(self.sizes), self.heads, self.output_size], dim=-1))
+        weights = self.weight_ih.split([self.channels, self.heads, self.output_size])
+        return Projected(*(F.linear(inputs, weight).to(self.D.dtype) for weight in weights))
 
-    def prepare(self, convolved: Tensor, projected: Projected) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return q and k (…, G, K), v (…, H, V) and f (…, H), for the sums of the convolution (…, C)."""
-        q, k, v = F.silu(convolved.to(self.wide)).split(self.sizes, dim=-1)
-        q, k = (values.unflatten(-1, (self.key_heads, self.key_size)) for values in (q, k))
+    def enter(self, values: Tensor) -> Tensor:
+        return F.silu(values)
+
+    def heads_of(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q and k (…, G, K), and v (…, H, V)."""
+        q, k, v = (part.to(self.wide) for part in parts)
+        q, k = (part.unflatten(-1, (self.key_heads, self.key_size)) for part in (q, k))
+        return q, k, v.unflatten(-1, (self.heads, self.value_size))
+
+    def forget(self, logits: Tensor) -> Tensor:
+        """Return f (…, H) for δ."""
         a_log, bias = self.A_log.to(self.wide), self.bias_dt.to(self.wide)
-        forget = torch.exp(-torch.exp(a_log) * F.softplus(projected.forget.to(self.wide) + bias))
-        return q, k, v.unflatten(-1, (self.heads, self.value_size)), forget
+        return torch.exp(-torch.exp(a_log) * F.softplus(logits.to(self.wide) + bias))
 
     def finish(self, read: Tensor, v: Tensor, gate: Tensor) -> Tensor:
         """Return the outputs (…, H V) for what is read and v (…, H, V)."""
@@ -136,15 +139,15 @@ class M2RNNCell(RecurrentCell):
         return normed.to(self.D.dtype)
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
-        inside = torch.cat((state.window, projected.values.unsqueeze(1)), dim=1)
-        convolved = projected.values if self.weight_conv is None else (inside * self.weight_conv.T).sum(1)
-        q, k, v, forget = self.prepare(convolved, projected)
+        parts, state = self.convolve_step(projected.values, state)
+        q, k, v = self.heads_of(parts)
+        forget = self.forget(projected.forget)
         clip = math.inf if self.clip is None else self.clip
         with outside_autocast(v.device):
             weight, memory = self.weight_hh.to(self.wide), state.memory.to(self.wide)
             read, memory = naive.step(q, k, v, forget, weight, memory, clip)
         output = self.finish(read, v, projected.gate)
-        return output, self.State(memory.to(state.memory.dtype), inside[:, 1:])
+        return output, state._replace(memory=memory.to(state.memory.dtype))
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
@@ -153,13 +156,10 @@ class M2RNNCell(RecurrentCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected = self.project(inputs)
-        convolved = projected.values
-        if self.weight_conv is not None:
-            convolved = convolution(convolved, self.weight_conv, state.window, lengths=lengths, starts=starts)
-        q, k, v, forget = self.prepare(convolved, projected)
+        parts, state = self.convolve(projected.values, state, lengths, starts)
+        q, k, v = self.heads_of(parts)
+        forget = self.forget(projected.forget)
         weight, s0 = self.weight_hh.to(self.wide), state.memory.to(self.wide)
         read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
         outputs = self.finish(read, v, projected.gate)
-        outputs = zero_beyond(outputs, lengths)
-        last = window(projected.values, state.window, lengths, starts)
-        return outputs, self.State(memory.to(state.memory.dtype), last)
+        return zero_beyond(outputs, lengths), state._replace(memory=memory.to(state.memory.dtype))

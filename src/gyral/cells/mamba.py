@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
-from gyral.ops.convolution import convolution, window
 from gyral.ops.selective_scan import coefficients, selective_scan
 from gyral.ops.sequences import zero_beyond
 
@@ -21,7 +20,7 @@ class Projected(NamedTuple):
     gate: Tensor
 
 
-class MambaCell(RecurrentCell):
+class MambaCell(ConvolvedCell):
     """Mamba (Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023, S6).
 
         [v_t; z_t] = W_ih x_t
@@ -69,11 +68,9 @@ class MambaCell(RecurrentCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.state_size = check_integer("state_size", state_size)
-        self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
         self.dt_rank = -(-hidden_size // 32) if dt_rank is None else check_integer("dt_rank", dt_rank)
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
-        self.weight_conv = nn.Parameter(torch.empty(hidden_size, kernel_size))
-        self.bias_conv = nn.Parameter(torch.empty(hidden_size))
+        self.create_convolution([hidden_size], check_integer("kernel_size", kernel_size, minimum=2), bias=True)
         self.weight_x = nn.Parameter(torch.empty(self.dt_rank + 2 * state_size, hidden_size))
         self.weight_dt = nn.Parameter(torch.empty(hidden_size, self.dt_rank))
         self.bias_dt = nn.Parameter(torch.empty(hidden_size))
@@ -87,36 +84,32 @@ class MambaCell(RecurrentCell):
         for weight in (self.weight_ih, self.weight_x, self.weight_dt, self.weight_conv):
             bound = weight.shape[1] ** -0.5
             weight.uniform_(-bound, bound)
-        self.bias_conv.uniform_(-(self.kernel_size**-0.5), self.kernel_size**-0.5)
+        self.bias_conv.uniform_(-bound, bound)
         draw_step_sizes_(self.bias_dt)
         self.A_log.copy_(torch.log(torch.arange(1, self.state_size + 1, device=self.A_log.device)))
         self.D.fill_(1.0)
 
     def init_state(self, batch_size: int) -> State:
-        size = self.hidden_size
-        return self.State(
-            self.zeros(batch_size, size, self.state_size), self.zeros(batch_size, self.kernel_size - 1, size)
-        )
+        hidden = self.zeros(batch_size, self.hidden_size, self.state_size)
+        return self.State(hidden, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Projected:
-        values, gate = F.linear(inputs, self.weight_ih).to(self.D.dtype).chunk(2, dim=-1)
-        return Projected(values, gate)
+        return Projected(*(F.linear(inputs, weight).to(self.D.dtype) for weight in self.weight_ih.chunk(2)))
 
-    def select(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return u, Δ (…, N), B and C (…, S), for the sums of the convolution (…, N)."""
-        u = F.silu(convolved + self.bias_conv)
+    def select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Δ (…, N), B and C (…, S), for u (…, N)."""
         sizes = self.dt_rank, self.state_size, self.state_size
         low_rank, b, c = F.linear(u, self.weight_x).to(u.dtype).split(sizes, dim=-1)
         delta = F.softplus(F.linear(low_rank, self.weight_dt).to(u.dtype) + self.bias_dt)
-        return u, delta, b, c
+        return delta, b, c
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
-        inside = torch.cat((state.window, projected.values.unsqueeze(1)), dim=1)
-        u, delta, b, c = self.select((inside * self.weight_conv.T).sum(1))
+        (u,), state = self.convolve_step(projected.values, state)
+        delta, b, c = self.select(u)
         decay, values = coefficients(u, delta, -torch.exp(self.A_log), b)
         hidden = decay * state.hidden + values
         output = (hidden * c.unsqueeze(1)).sum(2) + self.D * u
-        return output * F.silu(projected.gate), self.State(hidden, inside[:, 1:])
+        return output * F.silu(projected.gate), state._replace(hidden=hidden)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
@@ -125,10 +118,9 @@ class MambaCell(RecurrentCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         values, gate = self.project(inputs)
-        convolved = convolution(values, self.weight_conv, state.window, lengths=lengths, starts=starts)
-        u, delta, b, c = self.select(convolved)
+        (u,), state = self.convolve(values, state, lengths, starts)
+        delta, b, c = self.select(u)
         a = -torch.exp(self.A_log)
         outputs, hidden = selective_scan(u, delta, a, b, c, state.hidden, lengths=lengths, starts=starts)
-        outputs = (outputs + self.D * u) * F.silu(gate)
-        outputs = zero_beyond(outputs, lengths)
-        return outputs, self.State(hidden, window(values, state.window, lengths, starts))
+        outputs = zero_beyond((outputs + self.D * u) * F.silu(gate), lengths)
+        return outputs, state._replace(hidden=hidden)

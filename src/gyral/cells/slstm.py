@@ -8,16 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer, check_real
-from gyral.ops.convolution import convolution, window
 from gyral.ops.sequences import zero_beyond
 from gyral.ops.slstm import lowest_scale, naive, slstm
 
 EPSILON = 1e-5  # added to the variance of a head
 
 
-class SLSTMCell(RecurrentCell):
+class SLSTMCell(ConvolvedCell):
     """sLSTM (Beck et al., "xLSTM: extended long short-term memory", NeurIPS 2024, section 2.2), with heads.
 
         u_t = SiLU(Σ_{j=1}^{K} w_j ⊙ x_{t−K+j} + b_w)             inputs before the first step are zero
@@ -71,13 +70,11 @@ class SLSTMCell(RecurrentCell):
         width = -(-hidden_size // check_integer("heads", heads))
         super().__init__(input_size, heads * width)
         self.heads = heads
-        self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
         self.depth = check_real("depth", depth, minimum=0, maximum=1)
         hidden_size = heads * width
         is_same = input_size == hidden_size
         self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
-        self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(hidden_size, kernel_size))
-        self.bias_conv = None if kernel_size is None else nn.Parameter(torch.empty(hidden_size))
+        self.create_convolution([hidden_size], kernel_size, bias=True)
         self.weight_gates = nn.Parameter(torch.empty(heads, 4, width, width))
         self.weight_hh = nn.Parameter(torch.empty(heads, 4, width, width))
         self.bias = nn.Parameter(torch.empty(4, hidden_size))
@@ -89,7 +86,7 @@ class SLSTMCell(RecurrentCell):
         """Reset all parameters."""
         if self.weight_ih is not None:
             self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
-        if self.weight_conv is not None and self.bias_conv is not None:
+        if self.weight_conv is not None:
             bound = self.weight_conv.shape[1] ** -0.5
             self.weight_conv.uniform_(-bound, bound)
             self.bias_conv.uniform_(-bound, bound)
@@ -103,17 +100,15 @@ class SLSTMCell(RecurrentCell):
 
     def init_state(self, batch_size: int) -> State:
         zeros = self.zeros(batch_size, self.hidden_size)
-        places = 0 if self.kernel_size is None else self.kernel_size - 1
         scale = zeros + lowest_scale(zeros.dtype)
-        return self.State(zeros, zeros, zeros, scale, self.zeros(batch_size, places, self.hidden_size))
+        return self.State(zeros, zeros, zeros, scale, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Tensor:
         """Return x_t (…, N)."""
         return (inputs if self.weight_ih is None else F.linear(inputs, self.weight_ih)).to(self.bias.dtype)
 
-    def gates(self, entered: Tensor, convolved: Tensor | None) -> Tensor:
-        """Return W u + b and W x + b (…, 4N), for x (…, N) and the sums of the convolution (…, N)."""
-        active = entered if convolved is None or self.bias_conv is None else F.silu(convolved + self.bias_conv)
+    def gates(self, entered: Tensor, active: Tensor) -> Tensor:
+        """Return W u + b and W x + b (…, 4N), for x and u (…, N)."""
         parts = [
             torch.einsum("...hj,hgij->...ghi", values.unflatten(-1, (self.heads, -1)), weight)
             for values, weight in ((active, self.weight_gates[:, :2]), (entered, self.weight_gates[:, 2:]))
@@ -126,13 +121,10 @@ class SLSTMCell(RecurrentCell):
         return normal.flatten(-2) * (1 + self.weight_norm)
 
     def step(self, projected: Tensor, state: State, constants: object) -> tuple[Tensor, State]:
-        convolved, inside = None, state.window
-        if self.weight_conv is not None:
-            inside = torch.cat((state.window, projected.unsqueeze(1)), dim=1)
-            convolved, inside = (inside * self.weight_conv.T).sum(1), inside[:, 1:]
-        gates, weight, *before = self.widened(self.gates(projected, convolved), state)
+        (active,), state = self.convolve_step(projected, state)
+        gates, weight, *before = self.widened(self.gates(projected, active), state)
         hidden, cell, normalizer, scale = self.narrowed(naive.step(gates, weight, naive.State(*before)))
-        return self.finish(hidden), self.State(hidden, cell, normalizer, scale, inside)
+        return self.finish(hidden), self.State(hidden, cell, normalizer, scale, state.window)
 
     def widened(self, gates: Tensor, state: State) -> list[Tensor]:
         """Return gates, recurrent weights and state in float32, or float64 if they are: gates are exponentials."""
@@ -150,13 +142,8 @@ class SLSTMCell(RecurrentCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         entered = self.project(inputs)
-        convolved, last = None, state.window
-        if self.weight_conv is not None:
-            convolved = convolution(entered, self.weight_conv, state.window, lengths=lengths, starts=starts)
-            last = window(entered, state.window, lengths, starts)
-        gates = self.gates(entered, convolved)
-        found = slstm(*self.widened(gates, state), lengths=lengths, starts=starts)
+        (active,), state = self.convolve(entered, state, lengths, starts)
+        found = slstm(*self.widened(self.gates(entered, active), state), lengths=lengths, starts=starts)
         outputs, hidden, cell, normalizer, scale = self.narrowed(found)
-        outputs = self.finish(outputs)
-        outputs = zero_beyond(outputs, lengths)
-        return outputs, self.State(hidden, cell, normalizer, scale, last)
+        outputs = zero_beyond(self.finish(outputs), lengths)
+        return outputs, self.State(hidden, cell, normalizer, scale, state.window)

@@ -8,10 +8,13 @@ import math
 from torch import Tensor
 
 from gyral.ops.autograd import outside_autocast
+from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
 from gyral.ops.m2rnn import naive
-from gyral.ops.operator import check_dtypes
+from gyral.ops.operator import Operator, check_dtypes
 
 __all__ = ["m2rnn"]
+
+OPERATOR = Operator(naive.m2rnn, {"cpu": "gyral.ops.m2rnn.cpu"})
 
 
 def m2rnn(
@@ -26,7 +29,7 @@ def m2rnn(
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps.
+    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
 
     T steps, B batch size, H heads, K and V the sizes of keys and values. The G heads of q and k are H, or 1 if all
     heads share them.
@@ -48,5 +51,9 @@ def m2rnn(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(q.dtype, k, v, forget, weight, s0)
+    is_traced = transform_is_active() or is_exporting_to_onnx()
+    has_kernel = not is_traced and OPERATOR.unsupported_reason(q) is None
+    bound = math.inf if clip is None else float(clip)
     with outside_autocast(q.device):
-        return naive.m2rnn(q, k, v, forget, weight, s0, math.inf if clip is None else clip, lengths, starts)
+        outputs, final = (OPERATOR if has_kernel else naive.m2rnn)(q, k, v, forget, weight, s0, bound, lengths, starts)
+    return outputs, final

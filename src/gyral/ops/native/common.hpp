@@ -49,16 +49,28 @@ inline Real sigmoid(Real x) {
 
 inline double hyperbolic_tangent(double x) { return std::tanh(x); }
 
+// u / (u + 2) for u = e^2|x| - 1, of which no digits cancel: for e^2|x| = 2^n e^r, the polynomial of `exponential` is e^r - 1.
 inline float hyperbolic_tangent(float x) {
-    const float size = std::fabs(x), z = x * x;
-    float p = -5.70498872745e-3f;
-    p = p * z + 2.06390887954e-2f;
-    p = p * z - 5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z - 3.33332819422e-1f;
-    const float near = x + x * z * p;
-    const float far = std::copysign(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
-    return size < 0.625f ? near : far;
+    float size = std::fabs(x);
+    size = size > 10.0f ? 10.0f : size;  // a NaN stays a NaN
+    const float shift = 12582912.0f;
+    const float shifted = size * 2.88539008f + shift;
+    const float n = shifted - shift;
+    const float r = (2.0f * size - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r;
+    std::int32_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = static_cast<std::int32_t>((static_cast<std::uint32_t>(bits) << 23) + 0x3f800000u);
+    float power;
+    std::memcpy(&power, &bits, sizeof power);
+    const float u = power * p + (power - 1.0f);
+    return std::copysign(u / (u + 2.0f), x);
 }
 
 // An activation and its slope as a function of its value.
