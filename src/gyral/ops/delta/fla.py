@@ -1,0 +1,146 @@
+"""The kernels of `gyral.ops.delta` for a GPU: those of flash-linear-attention (package fla-core), which are in Triton.
+
+Each of their functions has one micro-step in each of its steps, so that n micro-steps become n steps, of which the
+first alone decays and the last alone is read. What `erase` reads needs the function for a diagonal plus a low-rank
+matrix (DPLR), S ← e^γ ⊙ S + b aᵀS + k vᵀ. It reads the memory before the decay: a = −r ⊙ e^γ and b = k.
+
+No GPU has run this module. Checked with version 0.6.0, whose kernels compute
+
+* in TF32, on a GPU that has it, also those products whose factors are float32; `TRITON_F32_DEFAULT=ieee` in the
+  environment selects float32;
+* correctly for any decay. The options `safe_gate` and `lower_bound` of DPLR are not used: with them the exponentials
+  overflow if a channel decays by less than −9.5 in each step, and a matrix is inverted in float16.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gyral.ops.delta import naive
+from gyral.ops.operator import KernelUnavailableError
+
+DTYPES = (torch.float32,)
+UNIT = 16  # sizes of keys and values are multiples of it; a product of tensor cores has no smaller one
+LARGEST_KEY = 256  # of DPLR
+
+
+class Functions(NamedTuple):
+    """Functions of fla.ops."""
+
+    simple_gla: Callable[..., tuple[Tensor, Tensor]]  # one decay for a memory
+    gla: Callable[..., tuple[Tensor, Tensor]]  # a decay for each key channel
+    dplr: Callable[..., tuple[Tensor, Tensor]]
+
+
+@functools.cache
+def load() -> Functions:
+    """Import and return the functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about packages that other functions need
+        from fla.ops.generalized_delta_rule import chunk_dplr_delta_rule
+        from fla.ops.gla import chunk_gla
+        from fla.ops.simple_gla import chunk_simple_gla
+    return Functions(chunk_simple_gla, chunk_gla, chunk_dplr_delta_rule)
+
+
+def prepare(device: torch.device) -> None:
+    """Import the package.
+
+    Raises:
+        KernelUnavailableError: It cannot be imported.
+    """
+    try:
+        load()
+    except ImportError as error:
+        raise KernelUnavailableError(f"flash-linear-attention cannot be imported: {error}") from error
+
+
+def allocate(a: Any) -> tuple[list[Any], list[Any]]:
+    """Return outputs (T, B, H, V) and final memory; nothing is saved."""
+    steps, batch, _, heads, value = a.v.shape
+    return [a.v.new_empty(steps, batch, heads, value), torch.empty_like(a.s0)], []
+
+
+def forward(a: Any) -> tuple[list[Any], list[Any]]:
+    """Run all steps; see `gyral.ops.operator.Operator`."""
+    return [tensor.contiguous() for tensor in scan(a)], []
+
+
+def backward(
+    a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
+) -> dict[str, Tensor | None]:
+    """Return the gradients; see `gyral.ops.operator.Operator`. The forward pass runs again."""
+    leaves = {name: getattr(a, name).detach().requires_grad_() for name, needed in needs.items() if needed}
+    with torch.enable_grad():
+        results = list(scan(a._replace(**leaves)))
+    given = [gradient is not None for gradient in gradients]
+    found = torch.autograd.grad(
+        [result for result, has_gradient in zip(results, given, strict=True) if has_gradient],
+        list(leaves.values()),
+        [gradient for gradient in gradients if gradient is not None],
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(leaves, found, strict=True))
+
+
+def scan(a: Any) -> tuple[Tensor, Tensor]:
+    """Return outputs (T, B, H, V) and final memory (B, H, K, V), once differentiable."""
+    steps, batch, micro, heads, value = a.v.shape
+    key = a.k.shape[-1]
+    if batch == 0 or (a.erase is not None and key > LARGEST_KEY):
+        return naive.delta_scan(*a)
+    k, decay, starts, outside = a.k, a.decay, a.starts, None
+    if a.lengths is not None:  # beyond them the memory keeps what it has
+        outside = torch.arange(steps, device=k.device).unsqueeze(1) >= a.lengths
+        k = k.masked_fill(outside[:, :, None, None, None], 0.0)
+        decay = None if decay is None else decay.masked_fill(outside.view(steps, batch, *[1] * (decay.dim() - 2)), 0.0)
+        starts = None if starts is None else starts & ~outside
+
+    # n steps for each step: the first one decays, the last one is read
+    if decay is None:
+        decay = a.v.new_zeros(steps, batch, heads)
+    decay = decay.view(steps, batch, 1, heads, -1)
+    decay, q = F.pad(decay, (0, 0) * 2 + (0, micro - 1)), F.pad(a.q.unsqueeze(2), (0, 0) * 2 + (micro - 1, 0))
+    groups = heads // q.shape[3]
+    q, k = q.repeat_interleave(groups, 3), k.repeat_interleave(groups, 3)
+    memory = F.pad(a.s0, (0, -value % UNIT, 0, -key % UNIT))
+    arguments = {"q": _in_rows(q), "k": _in_rows(k), "v": _in_rows(a.v)}
+    if a.erase is not None:
+        run, read = load().dplr, a.erase.repeat_interleave(groups, 3) * decay.exp()
+        arguments |= {"a": _in_rows(-read), "b": arguments["k"], "gk": _in_rows(decay.expand_as(k))}
+    elif a.decay is None or a.decay.dim() == 3:
+        run, arguments["g"] = load().simple_gla, _in_rows(decay)[..., 0]
+    else:
+        run, arguments["g"] = load().gla, _in_rows(decay)
+
+    last = None
+    if starts is not None:  # the segments of all rows in one row
+        begins = starts.T.clone()
+        begins[:, 0] = True
+        segment = begins.flatten().cumsum(0).view(batch, steps) - 1
+        last = segment[:, -1]
+        bounds = F.pad(begins.flatten().nonzero().squeeze(1), (0, 1), value=batch * steps) * micro
+        memory = memory.masked_fill(starts[0, :, None, None, None], 0.0)
+        memory = memory.new_zeros(len(bounds) - 1, *memory.shape[1:]).index_copy(0, segment[:, 0], memory)
+        arguments = {name: tensor.flatten(0, 1).unsqueeze(0) for name, tensor in arguments.items()}
+        arguments["cu_seqlens"] = bounds
+
+    with warnings.catch_warnings():
+        # "on some platforms": there the compilation of a kernel fails, and no result is wrong
+        warnings.filterwarnings("ignore", "ChunkDeltaRuleFunction does not support float32")
+        outputs, memory = run(**arguments, scale=1.0, initial_state=memory, output_final_state=True)
+    outputs = outputs.view(batch, steps, micro, heads, -1)[:, :, -1, :, :value].transpose(0, 1)
+    if outside is not None:
+        outputs = outputs.masked_fill(outside[:, :, None, None], 0.0)
+    return outputs, (memory if last is None else memory[last])[..., :key, :value]
+
+
+def _in_rows(tensor: Tensor) -> Tensor:
+    """Return (T, B, n, H, W) as (B, T · n, H, W), with zeros up to a multiple of `UNIT` channels."""
+    return F.pad(tensor.transpose(0, 1).flatten(1, 2), (0, -tensor.shape[-1] % UNIT))
