@@ -1,20 +1,20 @@
 """The kernels of `gyral.ops.delta` for a GPU: those of flash-linear-attention (package fla-core), which are in Triton.
 
 Each of their functions has one micro-step in each of its steps, so that n micro-steps become n steps, of which the
-first alone decays and the last alone is read. What `erase` reads needs the function for a diagonal plus a low-rank
-matrix (DPLR), S ← e^γ ⊙ S + b aᵀS + k vᵀ. It reads the memory before the decay: a = −r ⊙ e^γ and b = k.
+first alone decays and the last alone is read. Without `erase` they are those of gated linear attention (GLA), with it
+those of a diagonal plus a low-rank matrix (DPLR), S ← e^γ ⊙ S + b aᵀS + k vᵀ. DPLR reads the memory before the decay:
+a = −r ⊙ e^γ and b = k. The package's functions for one decay of a whole memory, such as `chunk_simple_gla`, do more in
+tensor cores, but refuse to compute gradients on Hopper GPUs with Triton 3.4 to 3.7.0, which would be wrong.
 
-No GPU has run this module. Checked with version 0.6.0, whose kernels compute
-
-* in TF32, on a GPU that has it, also those products whose factors are float32; `TRITON_F32_DEFAULT=ieee` in the
-  environment selects float32;
-* correctly for any decay. The options `safe_gate` and `lower_bound` of DPLR are not used: with them the exponentials
-  overflow if a channel decays by less than −9.5 in each step, and a matrix is inverted in float16.
+No GPU has run this module. In Triton's interpreter, the functions of version 0.6.0 compute correct results for any
+decay. DPLR does so without its options `safe_gate` and `lower_bound` alone: with one of them the exponentials overflow
+if γ is less than about −9.5 in several steps, and a matrix is inverted in float16.
 """
 
+import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -32,8 +32,7 @@ LARGEST_KEY = 256  # of DPLR
 class Functions(NamedTuple):
     """Functions of fla.ops."""
 
-    simple_gla: Callable[..., tuple[Tensor, Tensor]]  # one decay for a memory
-    gla: Callable[..., tuple[Tensor, Tensor]]  # a decay for each key channel
+    gla: Callable[..., tuple[Tensor, Tensor]]
     dplr: Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -44,8 +43,7 @@ def load() -> Functions:
         warnings.simplefilter("ignore")  # about packages that other functions need
         from fla.ops.generalized_delta_rule import chunk_dplr_delta_rule
         from fla.ops.gla import chunk_gla
-        from fla.ops.simple_gla import chunk_simple_gla
-    return Functions(chunk_simple_gla, chunk_gla, chunk_dplr_delta_rule)
+    return Functions(chunk_gla, chunk_dplr_delta_rule)
 
 
 def prepare(device: torch.device) -> None:
@@ -60,6 +58,17 @@ def prepare(device: torch.device) -> None:
         raise KernelUnavailableError(f"flash-linear-attention cannot be imported: {error}") from error
 
 
+@contextlib.contextmanager
+def precision() -> Iterator[None]:
+    """Let the kernels that are compiled in this context multiply in TF32 only if torch may do so, too."""
+    from triton import knobs
+
+    with knobs.language.scope():
+        if torch.backends.cuda.matmul.fp32_precision != "tf32":
+            knobs.language.fp32_default = "ieee"
+        yield
+
+
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """Return outputs (T, B, H, V) and final memory; nothing is saved."""
     steps, batch, _, heads, value = a.v.shape
@@ -68,24 +77,27 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
-    return [tensor.contiguous() for tensor in scan(a)], []
+    with precision():
+        return [tensor.contiguous() for tensor in scan(a)], []
 
 
 def backward(
     a: Any, results: list[Any], saved: list[Any], gradients: list[Tensor | None], needs: dict[str, bool]
 ) -> dict[str, Tensor | None]:
     """Return the gradients; see `gyral.ops.operator.Operator`. The forward pass runs again."""
-    leaves = {name: getattr(a, name).detach().requires_grad_() for name, needed in needs.items() if needed}
-    with torch.enable_grad():
-        results = list(scan(a._replace(**leaves)))
-    given = [gradient is not None for gradient in gradients]
-    found = torch.autograd.grad(
-        [result for result, has_gradient in zip(results, given, strict=True) if has_gradient],
-        list(leaves.values()),
-        [gradient for gradient in gradients if gradient is not None],
-        allow_unused=True,
-        materialize_grads=True,
-    )
+    leaves = {
+        name: tensor.detach().requires_grad_()
+        for name, tensor in a._asdict().items()
+        if tensor is not None and tensor.is_floating_point()
+    }
+    with precision():
+        with torch.enable_grad():
+            results = list(scan(a._replace(**leaves)))
+        given = [
+            torch.zeros_like(result) if gradient is None else gradient
+            for result, gradient in zip(results, gradients, strict=True)
+        ]
+        found = torch.autograd.grad(results, list(leaves.values()), given)
     return dict(zip(leaves, found, strict=True))
 
 
@@ -105,22 +117,21 @@ def scan(a: Any) -> tuple[Tensor, Tensor]:
     # n steps for each step: the first one decays, the last one is read
     if decay is None:
         decay = a.v.new_zeros(steps, batch, heads)
-    decay = decay.view(steps, batch, 1, heads, -1)
-    decay, q = F.pad(decay, (0, 0) * 2 + (0, micro - 1)), F.pad(a.q.unsqueeze(2), (0, 0) * 2 + (micro - 1, 0))
+    decay = F.pad(decay.view(steps, batch, 1, heads, -1), (0, 0, 0, 0, 0, micro - 1))
+    q = F.pad(a.q.unsqueeze(2), (0, 0, 0, 0, micro - 1, 0))
     groups = heads // q.shape[3]
     q, k = q.repeat_interleave(groups, 3), k.repeat_interleave(groups, 3)
     memory = F.pad(a.s0, (0, -value % UNIT, 0, -key % UNIT))
     arguments = {"q": _in_rows(q), "k": _in_rows(k), "v": _in_rows(a.v)}
-    if a.erase is not None:
-        run, read = load().dplr, a.erase.repeat_interleave(groups, 3) * decay.exp()
-        arguments |= {"a": _in_rows(-read), "b": arguments["k"], "gk": _in_rows(decay.expand_as(k))}
-    elif a.decay is None or a.decay.dim() == 3:
-        run, arguments["g"] = load().simple_gla, _in_rows(decay)[..., 0]
+    rates = _in_rows(decay.expand_as(k))
+    if a.erase is None:
+        run, arguments["g"] = load().gla, rates
     else:
-        run, arguments["g"] = load().gla, _in_rows(decay)
+        run, arguments["gk"], arguments["b"] = load().dplr, rates, arguments["k"]
+        arguments["a"] = _in_rows(-a.erase.repeat_interleave(groups, 3) * decay.exp())
 
     last = None
-    if starts is not None:  # the segments of all rows in one row
+    if starts is not None:  # one row of all segments, each with its first and last memory
         begins = starts.T.clone()
         begins[:, 0] = True
         segment = begins.flatten().cumsum(0).view(batch, steps) - 1
@@ -131,8 +142,7 @@ def scan(a: Any) -> tuple[Tensor, Tensor]:
         arguments = {name: tensor.flatten(0, 1).unsqueeze(0) for name, tensor in arguments.items()}
         arguments["cu_seqlens"] = bounds
 
-    with warnings.catch_warnings():
-        # "on some platforms": there the compilation of a kernel fails, and no result is wrong
+    with warnings.catch_warnings():  # of float32 "on some platforms", without more
         warnings.filterwarnings("ignore", "ChunkDeltaRuleFunction does not support float32")
         outputs, memory = run(**arguments, scale=1.0, initial_state=memory, output_final_state=True)
     outputs = outputs.view(batch, steps, micro, heads, -1)[:, :, -1, :, :value].transpose(0, 1)
