@@ -4,6 +4,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gyral.ops.delta import OPERATOR, delta_scan, fla, naive
-from gyral.ops.operator import load_or_reason
+from gyral.ops.operator import KernelUnavailableError, load_or_reason
+from tests.helpers import goldens
 from tests.helpers.scans import assert_close, masks
 from tests.ops.delta.test_delta import MASKS, Tensors, drawn, found_by, plain, step_by_step
 from tests.ops.delta.test_traps import NO_MASKS
@@ -130,6 +132,19 @@ def test_the_naive_functions_equal_single_steps(
     with monkeypatch.context() as patch:
         patch.setattr(fla.naive, "delta_scan", None)
         assert_close(found_by(delta_scan, given, options), expected, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", ["delta_net", "gated_delta_net", "gated_delta_product_2", "kda", "gdn2", "gla", "hgrn2", "mamba2", "rwkv7"]
+)
+def test_cells_equal_their_authors_code(
+    name: str, naive_functions: None, golden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    forward = fla.forward
+    monkeypatch.setattr(fla, "forward", lambda a: calls.append(name) or forward(a))
+    assert goldens.check(golden / "recurrences" / f"{name}.npz") < 1e-10
+    assert calls
 
 
 def test_second_derivatives_are_those_of_plain_torch(naive_functions: None) -> None:
@@ -254,10 +269,17 @@ def test_plain_torch_runs_without_the_package(on_cpu: None, monkeypatch: pytest.
         raise ModuleNotFoundError("No module named 'fla'")
 
     monkeypatch.setattr(fla, "load", load)
-    reason = "flash-linear-attention cannot be imported: No module named 'fla'"
+    reason = "flash-linear-attention cannot be used: No module named 'fla'"
     assert OPERATOR.unsupported_reason(of_gpu(torch.float32)) == reason
     given, options = drawn((5, 2, 2, 1, 2, 3, 2), "vector", True), masks(5, 2, True, True)
     torch.testing.assert_close(delta_scan(**given, **options), naive.delta_scan(**given, **options), rtol=0, atol=0)
+
+
+def test_a_version_that_was_not_checked_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    fla.load.cache_clear()
+    monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(__version__="0.5.1"))
+    with pytest.raises(KernelUnavailableError, match=r"^flash-linear-attention cannot be used: it has version 0\.5\.1"):
+        fla.prepare(torch.device("cuda"))
 
 
 def test_a_run_on_a_cpu_imports_no_package() -> None:

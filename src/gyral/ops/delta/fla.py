@@ -25,6 +25,7 @@ from gyral.ops.delta import naive
 from gyral.ops.operator import KernelUnavailableError
 
 DTYPES = (torch.float32,)
+VERSION = "0.6"  # also in pyproject.toml
 UNIT = 16  # sizes of keys and values are multiples of it; a product of tensor cores has no smaller one
 LARGEST_KEY = 256  # of DPLR
 
@@ -38,9 +39,17 @@ class Functions(NamedTuple):
 
 @functools.cache
 def load() -> Functions:
-    """Import and return the functions."""
+    """Import and return the functions.
+
+    Raises:
+        ImportError: The package is missing, or has a version whose functions were not checked.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about packages that other functions need
+        import fla
+
+        if not fla.__version__.startswith(f"{VERSION}."):
+            raise ImportError(f"it has version {fla.__version__}, not {VERSION}")
         from fla.ops.generalized_delta_rule import chunk_dplr_delta_rule
         from fla.ops.gla import chunk_gla
     return Functions(chunk_gla, chunk_dplr_delta_rule)
@@ -50,12 +59,12 @@ def prepare(device: torch.device) -> None:
     """Import the package.
 
     Raises:
-        KernelUnavailableError: It cannot be imported.
+        KernelUnavailableError: It cannot be used.
     """
     try:
         load()
     except ImportError as error:
-        raise KernelUnavailableError(f"flash-linear-attention cannot be imported: {error}") from error
+        raise KernelUnavailableError(f"flash-linear-attention cannot be used: {error}") from error
 
 
 @contextlib.contextmanager
