@@ -23,7 +23,7 @@ from gyral.ops.operator import Operator, check_dtypes
 
 __all__ = ["delta_scan", "delta_step", "to_unit"]
 
-OPERATOR = Operator(naive.delta_scan, {"cpu": "gyral.ops.delta.cpu"})
+OPERATOR = Operator(naive.delta_scan, {"cpu": "gyral.ops.delta.cpu", "cuda": "gyral.ops.delta.fla"})
 
 
 def delta_scan(
