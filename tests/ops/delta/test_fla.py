@@ -21,7 +21,7 @@ from tests.ops.delta.test_traps import NO_MASKS
 
 ON_GPU = torch.cuda.is_available()
 # T, B, n, G, H, K, V; the decay; whether it erases
-CASES: dict[str, tuple[tuple[int, ...], str, bool]] = {
+CASES: dict[str, tuple[tuple[int, ...], str, bool | str]] = {
     "linear_attention": ((9, 3, 1, 2, 2, 5, 3), "none", False),
     "mamba2": ((9, 3, 1, 1, 4, 5, 3), "scalar", False),
     "gla": ((9, 3, 1, 2, 2, 5, 3), "vector", False),
@@ -36,6 +36,7 @@ CASES: dict[str, tuple[tuple[int, ...], str, bool]] = {
     "groups_of_keys": ((9, 3, 2, 2, 4, 5, 3), "scalar", True),
     "several_chunks_without_erasing": ((70, 1, 1, 1, 1, 5, 3), "vector", False),
     "several_chunks": ((20, 1, 2, 1, 1, 5, 3), "vector", True),
+    "unit_vectors_and_rates": ((9, 3, 2, 1, 2, 5, 3), "scalar", "rates"),
     "one_step": ((1, 2, 1, 1, 1, 5, 3), "scalar", True),
 }
 EACH_CASE = pytest.mark.parametrize("case", CASES)
@@ -206,7 +207,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 def run_kernels(**given: Any) -> tuple[Tensor, ...]:
     device = "cuda" if ON_GPU else "cpu"
-    given = {name: None if tensor is None else tensor.to(device) for name, tensor in given.items()}
+    given = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in given.items()}
     assert OPERATOR.unsupported_reason(given["q"]) is None
     return tuple(tensor.cpu() for tensor in delta_scan(**given))
 

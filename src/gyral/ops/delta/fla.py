@@ -97,7 +97,7 @@ def backward(
     leaves = {
         name: tensor.detach().requires_grad_()
         for name, tensor in a._asdict().items()
-        if tensor is not None and tensor.is_floating_point()
+        if isinstance(tensor, Tensor) and tensor.is_floating_point()
     }
     with precision():
         with torch.enable_grad():
@@ -116,7 +116,8 @@ def scan(a: Any) -> tuple[Tensor, Tensor]:
     key = a.k.shape[-1]
     if batch == 0 or (a.erase is not None and key > LARGEST_KEY):
         return naive.delta_scan(*a)
-    k, decay, starts, outside = a.k, a.decay, a.starts, None
+    q, k, v, erase = naive.expanded(a.q, a.k, a.v, a.erase, a.write, a.unit)
+    decay, starts, outside = a.decay, a.starts, None
     if a.lengths is not None:  # beyond them the memory keeps what it has
         outside = torch.arange(steps, device=k.device).unsqueeze(1) >= a.lengths
         k = k.masked_fill(outside[:, :, None, None, None], 0.0)
@@ -125,19 +126,19 @@ def scan(a: Any) -> tuple[Tensor, Tensor]:
 
     # n steps for each step: the first one decays, the last one is read
     if decay is None:
-        decay = a.v.new_zeros(steps, batch, heads)
+        decay = v.new_zeros(steps, batch, heads)
     decay = F.pad(decay.view(steps, batch, 1, heads, -1), (0, 0, 0, 0, 0, micro - 1))
-    q = F.pad(a.q.unsqueeze(2), (0, 0, 0, 0, micro - 1, 0))
+    q = F.pad(q.unsqueeze(2), (0, 0, 0, 0, micro - 1, 0))
     groups = heads // q.shape[3]
     q, k = q.repeat_interleave(groups, 3), k.repeat_interleave(groups, 3)
     memory = F.pad(a.s0, (0, -value % UNIT, 0, -key % UNIT))
-    arguments = {"q": _in_rows(q), "k": _in_rows(k), "v": _in_rows(a.v)}
+    arguments = {"q": _in_rows(q), "k": _in_rows(k), "v": _in_rows(v)}
     rates = _in_rows(decay.expand_as(k))
-    if a.erase is None:
+    if erase is None:
         run, arguments["g"] = load().gla, rates
     else:
         run, arguments["gk"], arguments["b"] = load().dplr, rates, arguments["k"]
-        arguments["a"] = _in_rows(-a.erase.repeat_interleave(groups, 3) * decay.exp())
+        arguments["a"] = _in_rows(-erase.repeat_interleave(groups, 3) * decay.exp())
 
     last = None
     if starts is not None:  # one row of all segments, each with its first and last memory
