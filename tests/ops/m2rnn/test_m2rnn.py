@@ -17,15 +17,15 @@ try:
 except KernelUnavailableError as error:
     pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
 
-# T, B, G, H, K, V: one number, whole chunks of 16 steps and some more, keys of each head and shared ones, sizes around
-# those of one vector and of several
+# T, B, G, H, K, V: one number, whole chunks of 32 steps and some more, keys of each head and shared ones, sizes around
+# those of one vector and of several, and strips of 32 rows
 SIZES = (
     (1, 1, 1, 1, 1, 1),
     (7, 3, 1, 3, 3, 5),
     (32, 2, 2, 2, 16, 16),
-    (35, 2, 1, 2, 9, 17),
-    (17, 1, 3, 3, 33, 25),
-    (18, 2, 1, 2, 12, 50),
+    (70, 2, 1, 2, 9, 17),
+    (33, 1, 3, 3, 65, 25),
+    (5, 2, 1, 2, 12, 50),
     (5, 1, 1, 1, 7, 65),
 )
 RAGGED, RESETS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])

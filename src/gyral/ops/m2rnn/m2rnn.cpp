@@ -40,7 +40,7 @@ struct Arguments {
     void* grad_weight;    // (B, H, V, V), one part for each row
 };
 
-constexpr Index STRIP = 32;
+constexpr Index STRIP = 32;  // rows
 
 template <class Real> struct Scan {
     static constexpr Index N = LANES<Real>;
