@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import speeds
-from cards import cell_page, index_page, names, task_page
+from cards import cell_page, index_page, measured_table, names, task_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from uses import table
@@ -55,8 +55,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the tables of speeds and of uses."""
-    for name, make in (("{{ speed }}", speeds.overview), ("{{ uses }}", table)):
+    """Fill in the tables of speeds, uses and cells."""
+    for name, make in (("{{ speed }}", speeds.overview), ("{{ uses }}", table), ("{{ cells }}", measured_table)):
         if name in markdown:
             markdown = markdown.replace(name, make())
     return markdown

@@ -113,13 +113,14 @@ def of_cell(name: str) -> str:
     )
 
 
+def is_main(row: Row) -> bool:
+    """Return whether a row has the path that runs by default, at the size of MAIN."""
+    return row["backend"] in ("fused", "torch") and size_of(row) == MAIN
+
+
 def times_as_fast(model: str) -> str:
     """Return how many times as fast as torch.nn.GRU the fused path of a model is at the size of MAIN."""
-    (ratio,) = [
-        row["train_ratio"]
-        for row in measurements()
-        if row["model"] == model and row["backend"] in ("fused", "torch") and size_of(row) == MAIN
-    ]
+    (ratio,) = [row["train_ratio"] for row in measurements() if row["model"] == model and is_main(row)]
     return f"{1 / ratio:.1f} ×"
 
 
