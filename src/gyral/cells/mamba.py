@@ -84,7 +84,7 @@ class MambaCell(ConvolvedCell):
         for weight in (self.weight_ih, self.weight_x, self.weight_dt, self.weight_conv):
             bound = weight.shape[1] ** -0.5
             weight.uniform_(-bound, bound)
-        self.bias_conv.uniform_(-bound, bound)
+        self.bias_conv.uniform_(-bound, bound)  # that of weight_conv
         draw_step_sizes_(self.bias_dt)
         self.A_log.copy_(torch.log(torch.arange(1, self.state_size + 1, device=self.A_log.device)))
         self.D.fill_(1.0)
