@@ -8,6 +8,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+import recall
 import speeds
 
 ROOT = Path(__file__).parents[1]
@@ -270,26 +271,6 @@ def published_table(name: str) -> str:
     return "| row | published | experiment |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 
-@cache
-def recall() -> dict[str, str]:
-    """Return the accuracy on associative recall by model, named as in the records of speeds."""
-    from yaml import safe_load
-
-    import gyral
-
-    runs = gyral.list_runs(ROOT / "results" / "records" / "recall")
-    found = {}
-    for row in safe_load((CONF / "table" / "recall.yaml").read_text())["rows"].values():
-        own = runs[(runs["row"] == row["name"]) & (runs["state"] == "DONE")]
-        if own.empty:
-            continue
-        scores = own.pivot_table(index="column", columns="metric", values="value", aggfunc=["mean", "std"])
-        best = scores.loc[scores["mean", "monitor"].idxmax()]
-        name = row["model"] + (":lambd=1" if row.get("model.cell.lambd") else "")
-        found[name] = f"{best['mean', 'test/accuracy']:.1f} ± {best['std', 'test/accuracy']:.1f}"
-    return found
-
-
 def measured_table() -> str:
     """Return the size of the state, the speed, and the accuracy on associative recall of every cell."""
     from torch.utils._pytree import tree_leaves
@@ -302,7 +283,7 @@ def measured_table() -> str:
         name, _, option = model.partition(":")
         cell = make(composed(f"model={name}", *([f"model.cell.{option}"] if option else [])), "model.cell")(SIZE)
         state = sum(tensor.numel() for tensor in tree_leaves(cell.init_state(1)))
-        measured = speeds.number(speed.get(model), ".2f"), recall().get(model, "–")
+        measured = speeds.number(speed.get(model), ".2f"), recall.accuracy(model)
         lines.append([f"[`{model}`](cells/{name}.md)", f"{state:,}", *measured])
     return speeds.table(["cell", f"numbers in the state, N = {SIZE}", "time ×", "recall: correct, %"], lines)
 

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import recall
+
 RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
 MAIN = "128 × 53 × 50"  # the size at which one number stands for a cell
 COLUMNS = {  # keys of a row, with the title of the column and the format
@@ -124,7 +126,7 @@ def times_as_fast(model: str) -> str:
     return f"{1 / ratio:.1f} ×"
 
 
-FIGURES = {"measured": figures, "conditions": conditions, "speed": times_as_fast}
+FIGURES = {"measured": figures, "conditions": conditions, "speed": times_as_fast, "recall": recall.accuracy}
 
 
 def filled(text: str) -> str:

@@ -1,0 +1,34 @@
+"""Accuracies of all cells on associative recall, from the records of the table `recall`."""
+
+from functools import cache
+from pathlib import Path
+
+from yaml import safe_load
+
+import gyral
+
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def accuracies() -> dict[str, str]:
+    """Return mean ± standard deviation over the seeds, in %, by model, named as in the records of speeds.
+
+    The learning rate is the one of three with the best validation accuracy.
+    """
+    runs = gyral.list_runs(ROOT / "results" / "records" / "recall")
+    found = {}
+    for row in safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text())["rows"].values():
+        own = runs[(runs["row"] == row["name"]) & (runs["state"] == "DONE")]
+        if own.empty:
+            continue
+        scores = own.pivot_table(index="column", columns="metric", values="value", aggfunc=["mean", "std"])
+        best = scores.loc[scores["mean", "monitor"].idxmax()]
+        model = row["model"] + (":lambd=1" if row.get("model.cell.lambd") else "")
+        found[model] = f"{best['mean', 'test/accuracy']:.1f} ± {best['std', 'test/accuracy']:.1f}"
+    return found
+
+
+def accuracy(model: str) -> str:
+    """Return the accuracy of a model, or a dash if it was not measured."""
+    return accuracies().get(model, "–")
