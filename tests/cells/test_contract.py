@@ -297,15 +297,18 @@ NAMED = list({str(case): case for case in [*map(variant_case, YAML_VARIANTS), *W
 FURTHER = [case for case in CHANGED if case not in NAMED]
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
 
-every_case = pytest.mark.parametrize(
-    "case",
-    [
-        *DEFAULTS,
-        *NAMED,
-        *(pytest.param(case, marks=() if str(case) in ALSO else pytest.mark.slow) for case in FURTHER),
-    ],
-    ids=str,
-)
+
+def cases(*in_make_test: Case) -> pytest.MarkDecorator:
+    """Parametrize a test with all cases, of which `make test` runs the given ones."""
+    marked = [
+        pytest.param(case, marks=() if case in in_make_test else pytest.mark.slow)
+        for case in (*DEFAULTS, *NAMED, *FURTHER)
+    ]
+    return pytest.mark.parametrize("case", marked, ids=str)
+
+
+every_case = cases(*DEFAULTS, *NAMED, *(case for case in FURTHER if str(case) in ALSO))
+every_model = cases(*DEFAULTS)  # for what hardly depends on the options
 
 
 # `make test` runs both lengths of sequences with the YAMLs; with their options, those of several lengths alone.
@@ -486,7 +489,7 @@ def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
 # ---------------------------------------------------------------- states and single steps
 
 
-@every_case
+@every_model
 def test_state_is_a_named_tuple_with_batch_first(case: Case) -> None:
     cell = make_cell(case)
     for batch in (1, BATCH):
@@ -502,7 +505,7 @@ def test_state_is_a_named_tuple_with_batch_first(case: Case) -> None:
             assert (after.shape, after.dtype) == (before.shape, before.dtype)
 
 
-@every_case
+@every_model
 def test_forward_is_project_and_step(case: Case) -> None:
     cell = make_cell(case)
     inputs, state = random_inputs(1)[0], random_state(cell)
@@ -511,7 +514,7 @@ def test_forward_is_project_and_step(case: Case) -> None:
         assert_same(cell(inputs), cell(inputs, cell.init_state(BATCH)), 0.0)
 
 
-@every_case
+@every_model
 def test_project_treats_all_steps_alike(case: Case) -> None:
     cell = make_cell(case)
     inputs = random_inputs()
@@ -537,7 +540,7 @@ def test_the_loop_is_the_step_repeated(case: Case) -> None:
         assert_same((outputs, *final), (torch.stack(expected), *state))
 
 
-@every_case
+@every_model
 def test_given_state_and_inputs_are_not_modified(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -552,7 +555,7 @@ def test_given_state_and_inputs_are_not_modified(case: Case) -> None:
         assert [leaf._version for leaf in leaves_of((inputs, state))] == versions
 
 
-@every_case
+@every_model
 def test_state_dict_round_trip(case: Case) -> None:
     torch.default_generator.manual_seed(1)
     first = make_model(case)
@@ -567,7 +570,7 @@ def test_state_dict_round_trip(case: Case) -> None:
         assert_same(second(inputs), first(inputs), 0.0)
 
 
-@every_case
+@every_model
 def test_copies_and_pickles(case: Case) -> None:
     model = make_model(case)
     cell = model.cells[0]

@@ -67,6 +67,12 @@ PLAIN = [
     if CLASSES[task].model_type is SequenceModel and CLASSES[task].targets is SequenceTask.targets
 ]
 
+# Their classes and options are those of other tasks.
+REPEATED = ("cnn_dailymail", "enwik8", "ptb_word", "text8")
+every_class = pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow if task in REPEATED else ()) for task in TASKS]
+)
+
 # Values that keep a task small, if it has these options.
 SIZES = {
     "batch_size": 7,
@@ -522,7 +528,7 @@ def test_render_without_sequences_draws_input_target_and_prediction(task: str) -
     assert built.render(batch, targets, 0) != built.render(batch, targets, 3)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_class
 def test_a_network_trained_on_the_task_gets_gradients_everywhere(task: str) -> None:
     built = small(task)
     batch = next(iter(stream(built)))
@@ -691,7 +697,7 @@ def effects_of_defaults(task: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_class
 def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
     small(task)  # skips without the corpus
     for name, value in options_of(task):
