@@ -2,9 +2,12 @@
 
 Each cell runs with the options of its YAML, as the variants of it in conf/model and the documentation (`VARIANTS`), in
 the combinations of `COMBINATIONS`, and again with every option changed. `make test` leaves out most of the last; `ALSO`
-names those that it runs. The other values of an option are derived: flags are flipped, numbers changed, texts are the
-choices that the cell's `check_choice` allows. A new cell needs no edit here unless it has an option whose other values
-cannot be derived, or that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
+names those that it runs. It compares fused paths, gradients and starts in all combinations, checks the other properties
+of sequences in the variants, and what hardly depends on the options with those of the YAML alone.
+
+The other values of an option are derived: flags are flipped, numbers changed, texts are the choices that the cell's
+`check_choice` allows. A new cell needs no edit here unless it has an option whose other values cannot be derived, or
+that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
 """
 
 import copy
@@ -282,6 +285,10 @@ def variant_case(model: str) -> Case:
     return Case(parent, tuple(changed))
 
 
+def written_cases(tables: dict[str, list[dict[str, Any]]]) -> list[Case]:
+    return [Case(model, tuple(table.items())) for model in tables for table in tables[model]]
+
+
 OPTIONS = [option for option in every_option() if option[1] not in OF_TRAINING]
 DEFAULTS = [Case(model, ()) for model in MODELS]
 CHANGED = [
@@ -291,9 +298,8 @@ CHANGED = [
     and not name.rpartition(".")[2].startswith(("trainable_", *OF_NO_FORMULA))
     for other in derived_alternatives(model, name, value)
 ]
-TABLES = [(model, table) for named in (VARIANTS, COMBINATIONS) for model in named for table in named[model]]
-WRITTEN = [Case(model, tuple(table.items())) for model, table in TABLES]
-NAMED = list({str(case): case for case in [*map(variant_case, YAML_VARIANTS), *WRITTEN]}.values())
+DOCUMENTED = [*map(variant_case, YAML_VARIANTS), *written_cases(VARIANTS)]
+NAMED = list({str(case): case for case in [*DOCUMENTED, *written_cases(COMBINATIONS)]}.values())
 FURTHER = [case for case in CHANGED if case not in NAMED]
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
 
@@ -308,11 +314,16 @@ def cases(*in_make_test: Case) -> pytest.MarkDecorator:
 
 
 every_case = cases(*DEFAULTS, *NAMED, *(case for case in FURTHER if str(case) in ALSO))
+every_variant = cases(*DEFAULTS, *DOCUMENTED)
 every_model = cases(*DEFAULTS)  # for what hardly depends on the options
 
 
-# `make test` runs both lengths of sequences with the YAMLs; with their options, those of several lengths alone.
-without_repetitions = pytest.mark.named("*-lengths", *(f"{case}-whole" for case in DEFAULTS))
+# `make test` runs sequences of several lengths with all, and whole ones with a cell of each kind of kernel.
+WHOLE = (
+    *("rum", "lstm", "fs_rum", "fast_weights", "dnc", "lantm", "mage_gru", "light_conv", "gated_delta_net", "mamba"),
+    *("lru", "min_gru", "pd_ssm", "slice", "rotation_scan", "slstm", "m2rnn"),
+)
+without_repetitions = pytest.mark.named("*-lengths", *(f"{model}-whole" for model in WHOLE))
 
 
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -524,7 +535,7 @@ def test_project_treats_all_steps_alike(case: Case) -> None:
         assert_same([None if leaf is None else leaf[time] for leaf in whole], alone)
 
 
-@every_case
+@every_variant
 def test_the_loop_is_the_step_repeated(case: Case) -> None:
     cell = make_cell(case)
     inputs = random_inputs()
@@ -593,7 +604,7 @@ def test_copies_and_pickles(case: Case) -> None:
 # ---------------------------------------------------------------- sequences
 
 
-@every_case
+@every_variant
 def test_two_pieces_equal_one_whole(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -607,7 +618,7 @@ def test_two_pieces_equal_one_whole(case: Case) -> None:
                     assert_same((torch.cat([head, tail]), last), (outputs, final))
 
 
-@every_case
+@every_variant
 def test_no_output_depends_on_a_later_input(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -623,7 +634,7 @@ def test_no_output_depends_on_a_later_input(case: Case) -> None:
                 assert time == STEPS - 1 or differs(others[time + 1 :], outputs[time + 1 :]), f"{time} is forgotten"
 
 
-@every_case
+@every_variant
 def test_rows_of_a_batch_do_not_interact(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -733,7 +744,7 @@ def corner_inputs() -> dict[str, Tensor]:
     }
 
 
-@every_case
+@every_variant
 def test_corner_inputs_stay_finite(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend, torch.float32)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
@@ -159,9 +159,13 @@ RIGHT = {
 UNIFORM: dict[str, Callable[[int], float]] = {"loss": math.log, "bits": math.log2, "perplexity": float}
 
 
+def small_config(task: str) -> DictConfig:
+    return compose_config(f"task={task}", *model_for(task, "gru", 4))
+
+
 def small(task: str, short: bool = True, **options: Any) -> Any:
     """Build a task as its YAML says, with small sizes and the given options, on a tiny network."""
-    config = compose_config(f"task={task}", *model_for(task, "gru", 4))
+    config = small_config(task)
     keep_small(config, **SIZES)
     for name, value in options.items():
         OmegaConf.update(config.task, name, value, force_add=True)  # overfit is in no YAML
@@ -172,7 +176,7 @@ def small(task: str, short: bool = True, **options: Any) -> Any:
 
 def options_of(task: str) -> list[tuple[str, Any]]:
     """Return a task's options by their dotted names, with the values that its YAML has."""
-    container = OmegaConf.to_container(compose_config(f"task={task}").task)
+    container = OmegaConf.to_container(small_config(task).task)
     found = [(name, value) for name, value in flatten(container) if not name.split(".")[-1].startswith("_")]
     assert found
     return found
@@ -624,8 +628,6 @@ def best_steps(task: Task) -> list[int]:
     "algorithm-test_batches",
     "babi-qa",
     "babi_mix-qa",
-    "babi_mix-data_seed",
-    "babi_mix-mode",
     "babi_reading-edges",
     "babi_reading-eval_batch_size",
     "cloze-edges",

@@ -44,14 +44,14 @@ def test_empty_summaries_score_zero() -> None:
 
 def test_the_interval_equals_the_normal_approximation() -> None:
     generator = np.random.default_rng(0)
-    candidates = [["same"] if right else ["other"] for right in generator.random(200) < 0.3]
-    found = score([["same"]] * 200, candidates, processes=1)["rouge1"]
+    candidates = [["same"] if right else ["other"] for right in generator.random(400) < 0.3]
+    found = score([["same"]] * 400, candidates, processes=1)["rouge1"]
     share = found.f1 / 100
-    half = 100 * 1.96 * (share * (1 - share) / 200) ** 0.5
+    half = 100 * 1.96 * (share * (1 - share) / 400) ** 0.5
     assert found.low == pytest.approx(found.f1 - half, abs=0.15 * half)
     assert found.high == pytest.approx(found.f1 + half, abs=0.15 * half)
-    assert score([["same"]] * 200, candidates, processes=2)["rouge1"] == found
-    assert score([["same"]] * 200, candidates, processes=1, seed=1)["rouge1"].low != found.low
+    assert score([["same"]] * 400, candidates, processes=2)["rouge1"] == found
+    assert score([["same"]] * 400, candidates, processes=1, seed=1)["rouge1"].low != found.low
 
 
 def test_wrong_numbers_of_summaries_are_refused() -> None:
