@@ -375,6 +375,7 @@ def concrete_cells() -> set[str]:
 
 def test_the_named_cases_exist_and_none_is_there_twice() -> None:
     assert set(ALSO) <= {str(case) for case in FURTHER}
+    assert set(WHOLE) <= {*MODELS}
     names = [str(case) for case in (*DEFAULTS, *NAMED, *FURTHER)]
     assert len(set(names)) == len(names)
 
