@@ -1,5 +1,6 @@
 """What all tests share: one thread, a fixed seed, the golden tensors, Triton's interpreter."""
 
+import gc
 import logging
 import os
 import sys
@@ -11,6 +12,13 @@ import torch
 pytest_plugins = ["tests.helpers.attacks", "tests.helpers.sampling"]
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# Collecting tests makes a million objects that stay, and the garbage collector would go through them again and again.
+gc.disable()
+
+# A process that compiles every module and test file again takes seconds longer to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # before triton is imported anywhere: without a GPU its kernels run in its interpreter
 os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
@@ -28,6 +36,11 @@ except ModuleNotFoundError:  # `make gpu` has pytest, torch and Triton alone
 else:
     # When a run sets up its logging, this handler closes its stream: pytest's, while the run has a stderr of its own.
     absl.logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,8 @@ print(json.dumps([name for name in sys.modules if name.partition('.')[0] == 'gyr
 
 
 def test_the_copying_task_imports_no_application_and_few_modules(tmp_path: Path) -> None:
-    words = ("model=rum", "task=copy", "trainer.max_steps=2", "task.train_size=64", "task.val_size=8")
+    sizes = ("task.train_size=64", "task.val_size=8", "task.test_size=8")
+    words = ("model=rum", "task=copy", "trainer.max_steps=2", *sizes)
     outcome = spawn("-c", SCRIPT, *words, "logger=none", "callbacks=none", f"hydra.run.dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
     modules = json.loads(outcome.out.splitlines()[-1])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.running import ROOT, SMALL, spawn
+from tests.helpers.running import ROOT, SMALL_COPY, spawn
 
 
 def test_train(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    trained = spawn("-m", "src.train", "model=rum", "task=copy", *SMALL, f"hydra.run.dir={run}")
+    trained = spawn("-m", "src.train", "model=rum", *SMALL_COPY, f"hydra.run.dir={run}")
     assert trained.status == 0, trained.err
     assert "baseline beaten" in trained.out
     assert (run / "DONE").is_file()

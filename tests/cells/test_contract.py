@@ -2,9 +2,12 @@
 
 Each cell runs with the options of its YAML, as the variants of it in conf/model and the documentation (`VARIANTS`), in
 the combinations of `COMBINATIONS`, and again with every option changed. `make test` leaves out most of the last; `ALSO`
-names those that it runs. The other values of an option are derived: flags are flipped, numbers changed, texts are the
-choices that the cell's `check_choice` allows. A new cell needs no edit here unless it has an option whose other values
-cannot be derived, or that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
+names those that it runs. It compares fused paths, gradients and starts in all combinations, checks the other properties
+of sequences in the variants, and what hardly depends on the options with those of the YAML alone.
+
+The other values of an option are derived: flags are flipped, numbers changed, texts are the choices that the cell's
+`check_choice` allows. A new cell needs no edit here unless it has an option whose other values cannot be derived, or
+that has an effect only together with others; the failure then says what to add to `COMBINATIONS`.
 """
 
 import copy
@@ -23,7 +26,6 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import hydra
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -36,8 +38,8 @@ from gyral.cells.base import RecurrentCell, State
 from gyral.config.groups import choices, load_choice
 from gyral.core.errors import ChoiceError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.running import compose_choices
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 INPUT_SIZE, HIDDEN_SIZE, BATCH, STEPS = 3, 5, 4, 6
 
 # Sizes other than the hidden size, at which HIDDEN_SIZE leaves something to see.
@@ -138,34 +140,18 @@ class Case(NamedTuple):
         return " ".join([self.model, *(f"{name}={value}" for name, value in self.overrides)])
 
 
-@functools.cache
-def cell_section(cell: str) -> dict[str, Any]:
-    """Return the YAML of conf/cell with its defaults merged."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(overrides=[f"+cell={cell}"]).cell
-    return OmegaConf.to_container(config)
-
-
-@functools.cache
-def model_configs() -> dict[str, dict[str, Any]]:
-    """Return the YAML of every file of conf/model with its defaults merged, all from one composition: it is quicker."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(overrides=[f"+model@{model}={model}" for model in choices("model")])
-    return {model: OmegaConf.to_container(config[model]) for model in choices("model")}
-
-
 def model_config(model: str) -> dict[str, Any]:
-    return model_configs()[model]
+    return compose_choices("model")[model]
 
 
 def parent_of(model: str) -> str | None:
     """Return the model that a variant starts from, rum for `defaults: [rum, _self_]`, None if a model is no variant."""
     named = load_choice("model", model).get("defaults", [])
-    return next((name for name in named if name in choices("model")), None)
+    return next((name for name in named if name in compose_choices("model")), None)
 
 
 SEQUENCE_MODEL = "gyral.models.sequence.SequenceModel"  # other models, with any of these cells, have their own tests
-WITH_CELL = [model for model in choices("model") if model_config(model).get("_target_") == SEQUENCE_MODEL]
+WITH_CELL = [model for model in compose_choices("model") if model_config(model).get("_target_") == SEQUENCE_MODEL]
 MODELS = [model for model in WITH_CELL if parent_of(model) is None]
 YAML_VARIANTS = [model for model in WITH_CELL if parent_of(model) is not None]
 
@@ -299,6 +285,10 @@ def variant_case(model: str) -> Case:
     return Case(parent, tuple(changed))
 
 
+def written_cases(tables: dict[str, list[dict[str, Any]]]) -> list[Case]:
+    return [Case(model, tuple(table.items())) for model in tables for table in tables[model]]
+
+
 OPTIONS = [option for option in every_option() if option[1] not in OF_TRAINING]
 DEFAULTS = [Case(model, ()) for model in MODELS]
 CHANGED = [
@@ -308,25 +298,32 @@ CHANGED = [
     and not name.rpartition(".")[2].startswith(("trainable_", *OF_NO_FORMULA))
     for other in derived_alternatives(model, name, value)
 ]
-TABLES = [(model, table) for named in (VARIANTS, COMBINATIONS) for model in named for table in named[model]]
-WRITTEN = [Case(model, tuple(table.items())) for model, table in TABLES]
-NAMED = list({str(case): case for case in [*map(variant_case, YAML_VARIANTS), *WRITTEN]}.values())
+DOCUMENTED = [*map(variant_case, YAML_VARIANTS), *written_cases(VARIANTS)]
+NAMED = list({str(case): case for case in [*DOCUMENTED, *written_cases(COMBINATIONS)]}.values())
 FURTHER = [case for case in CHANGED if case not in NAMED]
 FIRST_OF_CLASS = {model_config(case.model)["cell"]["_target_"]: case for case in reversed(DEFAULTS)}.values()
 
-every_case = pytest.mark.parametrize(
-    "case",
-    [
-        *DEFAULTS,
-        *NAMED,
-        *(pytest.param(case, marks=() if str(case) in ALSO else pytest.mark.slow) for case in FURTHER),
-    ],
-    ids=str,
+
+def cases(*in_make_test: Case) -> pytest.MarkDecorator:
+    """Parametrize a test with all cases, of which `make test` runs the given ones."""
+    marked = [
+        pytest.param(case, marks=() if case in in_make_test else pytest.mark.slow)
+        for case in (*DEFAULTS, *NAMED, *FURTHER)
+    ]
+    return pytest.mark.parametrize("case", marked, ids=str)
+
+
+every_case = cases(*DEFAULTS, *NAMED, *(case for case in FURTHER if str(case) in ALSO))
+every_variant = cases(*DEFAULTS, *DOCUMENTED)
+every_model = cases(*DEFAULTS)  # for what hardly depends on the options
+
+
+# `make test` runs sequences of several lengths with all, and whole ones with a cell of each kind of kernel.
+WHOLE = (
+    *("rum", "lstm", "fs_rum", "fast_weights", "dnc", "lantm", "mage_gru", "light_conv", "gated_delta_net", "mamba"),
+    *("lru", "min_gru", "pd_ssm", "slice", "rotation_scan", "slstm", "m2rnn"),
 )
-
-
-# `make test` runs both lengths of sequences with the YAMLs; with their options, those of several lengths alone.
-without_repetitions = pytest.mark.named("*-lengths", *(f"{case}-whole" for case in DEFAULTS))
+without_repetitions = pytest.mark.named("*-lengths", *(f"{model}-whole" for model in WHOLE))
 
 
 def random_inputs(steps: int = STEPS, batch: int = BATCH, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -378,6 +375,7 @@ def concrete_cells() -> set[str]:
 
 def test_the_named_cases_exist_and_none_is_there_twice() -> None:
     assert set(ALSO) <= {str(case) for case in FURTHER}
+    assert set(WHOLE) <= {*MODELS}
     names = [str(case) for case in (*DEFAULTS, *NAMED, *FURTHER)]
     assert len(set(names)) == len(names)
 
@@ -419,7 +417,7 @@ def test_the_yaml_names_every_option_with_its_default(model: str) -> None:
 
 @pytest.mark.parametrize("cell", choices("cell"))
 def test_a_file_of_a_cell_names_every_option_but_the_hidden_size(cell: str) -> None:
-    section = cell_section(cell)
+    section = compose_choices("cell")[cell]
     assert section["_partial_"] is True
     assert_names_every_option(section, {"input_size", "hidden_size"})
     for inner in (value for value in section.values() if isinstance(value, dict) and "_target_" in value):
@@ -444,7 +442,7 @@ def assert_names_every_option(section: dict[str, Any], without: set[str], other:
 
 def observe(cell: RecurrentCell, kind: str) -> list[Tensor]:
     """Return what an option may show in, on fixed inputs."""
-    torch.manual_seed(3)
+    torch.default_generator.manual_seed(3)
     inputs = random_inputs()
     model = Recurrent(lambda _: cell, INPUT_SIZE, backend="reference").train(kind == "training")
     outputs, state = model(inputs)
@@ -461,10 +459,12 @@ def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
     """
     cells = []
     for one in overrides:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         cells.append(make_cell(Case(model, one)))
     initial = [{key: tensor.clone() for key, tensor in cell.state_dict().items()} for cell in cells]
     shapes = [{key: tensor.shape for key, tensor in weights.items()} for weights in initial]
+    if shapes[0] == shapes[1] and any(differs(initial[0][key], initial[1][key]) for key in shapes[0]):
+        return True
     # the first cell's weights wherever they fit, lest different random draws pass for an effect of the option
     fitting = {key: tensor for key, tensor in initial[0].items() if shapes[1].get(key) == tensor.shape}
     moved = {key: tensor + torch.randn_like(tensor) for key, tensor in fitting.items() if tensor.is_floating_point()}
@@ -475,7 +475,7 @@ def shows(model: str, *overrides: tuple[tuple[str, Any], ...]) -> bool:
             one, other = (observe(cell, kind) for cell in cells)
             if len(one) != len(other) or any(differs(a, b) for a, b in zip(one, other, strict=True)):
                 return True
-    return shapes[0] == shapes[1] and any(differs(initial[0][key], initial[1][key]) for key in shapes[0])
+    return False
 
 
 @pytest.mark.parametrize(("model", "name", "value"), OPTIONS, ids=[f"{model} {name}" for model, name, _ in OPTIONS])
@@ -501,7 +501,7 @@ def test_every_option_has_an_effect(model: str, name: str, value: Any) -> None:
 # ---------------------------------------------------------------- states and single steps
 
 
-@every_case
+@every_model
 def test_state_is_a_named_tuple_with_batch_first(case: Case) -> None:
     cell = make_cell(case)
     for batch in (1, BATCH):
@@ -517,7 +517,7 @@ def test_state_is_a_named_tuple_with_batch_first(case: Case) -> None:
             assert (after.shape, after.dtype) == (before.shape, before.dtype)
 
 
-@every_case
+@every_model
 def test_forward_is_project_and_step(case: Case) -> None:
     cell = make_cell(case)
     inputs, state = random_inputs(1)[0], random_state(cell)
@@ -526,7 +526,7 @@ def test_forward_is_project_and_step(case: Case) -> None:
         assert_same(cell(inputs), cell(inputs, cell.init_state(BATCH)), 0.0)
 
 
-@every_case
+@every_model
 def test_project_treats_all_steps_alike(case: Case) -> None:
     cell = make_cell(case)
     inputs = random_inputs()
@@ -536,7 +536,7 @@ def test_project_treats_all_steps_alike(case: Case) -> None:
         assert_same([None if leaf is None else leaf[time] for leaf in whole], alone)
 
 
-@every_case
+@every_variant
 def test_the_loop_is_the_step_repeated(case: Case) -> None:
     cell = make_cell(case)
     inputs = random_inputs()
@@ -552,7 +552,7 @@ def test_the_loop_is_the_step_repeated(case: Case) -> None:
         assert_same((outputs, *final), (torch.stack(expected), *state))
 
 
-@every_case
+@every_model
 def test_given_state_and_inputs_are_not_modified(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -567,11 +567,11 @@ def test_given_state_and_inputs_are_not_modified(case: Case) -> None:
         assert [leaf._version for leaf in leaves_of((inputs, state))] == versions
 
 
-@every_case
+@every_model
 def test_state_dict_round_trip(case: Case) -> None:
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     first = make_model(case)
-    torch.manual_seed(2)
+    torch.default_generator.manual_seed(2)
     second = make_model(case)
     file = io.BytesIO()
     torch.save(first.state_dict(), file)
@@ -582,7 +582,7 @@ def test_state_dict_round_trip(case: Case) -> None:
         assert_same(second(inputs), first(inputs), 0.0)
 
 
-@every_case
+@every_model
 def test_copies_and_pickles(case: Case) -> None:
     model = make_model(case)
     cell = model.cells[0]
@@ -605,7 +605,7 @@ def test_copies_and_pickles(case: Case) -> None:
 # ---------------------------------------------------------------- sequences
 
 
-@every_case
+@every_variant
 def test_two_pieces_equal_one_whole(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -619,7 +619,7 @@ def test_two_pieces_equal_one_whole(case: Case) -> None:
                     assert_same((torch.cat([head, tail]), last), (outputs, final))
 
 
-@every_case
+@every_variant
 def test_no_output_depends_on_a_later_input(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -635,7 +635,7 @@ def test_no_output_depends_on_a_later_input(case: Case) -> None:
                 assert time == STEPS - 1 or differs(others[time + 1 :], outputs[time + 1 :]), f"{time} is forgotten"
 
 
-@every_case
+@every_variant
 def test_rows_of_a_batch_do_not_interact(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend)
@@ -654,6 +654,16 @@ def test_rows_of_a_batch_do_not_interact(case: Case) -> None:
 
 @every_case
 def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
+    check_gradients(case, fast_mode=True)  # along random directions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FIRST_OF_CLASS, ids=str)
+def test_each_element_of_the_gradients(case: Case) -> None:
+    check_gradients(case, fast_mode=False)
+
+
+def check_gradients(case: Case, fast_mode: bool) -> None:
     if make_cell(case).estimates_gradient:
         pytest.skip("its gradient is an estimate, which the authors' numbers prove: tests/cells/test_recurrences.py")
     # smaller than elsewhere: the work grows with the fourth power of the size
@@ -679,8 +689,7 @@ def test_gradients_of_inputs_state_and_parameters(case: Case) -> None:
     leaves = [leaf.clone().requires_grad_(wanted) for leaf, wanted in zip(state, is_float, strict=True)]
     parameters = [parameter.detach().clone().requires_grad_() for parameter in checked.values()]
     leaves = (inputs.requires_grad_(), *leaves, *parameters)
-    # element by element for the first YAML of each class; along random directions (fast) for the others and all options
-    assert gradcheck(run, leaves, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=case not in FIRST_OF_CLASS)
+    assert gradcheck(run, leaves, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=fast_mode)
 
 
 STARTS = torch.tensor([[0, 0, 0, 1, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool().T
@@ -736,7 +745,7 @@ def corner_inputs() -> dict[str, Tensor]:
     }
 
 
-@every_case
+@every_variant
 def test_corner_inputs_stay_finite(case: Case) -> None:
     for backend in backends(case):
         model = make_model(case, backend, torch.float32)
@@ -796,7 +805,7 @@ def compare_fused(case: Case, lengths: Tensor | None) -> None:
     exact = models["reference", torch.float64]
 
     def ratios(seed: int, with_rounding: bool) -> Tensor:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         reference = make_model(case, "reference")
         data = random_inputs(), random_state(reference.cells[0]), lengths, seed
         for model in models.values():

@@ -106,11 +106,14 @@ def test_without_query_weights_the_outputs_read_the_group_element() -> None:
     assert (memory[0] - memory[1]).abs().max() > 0.5
 
 
-@pytest.mark.parametrize("form", [*FORMS, "steps"])
-def test_the_memory_stays_a_rotation_over_ten_thousand_steps(form: str) -> None:
-    # float32; unit vectors that are too long by 7e-8 would move it by 1e-3
+@pytest.mark.parametrize(
+    ("form", "steps"),
+    [*((form, 10_000) for form in FORMS), ("steps", 1000), pytest.param("steps", 10_000, marks=pytest.mark.slow)],
+)
+def test_the_memory_stays_a_rotation_over_thousands_of_steps(form: str, steps: int) -> None:
+    # float32; in ten thousand steps, unit vectors that are too long by 7e-8 would move it by 1e-3
     torch.manual_seed(0)
-    steps, size = 10_000, 16
+    size = 16
     memory, hidden = torch.eye(size).repeat(1, 1, 1, 1), torch.zeros(1, size)
     parts = torch.randn(steps, 1, 4 * size)
     if form == "steps":
@@ -119,7 +122,7 @@ def test_the_memory_stays_a_rotation_over_ten_thousand_steps(form: str) -> None:
         with torch.no_grad():
             for step in parts.unbind(0):
                 _, state = cell.step(cell.Projected(*step.split(size, dim=1)), state, None)
-        found, bound = state.memory, 2e-4
+        found, bound = state.memory, 2e-8 * steps
     else:
         found, bound = run(form, parts, memory, hidden, True)[1], 1e-5
     assert (found.mT @ found - torch.eye(size)).norm() < bound

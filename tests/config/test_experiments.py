@@ -100,6 +100,7 @@ def test_small_rows_of_table_3_have_at_most_a_million_parameters(
     assert 90_000 < count_parameters(fifty_characters(config)) < 1_000_000
 
 
+@pytest.mark.named("*-inv_norm", "bigram_flip-softmax")
 @pytest.mark.parametrize("row", ["inv_norm", "softmax"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_rows_of_lantm_have_the_parameters_of_its_equations(name: str, row: str) -> None:

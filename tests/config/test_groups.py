@@ -1,12 +1,13 @@
 """Choices of the groups: Gyral's own, the cells of networks with several, and those in the user's folder conf/."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, find_config, list_choices
-from tests.helpers.running import compose_config, invoke, spawn
+from tests.helpers.running import compose_config, invoke
 
 
 def test_an_unknown_cell_lists_the_cells() -> None:
@@ -76,11 +77,11 @@ def test_a_model_of_the_user_may_be_a_variant_of_another(project: Path, monkeypa
     assert printed == OmegaConf.merge(compose_config("model=rum").model, {"cell": {"eta": 0.5}})
 
 
-def test_a_cell_and_a_task_of_the_user_train(project: Path) -> None:
+def test_a_cell_and_a_task_of_the_user_train(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     arguments = ("trainer.max_steps=2", "trainer.accelerator=cpu", "task.batch_size=4", "task.train_size=8")
-    outcome = spawn(
-        *("-P", "-m", "gyral", "train", "model=mine", "task=mine", "logger=none", "threads=1", *arguments), cwd=project
-    )
+    outcome = invoke("model=mine", "task=mine", "logger=none", "threads=1", *arguments)
     assert outcome.status == 0, outcome.err
     (run,) = (project / "outputs" / "mine" / "mine").iterdir()
     assert (run / "DONE").is_file()

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from gyral.config.groups import choices
 from gyral.config.signatures import constructor_defaults
 from gyral.core.errors import OptionError
-from tests.helpers.running import build_task, compose_config
+from tests.helpers.running import build_task, compose_choices, compose_config
 
 CELL = """
 from gyral.cells.gru import GRUCell
@@ -54,7 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("cell", choices("cell"))
 def test_a_cell_has_the_options_of_its_constructor_with_their_defaults(cell: str) -> None:
-    target = compose_config(f"model={cell}").model.cell._target_
+    target = compose_choices("cell")[cell]["_target_"]
     parameters = inspect.signature(get_class(target)).parameters.values()
     expected = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
     assert constructor_defaults(target) == expected
@@ -74,12 +74,12 @@ def test_a_class_without_a_constructor_has_that_of_its_base(project: Path) -> No
 
 @pytest.mark.parametrize("task", choices("task"))
 def test_a_task_has_the_options_of_its_constructor_and_of_its_data_with_their_defaults(task: str) -> None:
-    config = compose_config(f"task={task}").task
-    found = get_class(config._target_)
+    config = compose_choices("task")[task]
+    found = get_class(config["_target_"])
     parameters = inspect.signature(getattr(found, "data_class", found)).parameters.values()
     defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
     assert set(defaults) <= set(config)
-    read = constructor_defaults(config._target_)
+    read = constructor_defaults(config["_target_"])
     assert set(defaults) - set(read) <= {"vocabulary_size"}, "the default is not a literal"
     assert OmegaConf.create(read) == OmegaConf.create({name: defaults[name] for name in read})
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import BLOCK, Batch, Batches, PrefetchedBatches, ShuffledBatches, mix_seed
-from tests.helpers.running import ROOT
 
 
 def assemble(rows: Tensor) -> Batch:
@@ -206,6 +206,7 @@ def test_the_thread_ends_with_an_iterator_that_is_left() -> None:
     assert prefetch_threads() == 0
 
 
+ROOT = Path(__file__).resolve().parents[2]  # not imported from the helpers, which would import Lightning and Hydra
 ENDINGS = ("pass", "raise KeyboardInterrupt", "import os; os.fork() or os._exit(0); os.wait()")
 
 

@@ -19,7 +19,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops.native import library
 from tests.faults import forks
 from tests.helpers.kernels import forget_kernels
-from tests.helpers.running import SMALL_COPY, choices, compose_config
+from tests.helpers.running import SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
@@ -47,8 +47,8 @@ def reference_modules() -> list[ModuleType]:
 def run(cell: str, backend: str = "auto") -> tuple[Recurrent, Tensor]:
     """Return a network with a cell, and its outputs for random inputs; both depend on the name of the cell alone."""
     torch.manual_seed(0)
-    section = compose_config(f"cell@model.cell={cell}", f"model.cell.hidden_size={SIZES['hidden_size']}").model.cell
-    model = Recurrent(instantiate(section), SIZES["input_size"], backend=backend, dtype=torch.float64).eval()
+    factory = instantiate(compose_choices("cell")[cell], hidden_size=SIZES["hidden_size"])
+    model = Recurrent(factory, SIZES["input_size"], backend=backend, dtype=torch.float64).eval()
     with torch.no_grad():
         outputs, _ = model(torch.randn(SIZES["steps"], SIZES["rows"], SIZES["input_size"], dtype=torch.float64))
     return model, outputs

@@ -13,7 +13,7 @@ from tests.faults.commands import STATES, Line, shares
 from tests.helpers.attacks import Attack
 from tests.helpers.running import ENTRIES, SMALL_COPY, SMALL_TEXT
 
-ATTACKS = 150
+ATTACKS = 300
 LIMIT = 20.0  # seconds of computation
 
 

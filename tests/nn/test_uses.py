@@ -30,8 +30,15 @@ from tests.helpers.running import ROOT
 T, B, X, N = 3, 3, 3, 4
 F64 = torch.float64
 BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
-# A default run takes these layers for the uses that compile or export, which takes seconds a layer.
-SAMPLES: dict[str, tuple[str, ...]] = {"compile": ("RUM(lambd=1)",), "export": ("RUM(lambd=1)",), "onnx": ()}
+# A default run takes these layers for the uses that compile or export, which takes seconds a layer, and for those that
+# test_layers.py and tests/cells/test_contract.py prove of every cell.
+KINDS = ("RUM(lambd=1)", "LSTM", "EURNN", "LightConv", "Mamba3", "FSRNN", "DNC")
+SAMPLES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("unbatched", "states", "state_dict", "deepcopy", "pickle"), KINDS),
+    "compile": ("RUM(lambd=1)",),
+    "export": ("RUM(lambd=1)",),
+    "onnx": (),
+}
 OPERATORS = {
     "FastWeights": "fast_weights",
     "WeiNet": "fast_weights",

@@ -63,14 +63,7 @@ def check_commands(definition: dict[str, Any], shown: list[list[str]], monkeypat
         assert not any(override.is_sweep_override() for override in parsed)
 
 
-@pytest.mark.named(
-    "mage_paper_babi_mix",
-    "mage_paper_lambada",
-    "on_lstm_paper_lm",
-    "robustness_copy",
-    "robustness_recall",
-    "rum_paper_fig4",
-)
+@pytest.mark.named("mage_paper_babi_mix", "robustness_copy", "rum_paper_fig4")
 @pytest.mark.parametrize("name", GRIDS)
 def test_a_grid_has_the_axes_of_the_sweep_and_its_first_and_last_run_compose(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
@@ -66,6 +66,12 @@ PLAIN = [
     for task in SEQUENCES
     if CLASSES[task].model_type is SequenceModel and CLASSES[task].targets is SequenceTask.targets
 ]
+
+# Their classes and options are those of other tasks.
+REPEATED = ("cnn_dailymail", "enwik8", "ptb_word", "text8")
+every_class = pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow if task in REPEATED else ()) for task in TASKS]
+)
 
 # Values that keep a task small, if it has these options.
 SIZES = {
@@ -153,9 +159,13 @@ RIGHT = {
 UNIFORM: dict[str, Callable[[int], float]] = {"loss": math.log, "bits": math.log2, "perplexity": float}
 
 
+def small_config(task: str) -> DictConfig:
+    return compose_config(f"task={task}", *model_for(task, "gru", 4))
+
+
 def small(task: str, short: bool = True, **options: Any) -> Any:
     """Build a task as its YAML says, with small sizes and the given options, on a tiny network."""
-    config = compose_config(f"task={task}", *model_for(task, "gru", 4))
+    config = small_config(task)
     keep_small(config, **SIZES)
     for name, value in options.items():
         OmegaConf.update(config.task, name, value, force_add=True)  # overfit is in no YAML
@@ -166,7 +176,7 @@ def small(task: str, short: bool = True, **options: Any) -> Any:
 
 def options_of(task: str) -> list[tuple[str, Any]]:
     """Return a task's options by their dotted names, with the values that its YAML has."""
-    container = OmegaConf.to_container(compose_config(f"task={task}").task)
+    container = OmegaConf.to_container(small_config(task).task)
     found = [(name, value) for name, value in flatten(container) if not name.split(".")[-1].startswith("_")]
     assert found
     return found
@@ -522,7 +532,7 @@ def test_render_without_sequences_draws_input_target_and_prediction(task: str) -
     assert built.render(batch, targets, 0) != built.render(batch, targets, 3)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_class
 def test_a_network_trained_on_the_task_gets_gradients_everywhere(task: str) -> None:
     built = small(task)
     batch = next(iter(stream(built)))
@@ -618,8 +628,6 @@ def best_steps(task: Task) -> list[int]:
     "algorithm-test_batches",
     "babi-qa",
     "babi_mix-qa",
-    "babi_mix-data_seed",
-    "babi_mix-mode",
     "babi_reading-edges",
     "babi_reading-eval_batch_size",
     "cloze-edges",
@@ -691,7 +699,7 @@ def effects_of_defaults(task: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_class
 def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
     small(task)  # skips without the corpus
     for name, value in options_of(task):

@@ -360,7 +360,9 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "FAILED").exists()
 
 
-@pytest.mark.parametrize("gap", [0, 0.005, 0.02, 0.05])
+@pytest.mark.parametrize(
+    "gap", [pytest.param(0, marks=pytest.mark.slow), 0.005, 0.02, pytest.param(0.05, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("moment", [0, *(pytest.param(moment, marks=pytest.mark.slow) for moment in range(1, 10))])
 def test_two_sigterms_leave_a_checkpoint(
     gap: float, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

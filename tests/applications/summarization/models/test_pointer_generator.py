@@ -2,13 +2,11 @@
 
 import functools
 import math
-from pathlib import Path
 from typing import Any
 
 import hydra
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,8 +25,8 @@ from gyral.data.batching import IGNORED
 from gyral.data.vocabulary import PADDING_ID
 from gyral.nn.recurrent import reorder
 from tests.applications.summarization.models.test_beam import plain
+from tests.helpers.running import compose_choices
 
-CONF = Path(__file__).resolve().parents[4] / "conf"
 MODELS = choices("cell")
 V, H, X = 9, 4, 3
 OWN = V  # the first extended number
@@ -291,12 +289,9 @@ def test_size_equals_the_paper() -> None:
 @functools.cache
 def cell_of(model: str) -> Any:
     """Return the factory of a small cell of a YAML in conf/model."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(overrides=[f"+model={model}"]).model.cell
-    config.hidden_size = H
-    if "chunk_size" in config:
-        config.chunk_size = 2
-    return hydra.utils.instantiate(config)
+    cell = compose_choices("model")[model]["cell"]
+    options = {"chunk_size": 2} if "chunk_size" in cell else {}
+    return hydra.utils.instantiate(cell, hidden_size=H, **options)
 
 
 @pytest.mark.named("dynamic_conv", "fast_weights", "fs_goru", "fs_rum", "goru", "lantm", "ntm", "rnn", "rum", "urnn")
