@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.delta import OPERATOR, delta_scan, fla, naive
+from gyral.ops.delta import OPERATOR, delta_scan, fla
 from gyral.ops.operator import KernelUnavailableError, load_or_reason
 from tests.helpers import goldens
 from tests.helpers.scans import assert_close, masks
