@@ -795,7 +795,8 @@ def compare_fused(case: Case, lengths: Tensor | None) -> None:
     """Compare the fused path with the reference: 1e-10 in float64, in float32 by the errors against float64.
 
     A float32 error may be twice the error of the float32 reference or, if that is larger, twice the change that float32
-    rounding of the inputs alone causes in float64, which does not depend on the rounding of one processor.
+    rounding of the inputs alone causes in float64, which does not depend on the rounding of one processor, or twice the
+    rounding of the largest gradient: chunks of a linear recurrence add terms that cancel where its memory is erased.
     """
     models = {
         (backend, dtype): make_model(case, backend, dtype)
@@ -818,6 +819,8 @@ def compare_fused(case: Case, lengths: Tensor | None) -> None:
             signs = torch.randint(0, 2, data[0].shape) - 0.5
             rounded = data[0] * (1 + torch.finfo(torch.float32).eps * signs)
             allowed = torch.maximum(allowed, relative_errors(results(exact, rounded, *data[1:]), truth))
+            norms = torch.stack([tensor.norm() for tensor in truth])
+            allowed = torch.maximum(allowed, torch.finfo(torch.float32).eps * norms.max() / norms.clamp(min=1e-30))
         return (fused / allowed).log()
 
     for draws, with_rounding in zip(DRAWS, (False, True), strict=True):
