@@ -78,8 +78,10 @@ template <class Real, int fixed> struct Convolution {
         return found;
     }
 
-    // Processors do not foresee which memory the next steps of a block read and write.
-    template <bool is_written = false> void fetch(void* tensor, Index t, Index row, Index size, Index c) const {
+    // Processors do not foresee which memory the next steps of a block read and write. Always inline: GCC drops calls of a
+    // function that has no effect but prefetching.
+    template <bool is_written = false>
+    [[gnu::always_inline]] void fetch(void* tensor, Index t, Index row, Index size, Index c) const {
         if (t >= 0 && t < steps) __builtin_prefetch(at(tensor, (t * batch + row) * size + c), is_written, 2);
     }
 
@@ -167,7 +169,8 @@ template <class Real, int fixed> struct Convolution {
                     }
                     for (Index row = first; row < last; ++row) {
                         Row sum = {};
-                        for_window([&](Index j) { sum += weight[j] * load_first((part ? later[row - first][j] : zeros) + c, count); });
+                        const Window& steps_later = later[row - first];
+                        for_window([&](Index j) { sum += weight[j] * load_first((part ? steps_later[j] : zeros) + c, count); });
                         store_first<Real>(vector(given.grad_values, given.grad_history, t, row) + c, count, sum);
                     }
                 });
