@@ -152,7 +152,7 @@ def test_one_label_is_at_the_end_symbol(bos: bool) -> None:
             assert (other.inputs[rows, last] == len(end.inputs) - 1).all()
             assert (other.targets[rows, last] == one.targets[rows, last - 1]).all()
             assert ((other.targets != IGNORED).sum(dim=1) == 1).all()
-            assert ((one.targets != IGNORED).sum(dim=1) == last - bos).all()
+            assert ((one.targets != IGNORED).sum(dim=1) == last - int(bos)).all()
 
 
 def test_lengths_of_the_tests() -> None:
@@ -248,15 +248,16 @@ def test_metrics_of_each_length() -> None:
 
 def test_the_example_of_the_module_is_rendered() -> None:
     task = built(group="S3", generators=2, length=4)
-    letters = [task.data.inputs.index(word) for word in "^ 213 231 231 213".split()]
-    products = [task.data.classes.index(word) for word in "213 132 321 231".split()]
+    letters = [task.data.inputs.index(word) for word in ("^", "213", "231", "231", "213")]
+    products = [task.data.classes.index(word) for word in ("213", "132", "321", "231")]
     batch = Batch(torch.tensor([letters]), torch.tensor([[IGNORED, *products]]))
     assert task.render(batch, batch.targets).splitlines() == [
         "input       ^ 213 231 231 213",
         "target        213 132 321 231",
         "prediction    213 132 321 231",
     ]
-    padded = next(iter(built(length=9, shortest=2).data.loader("val")))
+    task = built(length=9, shortest=2)
+    padded = next(iter(task.data.loader("val")))
     row = int(padded.lengths.argmin())
     lines = task.render(padded, padded.targets, row).splitlines()
     assert [len(line.split()) for line in lines] == [1 + int(padded.lengths[row])] + [int(padded.lengths[row])] * 2

@@ -1,5 +1,6 @@
 """Regular tasks and modular arithmetic with brackets against plain evaluations of single words."""
 
+import itertools
 import math
 from collections import Counter
 from typing import Any
@@ -22,7 +23,7 @@ def value(symbols: list[str], modulus: int = 5) -> int:
 
 RIGHT: dict[str, Any] = {
     "parity": lambda bits: bits.count("1") % 2,
-    "even_pairs": lambda bits: sum(one != other for one, other in zip(bits, bits[1:], strict=False)) % 2,
+    "even_pairs": lambda bits: sum(one != other for one, other in itertools.pairwise(bits)) % 2,
     "cycle_navigation": lambda steps: sum(map(int, steps)) % 5,
     "modular_arithmetic": lambda symbols: value(symbols[: len(symbols) - 1 + len(symbols) % 2]),
 }
