@@ -157,7 +157,7 @@ def test_one_label_is_at_the_end_symbol(bos: bool) -> None:
 
 def test_lengths_of_the_tests() -> None:
     made = data(length=10, shortest=3, test_factors=[1, 3], test_range=[40, 60], batch_size=400, test_batches=1)
-    assert made.categories == ["1x", "3x", "40_60"]
+    assert made.categories == ["1x", "3x", "range"]
     found = [batch.lengths for batch in made.loader("test")]
     assert found[1] is None
     assert (found[0].min(), found[0].max(), found[2].min(), found[2].max()) == (4, 11, 41, 61)

@@ -87,7 +87,7 @@ class TrackingData(DrawnData):
             if high > LONGEST:
                 raise OptionError("test_range", test_range, f"a word has at most {LONGEST:,} symbols")
             ranges.append((low, high))
-            self.categories.append(f"{low}_{high}")
+            self.categories.append("range")
         self.tests = len(ranges)
         self.lengths = [np.arange(low, high + 1) for low, high in ranges]
         if self.only_odd:
@@ -243,8 +243,9 @@ def _scale(accuracy: Tensor, chance: float) -> Tensor:
 
 
 Data = TypeVar("Data", bound=TrackingData)
-REPORTED_FACTORS = (1, 2, 4, 8)  # the tests that reports show
-LAST, WHOLE, EACH = "last label right", "all labels right", "labels right"
+ACCURACIES = {"last_accuracy": "last label right", "sequence_accuracy": "all labels right", "accuracy": "labels right"}
+# The tests that reports show, by the ends of their metrics.
+REPORTED = {"": "", **{f"_{factor}x": f" at {factor}×" for factor in (2, 4, 8)}, "_range": " in the test range"}
 
 
 class TrackingTask(DataTask[Data]):
@@ -253,19 +254,23 @@ class TrackingTask(DataTask[Data]):
     The loss is the cross-entropy in nats over all labels. `last_accuracy` is the share of words whose last label is
     right, `sequence_accuracy` that of words without a wrong label, and `accuracy` that of right labels; each is also
     scaled by chance, as `scaled_last_accuracy`. A test reports them at each length, such as
-    `test/last_accuracy_2x`, and without a suffix at the lengths of training. `chance` is that of `last_accuracy`.
+    `test/last_accuracy_2x` and `test/last_accuracy_range`, and without a suffix at the lengths of training. `chance` is
+    that of `last_accuracy`.
 
     A predictor without memory knows the frequencies of the labels at each step: its loss is their mean entropy, and its
     chance the frequency of the most frequent label. Both follow from the table of transitions.
     """
 
     measures: tuple[Measure, ...] = (
-        percentage("last_accuracy", LAST),
-        *(percentage(f"last_accuracy_{factor}x", f"{LAST} at {factor}×") for factor in REPORTED_FACTORS),
-        percentage("sequence_accuracy", WHOLE, at_end=True),
-        *(percentage(f"sequence_accuracy_{factor}x", f"{WHOLE} at {factor}×") for factor in REPORTED_FACTORS),
-        percentage("accuracy", EACH, at_end=True),
-        *(percentage(f"accuracy_{factor}x", f"{EACH} at {factor}×") for factor in REPORTED_FACTORS),
+        *(
+            percentage(f"{name}{test}", f"{label}{length}", at_end=name == "accuracy")
+            for name, label in ACCURACIES.items()
+            for test, length in REPORTED.items()
+        ),
+        *(
+            Measure(f"scaled_last_accuracy{test}", f"scaled accuracy of the last label{length}", digits=3, at_end=True)
+            for test, length in REPORTED.items()
+        ),
         percentage("chance", "chance", at_end=True, floor_of="last_accuracy"),
     )
 
