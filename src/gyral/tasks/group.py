@@ -102,8 +102,8 @@ class GroupTask(TrackingTask[GroupData]):
     """The word problem of a finite group, as in Merrill et al. (2024), arXiv:2404.08819, or of an automaton.
 
     In that paper, the alphabet is all elements of A5, A4 × Z5 or Z60, and words of 2 to 20 elements are in training and
-    test. Terzić et al. (2025), arXiv:2509.22284, write (A5, 2) for an alphabet of two elements. Which two, and the order of
-    further ones, is a choice here. The difficulty depends more on the size of the alphabet than on the group.
+    test. Terzić et al. (2025), arXiv:2509.22284, write (A5, 2) for an alphabet of two elements. Which two, and the
+    order of further ones, is a choice here. The difficulty depends more on the size of the alphabet than on the group.
 
     If all elements are equally likely, the product is uniform from the first step on: the loss of a predictor
     without memory is ln |G|, and its accuracy 1/|G|. With fewer letters, both are computed from the table.
