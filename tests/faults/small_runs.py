@@ -40,6 +40,15 @@ def repeat_copy(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*PLAIN, *BATCHES, "task=repeat_copy", "model=dnc", "model.cell.slots=6", "model.cell.width=4")
 
 
+def state_tracking(name: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
+    """Return the options of a run on short words of a task of state tracking."""
+
+    def options(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+        return (*PLAIN, *BATCHES, f"task={name}", "task.length=6", "task.test_factors=[1,2]", *RUM)
+
+    return options
+
+
 def copy(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*SMALL_COPY, "model=rum", "model.cell.zoneout=0.2")
 
@@ -96,6 +105,7 @@ SMALL_RUNS: dict[str, Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "priority_sort": priority_sort,
     "programs": programs,
     "repeat_copy": repeat_copy,
+    **{name: state_tracking(name) for name in ("group", "regular", "modular_arithmetic_brackets")},
     "digits": digits,
     "recall": recall,
     "sequences": sequences,

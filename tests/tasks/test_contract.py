@@ -123,6 +123,11 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "vocabulary_size": [64],
     "kinds": [["loop"], "identity"],
     "digits": [[2, 3], [1, 4]],
+    "group": ["Z5", "A4xZ2"],
+    "generators": [2],
+    "automaton": [str(Path(__file__).with_name("automaton.json"))],
+    "shortest": [3],
+    "test_range": [[3, 9]],
     "split": ["part"],
     "per_step": [False],
     "window_deviation": [0.0],
@@ -142,8 +147,6 @@ GIVEN = set(listed("WITHOUT_PREDICTION"))
 RIGHT = {
     "loss": 0.0,
     "nll": 0.0,
-    "accuracy": 1.0,
-    "sequence_accuracy": 1.0,
     "fine": 1.0,
     "coarse": 1.0,
     "wrong_bits": 0.0,
@@ -154,6 +157,11 @@ RIGHT = {
     "r2": 1.0,
     "f1": 1.0,
     "average_precision": 1.0,
+    **{
+        f"{scaled}{name}": 1.0
+        for name in ("last_accuracy", "sequence_accuracy", "accuracy")
+        for scaled in ("", "scaled_")
+    },
     **offered("RIGHT"),
 }
 UNIFORM: dict[str, Callable[[int], float]] = {"loss": math.log, "bits": math.log2, "perplexity": float}

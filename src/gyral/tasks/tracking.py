@@ -1,0 +1,296 @@
+"""What the tasks of state tracking share: words of symbols, whose labels follow from all symbols so far."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_integers
+from gyral.core.errors import OptionError
+from gyral.core.measures import Measure, percentage
+from gyral.data.automata import Automaton
+from gyral.data.batching import IGNORED, Batch
+from gyral.tasks.data_module import DrawnData
+from gyral.tasks.data_task import DataTask
+from gyral.tasks.metrics import CategoryMetrics, CategoryShares, answers_of
+from gyral.tasks.rendering import align
+
+LABELS = ("every", "end")
+BEGIN, END = "^", "="  # names of the symbols around a word
+LONGEST = 10_000  # symbols of a word
+CERTAIN = 1 - 1e-9  # chance accuracy from which on a task is none
+
+
+class TrackingData(DrawnData):
+    """Words of symbols, with a label after each symbol or after the last one.
+
+    Inputs: the begin symbol if `bos`, the word, and the end symbol if there is one label. Tokens: the letters in order,
+    then the begin symbol, then the end symbol. A begin symbol has no label.
+
+    Args:
+        letters: names of the letters.
+        classes: names of the labels.
+        length: symbols of a word in training and validation.
+        shortest: symbols of the shortest word in training and validation, whose lengths are then uniform. None: all
+            words have `length` symbols.
+        test_factors: the tests, as multiples of `length`, such as [1, 2, 4, 8]. The first one has the lengths of
+            training, the others one length.
+        test_range: shortest and longest word of a further test, whose lengths are uniform. None: no such test.
+        labels: "every": a label after each symbol; "end": one label, at an end symbol that follows the word.
+        bos: whether a begin symbol precedes the word.
+        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+
+    Attributes:
+        lengths: the lengths of the words of each test, all equally likely.
+        longest: the greatest of these lengths.
+        chances: the accuracies by name of a predictor without memory, in training and in each test. It knows the number
+            of the step, and returns the most frequent label of this step.
+        baseline: the mean entropy of the labels in training, in nats, each given the number of its step alone.
+
+    Raises:
+        OptionError: an option is out of bounds, or all words of a test have the same label.
+    """
+
+    only_odd = False  # whether an even length is reduced by 1
+
+    def __init__(
+        self,
+        *,
+        letters: Sequence[str],
+        classes: Sequence[str],
+        length: int,
+        shortest: int | None,
+        test_factors: Sequence[int],
+        test_range: Sequence[int] | None,
+        labels: str,
+        bos: bool,
+        batch_size: int,
+        val_batches: int,
+        test_batches: int,
+        data_seed: int,
+    ) -> None:
+        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        check_integer("length", length, maximum=LONGEST)
+        first = length if shortest is None else check_integer("shortest", shortest, maximum=length)
+        factors = check_integers("test_factors", test_factors)
+        if factors[:1] != [1]:
+            raise OptionError("test_factors", test_factors, "must begin with 1, the lengths of training")
+        if factors[-1] * length > LONGEST:
+            raise OptionError("test_factors", test_factors, f"a word has at most {LONGEST:,} symbols")
+        ranges = [(first, length), *((length * factor, length * factor) for factor in factors[1:])]
+        self.categories = [f"{factor}x" for factor in factors]
+        if test_range is not None:
+            low, high = check_integers("test_range", test_range, count=2)
+            if high > LONGEST:
+                raise OptionError("test_range", test_range, f"a word has at most {LONGEST:,} symbols")
+            ranges.append((low, high))
+            self.categories.append("range")
+        self.tests = len(ranges)
+        self.lengths = [np.arange(low, high + 1) for low, high in ranges]
+        if self.only_odd:
+            self.lengths = [each - (each + 1) % 2 for each in self.lengths]
+        self.longest = max(int(each[-1]) for each in self.lengths)
+        self.bos = check_boolean("bos", bos)
+        self.end = check_choice("labels", labels, LABELS) == "end"
+        self.begin_token, self.end_token = len(letters), len(letters) + bos
+        self.inputs = (*letters, *[BEGIN] * bos, *[END] * self.end)
+        self.classes = tuple(classes)
+
+        frequencies = self.frequencies()
+        entropies = -(frequencies * np.log(np.where(frequencies > 0, frequencies, 1))).sum(axis=1)
+        self.baseline = self._mean(entropies, self.lengths[0])
+        right = frequencies.max(axis=1)
+        whole = right if self.end else self.right_words(frequencies.argmax(axis=1))
+        tests = [self.lengths[0], *self.lengths]
+        self.chances = {
+            "last_accuracy": [float(right[lengths - 1].mean()) for lengths in tests],
+            "sequence_accuracy": [float(whole[lengths - 1].mean()) for lengths in tests],
+            "accuracy": [self._mean(right, lengths) for lengths in tests],
+        }
+        if max(self.chances["last_accuracy"]) > CERTAIN:
+            raise OptionError("length", length, "all words of a test have the same label, so there is nothing to learn")
+
+    def _mean(self, values: np.ndarray, lengths: np.ndarray) -> float:
+        """Return the mean over all labels of words with these lengths of a value that depends on the step, (steps,)."""
+        if self.end:
+            return float(values[lengths - 1].mean())
+        return float(values.cumsum()[lengths - 1].sum() / lengths.sum())
+
+    @abstractmethod
+    def words(self, generator: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Draw words, (B, longest), and the label after each symbol, in the same shape; or, if there is one, (B,).
+
+        Args:
+            generator: source of all random numbers.
+            lengths: (B,) symbols of each word. What follows the end of a word is ignored.
+        """
+
+    @abstractmethod
+    def frequencies(self) -> np.ndarray:
+        """Return the probability of each label after 1, 2, … symbols, (longest, classes)."""
+
+    def right_words(self, predicted: np.ndarray) -> np.ndarray:
+        """Return the probability that all of the first t labels are as predicted, (T,), if each symbol has a label.
+
+        Args:
+            predicted: (T,) labels.
+        """
+        raise NotImplementedError
+
+    def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
+        lengths = generator.choice(self.lengths[test], self.batch_size)
+        words, labels = self.words(generator, lengths)
+        steps, rows = np.arange(lengths.max()), np.arange(self.batch_size)
+        present = steps < lengths[:, None]
+        inputs = np.zeros((self.batch_size, self.bos + len(steps) + self.end), dtype=np.int64)
+        targets = np.full(inputs.shape, IGNORED)
+        inputs[:, self.bos : self.bos + len(steps)] = np.where(present, words, 0)
+        if self.bos:
+            inputs[:, 0] = self.begin_token
+        if self.end:
+            inputs[rows, self.bos + lengths] = self.end_token
+            targets[rows, self.bos + lengths] = labels
+        else:
+            targets[:, self.bos :] = np.where(present, labels, IGNORED)
+        categories = np.zeros((self.batch_size, 1 + self.tests), dtype=bool)
+        categories[:, 0] = test == 0
+        categories[:, 1 + test] = True
+        return Batch(
+            torch.from_numpy(inputs),
+            torch.from_numpy(targets),
+            lengths=None if len(self.lengths[test]) == 1 else torch.from_numpy(self.bos + lengths + self.end),
+            categories=torch.from_numpy(categories),
+        )
+
+
+class AutomatonData(TrackingData):
+    """Random words of an automaton, each of whose states has a label.
+
+    Args:
+        automaton: the automaton.
+        **options: see `TrackingData`.
+    """
+
+    def __init__(self, automaton: Automaton, **options: Any) -> None:
+        self.automaton = automaton
+        super().__init__(letters=automaton.letters, classes=automaton.classes, **options)
+
+    def words(self, generator: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        letters, labels = self.automaton.words(generator.random((len(lengths), lengths.max())))
+        return letters, labels[np.arange(len(lengths)), lengths - 1] if self.end else labels
+
+    def frequencies(self) -> np.ndarray:
+        return self.automaton.frequencies(self.longest)
+
+    def right_words(self, predicted: np.ndarray) -> np.ndarray:
+        return self.automaton.agreement(predicted)
+
+
+class TrackingMetrics(CategoryMetrics):
+    """Loss, and accuracy at the last label of a word, of whole words, and of single labels.
+
+    The scaled accuracies are (a − c) / (1 − c), with the accuracy a and the chance c: 0 for a predictor without memory.
+
+    Args:
+        categories: see `CategoryMetrics`.
+        chances: the chance of each accuracy, in all categories.
+    """
+
+    names = (
+        *CategoryMetrics.names,
+        *("last_accuracy", "sequence_accuracy", "accuracy"),
+        *("scaled_last_accuracy", "scaled_sequence_accuracy", "scaled_accuracy"),
+    )
+
+    def __init__(self, categories: Sequence[str], chances: Mapping[str, Sequence[float]]) -> None:
+        super().__init__(categories)
+        self.chances = chances
+        self.last_accuracy = CategoryShares(len(self.categories))
+        self.sequence_accuracy = CategoryShares(len(self.categories))
+        self.accuracy = CategoryShares(len(self.categories))
+
+    def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        """Add one batch: its logits (B, T, classes) and its mean loss."""
+        categories, answers = self.membership(batch), answers_of(batch)
+        self.update_loss(loss, answers.sum(), categories)
+        correct = (logits.argmax(dim=-1) == batch.targets) & answers
+        labelled = answers.any(dim=1)
+        steps = torch.arange(answers.shape[1], device=answers.device)
+        last = (steps * answers).argmax(dim=1, keepdim=True)
+        self.last_accuracy.update(correct.gather(1, last).squeeze(1), labelled, categories)
+        self.sequence_accuracy.update((correct == answers).all(dim=1) & labelled, labelled, categories)
+        self.accuracy.update(correct.sum(dim=1), answers.sum(dim=1), categories)
+
+    def compute_categories(self) -> dict[str, Tensor]:
+        shares = super().compute_categories()
+        chances = {
+            f"{name}_{category}": chance
+            for name, of_categories in self.chances.items()
+            for category, chance in zip(self.categories[1:], of_categories[1:], strict=True)
+        }
+        return shares | {f"scaled_{name}": _scale(share, chances[name]) for name, share in shares.items()}
+
+    def compute(self) -> dict[str, Tensor]:
+        shares = super().compute()
+        return shares | {f"scaled_{name}": _scale(shares[name], chances[0]) for name, chances in self.chances.items()}
+
+
+def _scale(accuracy: Tensor, chance: float) -> Tensor:
+    return (accuracy - chance) / (1 - chance)
+
+
+Data = TypeVar("Data", bound=TrackingData)
+ACCURACIES = {"last_accuracy": "last label right", "sequence_accuracy": "all labels right", "accuracy": "labels right"}
+# The tests that reports show, by the ends of their metrics.
+REPORTED = {"": "", **{f"_{factor}x": f" at {factor}×" for factor in (2, 4, 8)}, "_range": " in the test range"}
+
+
+class TrackingTask(DataTask[Data]):
+    """A task of state tracking: the label of a step follows from all symbols so far.
+
+    The loss is the cross-entropy in nats over all labels. `last_accuracy` is the share of words whose last label is
+    right, `sequence_accuracy` that of words without a wrong label, and `accuracy` that of right labels; each is also
+    scaled by chance, as `scaled_last_accuracy`. A test reports them at each length, such as
+    `test/last_accuracy_2x` and `test/last_accuracy_range`, and without a suffix at the lengths of training. `chance` is
+    that of `last_accuracy`.
+
+    A predictor without memory knows the frequencies of the labels at each step: its loss is their mean entropy, and its
+    chance the frequency of the most frequent label. Both follow from the table of transitions.
+    """
+
+    measures: tuple[Measure, ...] = (
+        *(
+            percentage(f"{name}{test}", f"{label}{length}", at_end=name == "accuracy")
+            for name, label in ACCURACIES.items()
+            for test, length in REPORTED.items()
+        ),
+        *(
+            Measure(f"scaled_last_accuracy{test}", f"scaled accuracy of the last label{length}", digits=3, at_end=True)
+            for test, length in REPORTED.items()
+        ),
+        percentage("chance", "chance", at_end=True, floor_of="last_accuracy"),
+    )
+
+    @classmethod
+    def arguments(cls, data: Data) -> dict[str, Any]:
+        return {
+            "vocabulary_size": len(data.inputs),
+            "output_size": len(data.classes),
+            "baseline": data.baseline,
+            "metrics": TrackingMetrics(data.categories, data.chances),
+            "max_writes": data.bos + data.longest + data.end,
+        }
+
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "chance": self.data.chances["last_accuracy"][0]}
+
+    def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
+        labelled = batch.targets[row] != IGNORED
+        steps = batch.inputs.shape[1] if batch.lengths is None else int(batch.lengths[row])
+        lines = {"input": [self.data.inputs[token] for token in batch.inputs[row, :steps].tolist()]}
+        for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
+            lines[name] = [self.data.classes[each] for each in classes[labelled].tolist()]
+        return align(lines)
