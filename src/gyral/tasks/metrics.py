@@ -137,11 +137,9 @@ class AnswerMetrics(CategoryMetrics):
         categories, answers = self.membership(batch), answers_of(batch)
         self.update_loss(loss, (batch.targets != IGNORED).sum(), categories)
         correct = logits.argmax(dim=-1) == batch.targets
-        symbols, sequences = (self.get_submodule(name) for name in self.names[1:])
-        symbols.update((correct & answers).sum(dim=1), answers.sum(dim=1), categories)  # type: ignore[operator]
-        sequences.update(  # type: ignore[operator]
-            (correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), categories
-        )
+        symbols, sequences = (getattr(self, name) for name in self.names[1:])
+        symbols.update((correct & answers).sum(dim=1), answers.sum(dim=1), categories)
+        sequences.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), categories)
 
 
 class BitMetrics(CategoryMetrics):

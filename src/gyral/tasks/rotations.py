@@ -2,8 +2,8 @@
 
 An example of length 3; each rotation is its axis times its angle:
 
-    input       1.57,0,0 0,1.57,0 0,0,1.57
-    target      0,1.57,0
+    input       1.57,0,0 0,1.57,0 -1.57,0,0
+    target      0,0,1.57
 """
 
 import math
