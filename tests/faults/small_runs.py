@@ -63,6 +63,30 @@ def recall(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*SMALL_RECALL, *RUM, "scheduler=plateau", "scheduler.patience=0")
 
 
+def mqar(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*PLAIN, *BATCHES, "task=mqar", "task.length=16", "task.vocabulary_size=20", *RUM)
+
+
+def selective_copy(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*PLAIN, *BATCHES, "task=selective_copy", "task.length=12", "task.recalled=3", "model=gru")
+
+
+def induction(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*PLAIN, *BATCHES, "task=induction", "task.length=6", "task.test_lengths=[8]", "model=gru")
+
+
+def mad(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL, "task=mad", "task.name=compression", "task.length=6", "model=gru")
+
+
+def popgym(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*PLAIN, *BATCHES, "task=popgym", "task.name=autoencode", "model=gru")
+
+
+def rotations(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*PLAIN, *BATCHES, "task=rotations", "task.length=4", "task.test_lengths=[6]", *RUM)
+
+
 def sequences(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     generator = np.random.default_rng(0)
     split = np.array((["train"] * 4 + ["val", "test"]) * 16)
@@ -109,6 +133,12 @@ SMALL_RUNS: dict[str, Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "digits": digits,
     "recall": recall,
     "sequences": sequences,
+    "mqar": mqar,
+    "selective_copy": selective_copy,
+    "induction": induction,
+    "mad": mad,
+    "popgym": popgym,
+    "rotations": rotations,
     **{name: published_text(name) for name in ("enwik8", "ptb_char", "ptb_word", "text8")},
     **offered("SMALL_RUNS", "faults"),
 }

@@ -73,7 +73,7 @@ every_class = pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.slow if task in REPEATED else ()) for task in TASKS]
 )
 
-# Values that keep a task small, if it has these options.
+# Values that keep a task small, if it has these options, by the name of the option or by task and name.
 SIZES = {
     "batch_size": 7,
     "train_size": 64,
@@ -96,6 +96,12 @@ SIZES = {
     "data": str(sequences_file()),
     "val_fraction": 0.3,
     "test_fraction": 0.3,
+    "mad.name": "noisy_recall",
+    "mad.length": 12,
+    "mqar.length": 16,
+    "mqar.pairs": 2,
+    "mqar.vocabulary_size": 40,
+    "selective_copy.length": 12,
     **offered("SIZES"),
 }
 EXCERPT = {"train": 200, "val": 60, "test": 50}
@@ -117,10 +123,13 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "repeat_copy.lengths": [[1, 3], [2, 2]],
     "repeats": [[1, 3]],
     "test_lengths": [[4]],
+    "selective_copy.test_lengths": [[10]],
+    "test_decks": [[2]],
     "test_repeats": [[3]],
     "train_lengths": [[2, 6], [3, 5]],
     "test_factors": [[1], [1, 2]],
     "vocabulary_size": [64],
+    "noise": [0.5],
     "kinds": [["loop"], "identity"],
     "digits": [[2, 3], [1, 4]],
     "group": ["Z5", "A4xZ2"],
@@ -171,10 +180,16 @@ def small_config(task: str) -> DictConfig:
     return compose_config(f"task={task}", *model_for(task, "gru", 4))
 
 
+def sizes_of(task: str) -> dict[str, Any]:
+    """Return the entries of `SIZES` for a task; those that name it have priority."""
+    own = {name.removeprefix(f"{task}."): value for name, value in SIZES.items() if name.startswith(f"{task}.")}
+    return {**SIZES, **own}
+
+
 def small(task: str, short: bool = True, **options: Any) -> Any:
     """Build a task as its YAML says, with small sizes and the given options, on a tiny network."""
     config = small_config(task)
-    keep_small(config, **SIZES)
+    keep_small(config, **sizes_of(task))
     for name, value in options.items():
         OmegaConf.update(config.task, name, value, force_add=True)  # overfit is in no YAML
     if short:
@@ -553,7 +568,7 @@ def test_a_network_trained_on_the_task_gets_gradients_everywhere(task: str) -> N
 
 def others(task: str, name: str) -> list[Any]:
     """Return other values of an option than `small` builds with."""
-    value = {**dict(options_of(task)), **SIZES}[name]
+    value = {**dict(options_of(task)), **sizes_of(task)}[name]
     given = ALTERNATIVES.get(f"{task}.{name}", ALTERNATIVES.get(name))
     if given is not None:
         alternatives = given

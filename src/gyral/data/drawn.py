@@ -1,4 +1,4 @@
-"""The layout of questions with answers, for batches that are drawn when they are read."""
+"""Parts of batches that are drawn when they are read: layouts, categories, and samples without replacement."""
 
 import numpy as np
 import torch
@@ -44,3 +44,30 @@ def answer_batch(
         write=torch.from_numpy(is_read),
         categories=None if categories is None else torch.from_numpy(categories),
     )
+
+
+def categories_of_test(rows: int, tests: int, test: int) -> torch.Tensor:
+    """Return the categories (B, tests) of a batch whose rows all belong to one test; see `Batch`."""
+    return (torch.arange(tests) == test).expand(rows, -1)
+
+
+def draw_distinct(generator: np.random.Generator, low: int, high: int, shape: tuple[int, int]) -> np.ndarray:
+    """Return rows of distinct integers in [low, high); all sequences of distinct integers are equally likely.
+
+    What repeats an earlier integer of its row is drawn again. This treats all integers alike, so the result is uniform.
+
+    Args:
+        generator: source of the random numbers.
+        low, high: bounds of the integers.
+        shape: rows and columns, at most high − low columns.
+    """
+    drawn = generator.integers(low, high, shape)
+    repeats = np.zeros(shape, dtype=bool)
+    while True:
+        order = drawn.argsort(axis=1, kind="stable")
+        ascending = np.take_along_axis(drawn, order, axis=1)
+        np.put_along_axis(repeats, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
+        np.put_along_axis(repeats, order[:, :1], False, axis=1)
+        if not repeats.any():
+            return drawn
+        drawn[repeats] = generator.integers(low, high, int(repeats.sum()))

@@ -117,22 +117,29 @@ class CategoryMetrics(Metrics):
 
 
 class AnswerMetrics(CategoryMetrics):
-    """Loss, share of correct symbols ("fine"), and share of answers without an error ("coarse"; Yang 2016)."""
+    """Loss, share of correct symbols of the answers, and share of answers without an error.
+
+    Args:
+        categories: see `CategoryMetrics`.
+        shares: names of the two shares, "fine" and "coarse" in Yang (2016).
+    """
 
     names = (*Metrics.names, "fine", "coarse")
 
-    def __init__(self, categories: Sequence[str] = ()) -> None:
+    def __init__(self, categories: Sequence[str] = (), shares: tuple[str, str] = ("fine", "coarse")) -> None:
         super().__init__(categories)
-        self.fine = CategoryShares(len(self.categories))
-        self.coarse = CategoryShares(len(self.categories))
+        self.names = (*Metrics.names, *shares)
+        for name in shares:
+            self.add_module(name, CategoryShares(len(self.categories)))
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, classes) and its mean loss."""
         categories, answers = self.membership(batch), answers_of(batch)
         self.update_loss(loss, (batch.targets != IGNORED).sum(), categories)
         correct = logits.argmax(dim=-1) == batch.targets
-        self.fine.update((correct & answers).sum(dim=1), answers.sum(dim=1), categories)
-        self.coarse.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), categories)
+        symbols, sequences = (getattr(self, name) for name in self.names[1:])
+        symbols.update((correct & answers).sum(dim=1), answers.sum(dim=1), categories)
+        sequences.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), categories)
 
 
 class BitMetrics(CategoryMetrics):
@@ -203,6 +210,34 @@ class RegressionMetrics(Metrics):
         self.mse.update(predicted, targets)
         self.mae.update(predicted, targets)
         self.r2.update(predicted, targets)
+
+
+class CategoryRegressionMetrics(CategoryMetrics):
+    """The metrics of `RegressionMetrics` for one prediction per sequence; a test reports the errors of each category.
+
+    Args:
+        size: Y, number of real values per prediction.
+        categories: see `CategoryMetrics`.
+    """
+
+    names = RegressionMetrics.names
+
+    def __init__(self, size: int, categories: Sequence[str] = ()) -> None:
+        super().__init__(categories)
+        self.mse = CategoryShares(len(self.categories))
+        self.mae = CategoryShares(len(self.categories))
+        self.r2 = Determination(size)
+
+    def update(self, outputs: Tensor, batch: Batch, loss: Tensor) -> None:
+        """Add one batch: its outputs (B, Y) and its mean loss."""
+        categories, present = self.membership(batch), ~batch.targets.isnan().any(dim=-1)
+        errors = torch.where(present.unsqueeze(-1), outputs - batch.targets, 0)
+        counts = present * batch.targets.shape[-1]
+        self.update_loss(loss, present.sum(), categories)
+        self.mse.update(errors.square().sum(dim=-1), counts, categories)
+        self.mae.update(errors.abs().sum(dim=-1), counts, categories)
+        own = present & categories[:, 0].bool()
+        self.r2.update(outputs[own], batch.targets[own])
 
 
 class Determination(Metric):

@@ -2,6 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from torch import Tensor
+
+from gyral.data.batching import Batch
+from gyral.tasks.metrics import answers_of
+
 LINE_WIDTH = 108  # columns of text
 LAST = 4  # number of last steps that are always shown
 
@@ -30,6 +35,21 @@ def align(lines: Mapping[str, Sequence[str]]) -> str:
             cells.insert(len(shown) - LAST, left_out if name == next(iter(rows)) else " " * len(left_out))
         drawn.append(f"{name:<11} {' '.join(cells)}")
     return "\n".join(drawn)
+
+
+def align_answers(batch: Batch, predicted: Tensor, row: int, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """Draw the tokens of a sequence and, below the steps that have an answer, the targets and the predictions.
+
+    Args:
+        batch, predicted, row: see `gyral.tasks.base.Task.render`.
+        inputs, outputs: names of the tokens and of the classes.
+    """
+    answered = answers_of(batch)[row].tolist()
+    lines = {"input": [inputs[token] for token in batch.inputs[row].tolist()]}
+    for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
+        pairs = zip(classes.tolist(), answered, strict=True)
+        lines[name] = [outputs[each] if is_answer else "" for each, is_answer in pairs]
+    return align(lines)
 
 
 def describe_value(value: float | Sequence[float]) -> str:
