@@ -38,7 +38,15 @@ from tests.helpers.slices import listed, offered
 TINY = {"batch_size": 4, "train_size": 12, "val_size": 4, "test_size": 4}
 SMALL_TASKS = {
     **TINY,
-    **{"window": 8, "train_lengths": [2, 3], "val_batches": 1, "test_batches": 1, "length": 6},
+    **{
+        "window": 8,
+        "train_lengths": [2, 3],
+        "val_batches": 1,
+        "test_batches": 1,
+        "length": 6,
+        "pairs": 1,
+        "recalled": 2,
+    },
     **{"data": str(sequences_file())},
     **offered("TINY"),
 }
