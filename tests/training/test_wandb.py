@@ -151,6 +151,16 @@ def test_what_the_server_lacks_is_logged_once(server: dict[str, Any], expected: 
     assert [row["rows"] for row in logged] == [steps // 2 for steps in expected]
 
 
+def test_the_first_validation_at_the_last_step_that_the_server_has_is_logged() -> None:
+    earlier = [{"step": str(step), "train/loss": "0.5"} for step in (1, 3)]
+    logged: list[dict[str, Any]] = []
+    logger = RunLogger(run_with({"rows": 2}, logged), ".")
+    logger.follow(earlier, earlier)
+    logger.log_metrics({"train/loss": 0.5}, 3)
+    logger.log_metrics({"val/loss": 0.4}, 3)
+    assert [row.get("val/loss") for row in logged] == [0.4]
+
+
 def test_a_failing_run_of_wandb_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     logger = RunLogger(run_with({}, []), ".")
     logger._experiment.log = lambda _: 1 / 0

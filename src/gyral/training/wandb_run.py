@@ -106,13 +106,9 @@ class RunLogger(WandbLogger):
         if step is None:
             self._output.call(self.experiment.log, dict(metrics))
             return
-        new = {name: value for name, value in metrics.items() if name != "epoch" and self._is_new(name, step)}
+        new = {name: value for name, value in metrics.items() if name != "epoch" and step > self._logged.get(name, -1)}
         if new:
             self._output.call(self._log, new, step, len(self._rows))
-
-    def _is_new(self, name: str, step: int) -> bool:
-        last = max(self._logged.values(), default=-1)  # of metrics that are not in metrics.csv, such as examples
-        return step > self._logged.get(name, last)
 
     def _log(self, metrics: Mapping[str, Any], step: int, rows: int) -> None:
         # The step of a metric is the index of the last optimizer step; that of the final test is their number.
@@ -122,7 +118,7 @@ class RunLogger(WandbLogger):
     @rank_zero_only
     def log_html(self, key: str, text: str, step: int) -> None:
         """Log a preformatted text beside the next metrics. Unlike a table, it needs no answer of the server."""
-        if self._is_new(key, step):
+        if step > max(self._logged.values(), default=-1):  # metrics.csv has no texts
             value = wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)
             self._output.call(self.experiment.log, {key: value}, commit=False)
 
