@@ -819,8 +819,11 @@ def compare_fused(case: Case, lengths: Tensor | None) -> None:
             signs = torch.randint(0, 2, data[0].shape) - 0.5
             rounded = data[0] * (1 + torch.finfo(torch.float32).eps * signs)
             allowed = torch.maximum(allowed, relative_errors(results(exact, rounded, *data[1:]), truth))
-            norms = torch.stack([tensor.norm() for tensor in truth])
-            allowed = torch.maximum(allowed, torch.finfo(torch.float32).eps * norms.max() / norms.clamp(min=1e-30))
+            # outputs and final state; then the gradients of as many inputs and states, and of the parameters
+            values = (len(truth) - len(list(exact.parameters()))) // 2
+            norms = torch.stack([tensor.norm() for tensor in truth[values:]])
+            floors = torch.finfo(torch.float32).eps * norms.max() / norms.clamp(min=1e-30)
+            allowed[values:] = torch.maximum(allowed[values:], floors)
         return (fused / allowed).log()
 
     for draws, with_rounding in zip(DRAWS, (False, True), strict=True):

@@ -27,8 +27,7 @@ class HGRN2Cell(LinearAttentionCell):
 
     RMS is over the whole width, with ε = 10⁻⁵. The lower bound ℓ of the forget gates is zero in the first layer of the
     published models and grows with depth. There it is learned for all layers at once: a softmax over the layers, summed
-    up to a layer, minus its first entry. See
-    `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
+    up to a layer, minus its first entry. See `gyral.cells.linear_attention.MatrixMemoryCell` for sizes.
 
     Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], uniform in ±1/√X; `weight_norm` (H V,),
     one.
