@@ -19,11 +19,12 @@ from triton.runtime.jit import JITFunction
 from gyral.ops.rum.triton import launch
 
 HOPPER = GPUTarget("cuda", 90, 32)
-STEPS, BATCH = 2, 3
+STEPS = 2
+BATCHES = (3, 400)  # for which a program has one row, or several
 SIZES = (50, 200)  # whose weights stay on chip or are read in tiles
-CASES = {  # size, whether there is a memory, whether all options are used
-    "sample": [(50, True, True)],
-    "all": list(itertools.product(SIZES, (False, True), (False, True))),
+CASES = {  # batch, size, whether there is a memory, whether all options are used
+    "sample": [(3, 50, True, True)],
+    "all": list(itertools.product(BATCHES, SIZES, (False, True), (False, True))),
 }
 
 
@@ -40,19 +41,19 @@ class Driver:
         return HOPPER
 
 
-def arguments(size: int, has_memory: bool, with_options: bool) -> SimpleNamespace:
+def arguments(batch: int, size: int, has_memory: bool, with_options: bool) -> SimpleNamespace:
     """Return arguments of `gyral.ops.rum.rum`."""
     return SimpleNamespace(
-        x=torch.zeros(STEPS, BATCH, 2),
+        x=torch.zeros(STEPS, batch, 2),
         w_ih=torch.zeros(3 * size, 2),
         w_hh=torch.zeros(2 * size, size),
         b=torch.zeros(3 * size),
-        h0=torch.zeros(BATCH, size),
-        memory=torch.zeros(BATCH, size, size) if has_memory else None,
+        h0=torch.zeros(batch, size),
+        memory=torch.zeros(batch, size, size) if has_memory else None,
         norms=torch.zeros(3, 2, size) if with_options else None,
-        keep=torch.ones(STEPS, BATCH, size) if with_options else torch.tensor(0.5),
-        lengths=torch.ones(BATCH, dtype=torch.int64) if with_options else None,
-        starts=torch.zeros(STEPS, BATCH, dtype=torch.bool) if with_options else None,
+        keep=torch.ones(STEPS, batch, size) if with_options else torch.tensor(0.5),
+        lengths=torch.ones(batch, dtype=torch.int64) if with_options else None,
+        starts=torch.zeros(STEPS, batch, dtype=torch.bool) if with_options else None,
         eta=1.0 if with_options else None,
         activation="tanh" if with_options else "relu",
         epsilon=1e-5,
@@ -62,6 +63,7 @@ def arguments(size: int, has_memory: bool, with_options: bool) -> SimpleNamespac
 
 def main() -> None:
     driver.set_active(Driver())
+    launch._processors = lambda device: 132  # type: ignore[assignment, misc]
     torch.cuda.device_of = lambda tensor: torch.no_grad()  # type: ignore[assignment, misc]
     run, case = JITFunction.run, ""
 
@@ -70,11 +72,11 @@ def main() -> None:
         print(f"{self.__name__} {case}: {len(kernel.asm['cubin'])}")
 
     JITFunction.run = compile_only
-    for size, has_memory, with_options in CASES[sys.argv[1]]:
-        case = f"size={size} memory={has_memory} options={with_options}"
-        a = arguments(size, has_memory, with_options)
+    for batch, size, has_memory, with_options in CASES[sys.argv[1]]:
+        case = f"batch={batch} size={size} memory={has_memory} options={with_options}"
+        a = arguments(batch, size, has_memory, with_options)
         results, saved = launch.forward(a)
-        gradients: list[Tensor | None] = [torch.zeros(STEPS, BATCH, size), None, None, None]
+        gradients: list[Tensor | None] = [torch.zeros(STEPS, batch, size), None, None, None]
         launch.backward(a, results, saved, gradients, {"x": True})
 
 

@@ -67,7 +67,9 @@ class HGRN2Cell(LinearAttentionCell):
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
         q, forget, v = values
-        bound = torch.as_tensor(self.lower_bound, dtype=q.dtype, device=q.device)
+        bound = self.lower_bound
+        if not isinstance(bound, Tensor):
+            bound = q.new_full((), bound)  # not from a tensor of the CPU, which no CUDA graph could copy
         # 1 − f and log f without rounding f, which may be close to 0 or 1
         k = (1 - bound) * torch.sigmoid(-forget)
         decay = torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))

@@ -1,5 +1,6 @@
 """The time loop as a CUDA graph: one launch for all steps. Launching small kernels takes longer than running them."""
 
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -79,7 +80,13 @@ def _capture(function: Callable[..., Any], samples: tuple[Tensor, ...]) -> Calla
     """Return the function as a CUDA graph on the device of the samples."""
     _, _, enabled, dtype = _modes()
     # a capture refuses autocast's cache of weights, and records on the current device
-    with torch.cuda.device_of(samples[0]), torch.autocast("cuda", dtype, enabled, cache_enabled=False):
+    with (
+        warnings.catch_warnings(),
+        torch.cuda.device_of(samples[0]),
+        torch.autocast("cuda", dtype, enabled, cache_enabled=False),
+    ):
+        # torch keeps the autograd graph of its warm-up, which ran on another stream
+        warnings.filterwarnings("ignore", "The AccumulateGrad node's stream does not match")
         graphed: Callable[..., Any] = torch.cuda.make_graphed_callables(function, samples, allow_unused_input=True)
     return graphed
 

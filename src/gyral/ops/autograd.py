@@ -8,16 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core.compat import assume_constant_result
+
 Backward = Callable[..., Any]
 NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which autocast is off on a device; entering one takes as long as a small product."""
-    available = torch.amp.is_autocast_available(device.type)
-    if available and torch.is_autocast_enabled(device.type):
+    if has_autocast(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return NOTHING
+
+
+@assume_constant_result  # the compiler of torch 2.11 cannot trace it
+def has_autocast(device: str) -> bool:
+    """Return whether torch has autocast on a type of device."""
+    return torch.amp.is_autocast_available(device)
 
 
 def differentiable_by(reference_backward: Backward) -> Callable[[Backward], Backward]:

@@ -182,10 +182,12 @@ class Position(int):
 def kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Let the kernels run on a GPU, or in Triton's interpreter, which lacks some of what they use."""
     require_package()
-    if ON_GPU:
-        return
     from triton.runtime import autotuner, interpreter
 
+    # nothing is measured: the first configuration runs
+    monkeypatch.setattr(autotuner.Autotuner, "do_bench", property(lambda self: lambda *given, **others: [1.0] * 3))
+    if ON_GPU:
+        return
     request.getfixturevalue("on_cpu")
     patch_tensor = interpreter._patch_lang_tensor
 
@@ -197,8 +199,6 @@ def kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
         return map(Position, range(*(int(bound) for bound in bounds)))
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_index)
-    # nothing is measured: the first configuration runs
-    monkeypatch.setattr(autotuner.Autotuner, "do_bench", property(lambda self: lambda *given, **others: [1.0] * 3))
     for name, module in list(sys.modules.items()):
         if name.startswith("fla.ops."):
             monkeypatch.setattr(module, "range", positions, raising=False)

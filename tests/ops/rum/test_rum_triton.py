@@ -20,8 +20,9 @@ from gyral.ops import rotation, rum
 from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum.triton import launch
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu" and not isinstance(launch.forward_without_memory, interpreter.InterpretedFunction):
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+if not ON_GPU and not isinstance(launch.forward_without_memory, interpreter.InterpretedFunction):
     pytest.skip("the kernels were imported before their interpreter was asked for", allow_module_level=True)
 
 EPSILON = torch.finfo(torch.float32).eps
@@ -263,7 +264,7 @@ def check(
     * one rounding of the tensor, or of the terms that it is a sum of.
 
     The factor is four for gradients through the associative memory: the kernel rebuilds R_{t−1} from a rounded R_t,
-    whereas the loop has stored it.
+    whereas the loop has stored it. It is four on a GPU, too, whose exponential and division are not rounded correctly.
     """
     truth = by_reference(case, given, torch.float64, monkeypatch)
     plain = by_reference(case, given, torch.float32, monkeypatch)
@@ -275,7 +276,7 @@ def check(
     assert kernel.keys() == truth.keys()
     summed = {"d bias": truth["d parts"], "cosines": torch.ones_like(truth["cosines"])}
     for name, exact in truth.items():
-        factor = 4 if case.lambd == 1 and name.startswith("d ") else 2
+        factor = 4 if ON_GPU or (case.lambd == 1 and name.startswith("d ")) else 2
         rounding = EPSILON * summed.get(name, exact).norm().item()
         error = (kernel[name] - exact).norm().item()
         usual = max((found[name] - wanted[name]).norm().item() for found, wanted in loops)
@@ -327,7 +328,7 @@ def test_kernels_equal_the_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("precision", ["resident", "streamed"])
 def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1000 if precision == "resident" else 0
-    monkeypatch.setattr(launch, "RESIDENT_SIZE", {"ieee": size, "tf32": size})
+    monkeypatch.setattr(launch, "RESIDENT_SIZE", dict.fromkeys(launch.RESIDENT_SIZE, size))
     monkeypatch.setattr(launch, "TILE", 256)  # so that the rows of a program run in blocks where they are streamed
     for case in (
         Case(33, 17, 3, ragged=True),
@@ -336,6 +337,25 @@ def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.Monkey
         Case(20, 17, 3, ragged=True, resets=True),
     ):
         check(case, example(case), monkeypatch, is_generic=True)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@pytest.mark.parametrize("size", [3, 12, 31, 50, 64])
+def test_threads_that_hold_the_same_element_do_not_race(
+    size: int, lambd: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(size, 64, 40, lambd=lambd)
+    given = example(case)
+    expected = by_kernel(case, given)
+    for _ in range(3):
+        found = by_kernel(case, given)
+        assert all(torch.equal(found[name], expected[name]) for name in expected if name not in ("d bias",))
+    settings = launch._settings
+    monkeypatch.setattr(launch, "_settings", lambda *given: settings(*given) | {"num_warps": 1})
+    alone = by_kernel(case, given)  # a single warp runs in step
+    for name in ("outputs", "hidden"):
+        assert (expected[name] - alone[name]).norm() <= 1e-4 * alone[name].norm(), name
 
 
 ANGLES = [0.0, 1e-4, 2.0, 2.2, 3.0, torch.pi - 1e-3, torch.pi - 1e-5, torch.pi]

@@ -19,13 +19,15 @@ from gyral.ops.sequences import project, project_backward, recurrent_gradient, s
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 CHECKPOINT_EVERY = 1024  # steps between two saved memories for λ = 1
-BLOCK_BATCH = 16  # rows of a program for λ = 0: the smallest block that tl.dot accepts
-# Largest hidden sizes at which the weights stay on chip; without tensor cores, threads hold them in registers.
-RESIDENT_SIZE = {"tf32": 128, "ieee": 64}
+BLOCK_BATCH = 16  # rows of a program for λ = 0 with tl.dot: its smallest block
+# Largest hidden sizes at which the weights stay on chip: of programs with one row, which hold them in registers, and of
+# programs with several. One row a program is faster while the batch has few programs for each multiprocessor.
+RESIDENT_SIZE = {1: 128, BLOCK_BATCH: 64}
+PROGRAMS_PER_PROCESSOR = 2
 TILE = 4096  # elements in a tile of weights or memory, and in a block of rows: registers hold several such tiles
 
 
-def _settings(a: Any) -> dict[str, Any]:
+def _settings(a: Any, is_forward: bool) -> dict[str, Any]:
     """Return the arguments of the kernels other than tensors, T and B."""
     mask, keep_mean = split_keep(a.keep)
     size = a.h0.shape[1]
@@ -48,30 +50,44 @@ def _settings(a: Any) -> dict[str, Any]:
     if a.memory is not None:
         block_size = triton.next_power_of_2(size)
         tile = min(max(TILE // block_size, 1), block_size)
-        warps = 4 if size <= 64 else 8
+        warps = 4 if size <= (64 if is_forward else 128) else 8
         return settings | {
             "checkpoint_every": CHECKPOINT_EVERY,
             "block_size": block_size,
             "block_tile": tile,
-            "num_warps": warps,
+            # a tile is loaded and overwritten: no two threads may hold the same element
+            "num_warps": min(warps, max(tile * block_size // 32, 1)),
             "num_stages": 1,
         }
     block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
+    block_batch = _block_batch(a)
+    resident = size <= RESIDENT_SIZE[block_batch]
     is_float = _product_dtype(a) == torch.float32
     # torch refuses to read the older `allow_tf32` where the newer setting was used
-    precision = "ieee" if is_float and torch.backends.cuda.matmul.fp32_precision != "tf32" else "tf32"
-    resident = size <= RESIDENT_SIZE[precision]
+    is_exact = is_float and torch.backends.cuda.matmul.fp32_precision != "tf32"
     return settings | {
-        "precision": precision,
+        "precision": "tf32x3" if is_exact else "tf32",  # three products of TF32 have the errors of one of float32
         "resident": resident,
-        "block_batch": BLOCK_BATCH,
-        "block_rows": BLOCK_BATCH if resident else min(max(TILE // block_size, 1), BLOCK_BATCH),
+        "block_batch": block_batch,
+        "block_rows": block_batch if resident else min(max(TILE // block_size, 1), BLOCK_BATCH),
         "block_size": block_size,
-        "block_out": min(block_size, 128),
+        "block_out": min(block_size, 256),
         "block_in": min(block_size, 32 if is_float else 64),
-        "num_warps": 4 if size <= 32 else 8,
+        "num_warps": 4 if resident and size <= 64 else 8,
         "num_stages": 1 if resident else 2,
     }
+
+
+def _block_batch(a: Any) -> int:
+    """Return the number of rows of a program for λ = 0."""
+    batch, size = a.h0.shape
+    return 1 if size <= RESIDENT_SIZE[1] and batch <= PROGRAMS_PER_PROCESSOR * _processors(a.h0.device) else BLOCK_BATCH
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    """Return the number of multiprocessors of a GPU; 1 for Triton's interpreter."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def _product_dtype(a: Any) -> torch.dtype:
@@ -178,8 +194,8 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     written = (*before, outputs, final_hidden, cosines, hidden if scales is None else scales)
     with torch.cuda.device_of(parts):
         if a.memory is None:
-            programs = triton.cdiv(batch, BLOCK_BATCH)
-            forward_without_memory[(programs,)](*inputs, *written, steps, batch, **_settings(a))
+            programs, settings = triton.cdiv(batch, _block_batch(a)), _settings(a, True)
+            forward_without_memory[(programs,)](*inputs, *written, steps, batch, **settings)
             return results, saved
         if a.lengths is not None:
             outputs.zero_()  # the kernel does not write outputs beyond the end of a sequence
@@ -187,7 +203,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
             torch.cumsum(a.starts.flatten(), 0, out=restoring[1].view(-1)).sub_(1)
         memory = final_memory.copy_(a.memory)
         restoring = _present(restoring, hidden)
-        forward_with_memory[(batch,)](*inputs, memory, *written, *restoring, steps, batch, **_settings(a))
+        forward_with_memory[(batch,)](*inputs, memory, *written, *restoring, steps, batch, **_settings(a, True))
         return results, saved
 
 
@@ -203,7 +219,7 @@ def backward(
     outputs, _, final_memory, _ = results
     parts, scales, *restoring = saved
     weight, hidden, norms, *others = _shared_arguments(a)
-    programs = batch if a.memory is not None else triton.cdiv(batch, BLOCK_BATCH)
+    programs = batch if a.memory is not None else triton.cdiv(batch, _block_batch(a))
     grad_outputs, grad_hidden, grad_memory = (
         torch.zeros_like(like) if gradient is None and like is not None else gradient
         for gradient, like in zip(gradients[:3], (outputs, hidden, final_memory), strict=True)
@@ -218,7 +234,7 @@ def backward(
             pass
         elif a.memory is None:
             kernel_arguments = [*inputs, *before, grad_outputs, grad_hidden, norms_argument]
-            backward_without_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a))
+            backward_without_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
         else:
             memory = final_memory.clone()
             grad_memory = torch.empty_like(memory).copy_(grad_memory)
@@ -232,7 +248,7 @@ def backward(
                 grad_memory,
                 norms_argument,
             ]
-            backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a))
+            backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
     grad_bias = parts.sum((0, 1))
     products = parts.to(weight.dtype)
     grad_weight = recurrent_gradient(

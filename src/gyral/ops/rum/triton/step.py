@@ -83,6 +83,7 @@ def load_starts(starts, rows, active, config: tl.constexpr):
 @triton.jit
 def finish_parts(target, gate, step, config: tl.constexpr):
     """Return memory target, update gate and embedded input from the parts' sums; store values for `load_parts`."""
+    tl.debug_barrier()  # several threads may hold an element: all have loaded the sums before one overwrites them
     size: tl.constexpr = config.size
     active, columns = step.active[:, None], step.columns
     valid = active & (columns < size)[None, :]

@@ -201,7 +201,8 @@ def backward_with_memory(
         d = dh + tl.load(grad_outputs + step_offset * size + here, mask=inside, other=0.0)
         candidate = embedded + tl.load(memory_reads_t + here, mask=inside, other=0.0)
         dy, dgate, dh = new_hidden_backward(d, candidate, gate, saved_gate, h, step, config)
-        # the tiles read dy along their rows; the value that it overwrites is no longer used
+        # the tiles read dy along their rows; no thread uses the values of a step that are overwritten from here on
+        tl.debug_barrier()
         tl.store(memory_reads_t + here, dy, mask=inside)
         tl.debug_barrier()
 

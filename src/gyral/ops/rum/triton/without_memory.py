@@ -66,6 +66,16 @@ def _load_weights(weight, along_out, along_in, config: tl.constexpr):
     return target_weight, gate_weight
 
 
+@triton.jit
+def _add_product(total, rows, weight, precision: tl.constexpr):
+    """Return total + rows weight, (K, N). Tensor cores have no product of a single row, and need not wait for one."""
+    if rows.shape[0] == 1:
+        total += tl.sum(tl.trans(rows).to(tl.float32) * weight.to(tl.float32), axis=0, keep_dims=True)
+    else:
+        total = tl.dot(rows, weight, total, input_precision=precision)
+    return total
+
+
 @triton.jit(do_not_specialize=["steps", "batch"])
 def forward_without_memory(
     parts,
@@ -120,11 +130,11 @@ def forward_without_memory(
             at = parts_t + rows[:, None] * width + columns[None, :]
             factor = h.to(weight.dtype.element_ty)
             target = tl.load(at, mask=valid, other=0.0)
-            target = tl.dot(factor, target_weight, target, input_precision=precision)
+            target = _add_product(target, factor, target_weight, precision)
             gate = target
             if config.gated:
                 gate = tl.load(at + size, mask=valid, other=0.0)
-                gate = tl.dot(factor, gate_weight, gate, input_precision=precision)
+                gate = _add_product(gate, factor, gate_weight, precision)
             h = _forward_step(target, gate, h, cosines + step_offset, step, config)
             here = rows[:, None] * size + columns[None, :]
             tl.store(outputs_t + here, tl.where(valid, h, 0.0), mask=(rows < batch)[:, None] & inside)
@@ -237,15 +247,16 @@ def backward_without_memory(
             dtarget = tl.where(valid, dtarget, 0.0)
             dgate = tl.where(valid, dgate, 0.0)
             dh = tl.where(valid, dh, grad_next)
+            tl.debug_barrier()  # all threads that hold an element have loaded it
             at = parts_t + block[:, None] * width + columns[None, :]
             tl.store(at, dtarget, mask=in_batch)
             if config.gated:
                 tl.store(at + size, dgate, mask=in_batch)
             tl.store(at + recurrent, tl.where(valid, dembedded, 0.0), mask=in_batch)
             if resident:
-                dh = tl.dot(dtarget.to(weight.dtype.element_ty), target_weight, dh, input_precision=precision)
+                dh = _add_product(dh, dtarget.to(weight.dtype.element_ty), target_weight, precision)
                 if config.gated:
-                    dh = tl.dot(dgate.to(weight.dtype.element_ty), gate_weight, dh, input_precision=precision)
+                    dh = _add_product(dh, dgate.to(weight.dtype.element_ty), gate_weight, precision)
             if config.has_starts:
                 dh = tl.where(block_started[:, None], 0.0, dh)
             tl.store(grad_hidden + here, dh, mask=in_batch)
