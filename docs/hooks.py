@@ -56,7 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the tables of speeds, uses and cells."""
-    for name, make in (("{{ speed }}", speeds.overview), ("{{ uses }}", table), ("{{ cells }}", measured_table)):
+    for name, make in (("{{ speed }}", speeds.overview), ("{{ gpu }}", speeds.gpu), ("{{ uses }}", table), ("{{ cells }}", measured_table)):
         if name in markdown:
             markdown = markdown.replace(name, make())
     return markdown

@@ -126,6 +126,24 @@ def times_as_fast(model: str) -> str:
     return f"{1 / ratio:.1f} ×"
 
 
+def gpu() -> str:
+    """Return the measurements on a GPU."""
+    found = json.loads((RECORDS / "gpu.json").read_text())
+    about, ratios = found["about"], ("train_to_gru", "train_to_lstm")
+    lines = []
+    for row in found["rows"]:
+        texts = [f"`{row['model']}`", row["backend"], row["precision"], size_of(row)]
+        figures = [format(row[key], ".2f") for key in ("forward_ms", "train_ms", *ratios)]
+        lines.append([*texts, *figures, f"{row['peak_memory_mib']:.0f}", f"{row['error']:.1e}"])
+    head = ["layer or cell", "backend", "precision", "size", "forward ms", "forward + backward ms", "× GRU", "× LSTM"]
+    versions = f"PyTorch {about['torch']}, Triton {about['triton']}, cuDNN {about['cudnn']}"
+    return (
+        f"{about['device_name']}, {versions}, commit {about['commit'][:10]}, input size {about['input']}. Ratios are of"
+        " forward + backward, to cuDNN's layers in the same rounds.\n\n"
+        + table([*head, "peak memory MiB", "error"], lines, 4)
+    )
+
+
 FIGURES = {"measured": figures, "conditions": conditions, "speed": times_as_fast, "recall": recall.accuracy}
 
 

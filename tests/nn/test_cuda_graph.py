@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ class Capture:
         self.count = 0
 
     def __call__(self, function: Callable[..., Any], samples: tuple[Tensor, ...], allow_unused_input: bool) -> Any:
+        assert not gc.isenabled()  # the end of an earlier graph would break the capture
         self.count += 1
         fixed = [sample.clone().detach().requires_grad_(sample.requires_grad) for sample in samples]
         wanted = [tensor for tensor in fixed if tensor.requires_grad]

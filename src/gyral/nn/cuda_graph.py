@@ -1,7 +1,9 @@
 """The time loop as a CUDA graph: one launch for all steps. Launching small kernels takes longer than running them."""
 
+import contextlib
+import gc
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -81,6 +83,7 @@ def _capture(function: Callable[..., Any], samples: tuple[Tensor, ...]) -> Calla
     _, _, enabled, dtype = _modes()
     # a capture refuses autocast's cache of weights, and records on the current device
     with (
+        without_collection(),
         warnings.catch_warnings(),
         torch.cuda.device_of(samples[0]),
         torch.autocast("cuda", dtype, enabled, cache_enabled=False),
@@ -89,6 +92,19 @@ def _capture(function: Callable[..., Any], samples: tuple[Tensor, ...]) -> Calla
         warnings.filterwarnings("ignore", "The AccumulateGrad node's stream does not match")
         graphed: Callable[..., Any] = torch.cuda.make_graphed_callables(function, samples, allow_unused_input=True)
     return graphed
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage, after one collection now: an earlier graph that ends would break a capture."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _FlatLoop(nn.Module):

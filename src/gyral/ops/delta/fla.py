@@ -6,7 +6,7 @@ those of a diagonal plus a low-rank matrix (DPLR), S ← e^γ ⊙ S + b aᵀS + 
 a = −r ⊙ e^γ and b = k. The package's functions for one decay of a whole memory, such as `chunk_simple_gla`, do more in
 tensor cores, but refuse to compute gradients on Hopper GPUs with Triton 3.4 to 3.7.0, which would be wrong.
 
-No GPU has run this module. In Triton's interpreter, the functions of version 0.6.0 compute correct results for any
+An H100 (Triton 3.6) computes the same as single steps. The functions of version 0.6.0 compute correct results for any
 decay. DPLR does so without its options `safe_gate` and `lower_bound` alone: with one of them the exponentials overflow
 if γ is less than about −9.5 in several steps, and a matrix is inverted in float16.
 """
