@@ -56,9 +56,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the tables of speeds, uses and cells."""
-    for name, make in (("{{ speed }}", speeds.overview), ("{{ gpu }}", speeds.gpu), ("{{ uses }}", table), ("{{ cells }}", measured_table)):
-        if name in markdown:
-            markdown = markdown.replace(name, make())
+    tables = {"speed": speeds.overview, "gpu": speeds.gpu, "uses": table, "cells": measured_table}
+    for name, make in tables.items():
+        if (place := f"{{{{ {name} }}}}") in markdown:
+            markdown = markdown.replace(place, make())
     return markdown
 
 
