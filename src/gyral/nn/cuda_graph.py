@@ -96,7 +96,7 @@ def _capture(function: Callable[..., Any], samples: tuple[Tensor, ...]) -> Calla
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect garbage now, and none within the context: an earlier graph that ends breaks the capture of another one."""
+    """Collect garbage now, and none within the context: an earlier graph that ends breaks the capture of another."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
