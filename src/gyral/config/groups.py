@@ -47,9 +47,10 @@ def served(group: str) -> dict[str, Path]:
     """
     if group == "sweep":
         return tables.files(config_folders())
-    if group == "experiment":
-        files = tables.files(config_folders()).values()
-        return {experiment: file for file in files for experiment in load_table(file).experiments}
+    if group in ("experiment", tables.COLUMN):
+        found = [load_table(file) for file in tables.files(config_folders()).values()]
+        named = [(table.columns if group == tables.COLUMN else table.experiments, table.file) for table in found]
+        return {choice: file for choices, file in named for choice in choices}
     if group == "model":
         cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
         return cells | _files("model")

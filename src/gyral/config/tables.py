@@ -4,6 +4,8 @@
     source: {paper: "Dangovski et al., 2019", place: Table 1, verified: null}  # of the published values
     report: {title: Table 1, measure: accuracy, column: task.length}      # see gyral.reports.catalogue
     sweep: {task.length: [30, 50], seed: [1, 2]}
+    columns: {short: {task.length: 30, …}}     # if columns differ in several options: column=rum_paper/table1/short
+    choose: {optimizer.lr: [0.001, 0.01], seed: 0}  # on the validation split, with a seed that is not reported
     protocol: {task: recall, task.length: 30}  # options of all rows, as on the command line
     rows:
       gru: {name: GRU, model: gru, paper: {accuracy: {30: 21.5, 50: 17.6}}}
@@ -27,9 +29,10 @@ from gyral.config.plain import Loader
 from gyral.core.errors import UserError
 
 GROUP = "table"
-SERVED = ("experiment", "sweep")  # the groups whose choices come from tables
+SERVED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
+COLUMN = "column"  # the group of the columns of tables whose columns differ in several options
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
-SECTIONS = ("experiment", "report", "sweep", "protocol", "rows", "hydra", "source")
+SECTIONS = ("experiment", "report", "sweep", "columns", "choose", "protocol", "rows", "hydra", "source")
 SOURCE = ("paper", "place", "verified")  # verified: true if the value was read there, false if not, null: not known
 OWN = ("name", "like", "paper", "source", "published_only")  # what a row has besides options
 
@@ -98,10 +101,22 @@ class Table:
         return [f"{self.experiment}/{name}" for name in (PROTOCOL, *trained)]
 
     @property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """The options of the columns by their names on the command line; empty if the table has no such section."""
+        columns = self.content.get("columns") or {}
+        return {f"{self.experiment}/{name}": options for name, options in columns.items()}
+
+    @property
     def axes(self) -> dict[str, list[Any]]:
         """The values of each key that the sweep varies, the rows first."""
         rows = [name for name in self.experiments if not name.rpartition("/")[2].startswith("_")]
-        return {"experiment": rows, **(self.content.get("sweep") or {})}
+        columns = {COLUMN: [*self.columns]} if self.columns else {}
+        return {"experiment": rows, **columns, **(self.content.get("sweep") or {})}
+
+    @property
+    def choose(self) -> dict[str, Any]:
+        """The values of options of which the sweep chooses one on the validation split, and the `seed` for this."""
+        return self.content.get("choose") or {}
 
     @property
     def papers(self) -> dict[str, dict[str, Any]]:
@@ -112,18 +127,27 @@ class Table:
 
     def config(self, group: str, name: str) -> DictConfig:
         """Return the configuration of a choice, with the list of defaults for Hydra."""
-        return self._sweep() if group == "sweep" else self._row(name.removeprefix(f"{self.experiment}/"))
+        if group == "sweep":
+            return self._sweep()
+        if group == COLUMN:
+            return self._composed(self.columns[name])
+        return self._row(name.removeprefix(f"{self.experiment}/"))
 
-    def _row(self, name: str) -> DictConfig:
-        options = self.protocol()
-        if name != PROTOCOL:
-            options |= self.options(name)
+    def _composed(self, options: dict[str, Any]) -> DictConfig:
+        """Return the configuration with these options."""
         config = OmegaConf.create({"defaults": []})
         for key, value in options.items():
             if "@" in key or key in self.groups:
                 config.defaults.append({f"override /{key}": value})
             else:
                 OmegaConf.update(config, key, value, force_add=True)
+        return config
+
+    def _row(self, name: str) -> DictConfig:
+        options = self.protocol()
+        if name != PROTOCOL:
+            options |= self.options(name)
+        config = self._composed(options)
         if name != PROTOCOL:
             config.paper = _paper(name, self.rows[name])
         return config
@@ -136,7 +160,10 @@ class Table:
                 "report": self.content["report"],
                 "hydra": {
                     **self.content.get("hydra", {}),
-                    "sweeper": {"params": {key: ",".join(map(_as_word, values)) for key, values in self.axes.items()}},
+                    "sweeper": {
+                        "params": {key: ",".join(map(_as_word, values)) for key, values in self.axes.items()},
+                        **({"choose": self.choose} if self.choose else {}),
+                    },
                 },
             }
         )
@@ -181,7 +208,21 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
     for key, values in (content.get("sweep") or {}).items():
         if not isinstance(values, list):
             raise UserError(f"{file}: sweep.{key}={values}: must be a list of values")
+    _check_columns(file, content)
     return Table(file, content["experiment"], content, groups)
+
+
+def _check_columns(file: Path, content: dict[str, Any]) -> None:
+    """Check the sections `columns` and `choose`."""
+    columns = content.get("columns") or {}
+    if not isinstance(columns, dict) or not all(isinstance(options, dict) for options in columns.values()):
+        raise UserError(f"{file}: columns: must have options for each column")
+    choose = content.get("choose") or {}
+    if not isinstance(choose, dict) or (choose and not isinstance(choose.get("seed"), int)):
+        raise UserError(f"{file}: choose: must have lists of values and a `seed`")
+    for key, values in choose.items():
+        if key != "seed" and not (isinstance(values, list) and values):
+            raise UserError(f"{file}: choose.{key}={values}: must be a list of values")
 
 
 def _paper(name: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -64,17 +64,23 @@ class BaseSweeper(Sweeper):
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}
 
     def run_jobs(
-        self, jobs: Iterable[tuple[int, Sequence[str]]], total: int, shared: Collection[str] = (), raises: bool = True
+        self,
+        jobs: Iterable[tuple[int, Sequence[str]]],
+        total: int,
+        shared: Collection[str] = (),
+        raises: bool = True,
+        is_last: bool = True,
     ) -> Iterator[FinishedJob]:
         """Run jobs; print a line when each has ended, and one when it starts in this process; yield the outcomes.
 
-        When all jobs have ended, call `conclude`, and list the failures.
+        When all jobs have ended, call `conclude` if no other jobs follow, and list the failures.
 
         Args:
             jobs: the number and the overrides of each job.
             total: the number of jobs.
             shared: overrides that all jobs have, which the lines leave out.
             raises: whether failed jobs are an error.
+            is_last: whether no other jobs follow.
 
         Raises:
             SweepError: some jobs failed, and `raises` is True.
@@ -102,7 +108,8 @@ class BaseSweeper(Sweeper):
                 raised = raised or finished.error
         if raised is not None:  # HYDRA_FULL_ERROR=1 asks for the traceback
             raise raised
-        self.conclude()
+        if is_last:
+            self.conclude()
         if failures:
             print("\nFailed:", *failures, sep="\n  ", file=sys.stderr)
         if failures and raises:
@@ -123,38 +130,83 @@ def check_launched(arguments: Sequence[str]) -> None:
 
 
 class Grid(BaseSweeper):
-    """Runs every combination of the axes' values."""
+    """Runs every combination of the axes' values.
+
+    Args:
+        params: see `BaseSweeper`.
+        choose: lists of values by key, and a `seed`. Every combination first runs with each of these values and this
+            seed, and then, with its own seeds, with the values that were the best on the validation split. A key that
+            the command line has is not chosen.
+    """
+
+    def __init__(self, params: dict[str, Any] | None = None, choose: dict[str, Any] | None = None) -> None:
+        super().__init__(params)
+        self.choose = dict(choose or {})
 
     def sweep(self, arguments: list[str]) -> None:
-        axes = [
-            [f"{key}={value}" for value in values_of(override)] for key, override in self.overrides(arguments).items()
-        ]
-        # that a value of an option cannot be used is an error of its job alone
-        choices_or_keys = [axis if is_group(axis[0]) else [axis[0].partition("=")[0]] * len(axis) for axis in axes]
-        jobs = list(product(*axes))
-        validated: set[str] = set()
-        # an unknown choice or key is reported before the first job starts
-        for number, (job, checked) in enumerate(zip(jobs, product(*choices_or_keys), strict=True), 1):
-            if not validated.issuperset(checked):
-                validated.update(checked)
-                try:
-                    self.validate_batch_is_legal([job])
-                except ConfigCompositionException as error:
-                    raise explain_refusal(error, number, job, axes) from error
+        if "experiment" in self.params and any(word.startswith("model=") for word in arguments):
+            # a model of the user's own, by the protocol of the table
+            self.params["experiment"] = self.config.hydra.runtime.choices.experiment
+        given = self.overrides(arguments)
+        axes = [[f"{key}={value}" for value in values_of(override)] for key, override in given.items()]
+        seed = f"seed={self.choose.pop('seed', 0)}"
+        chosen = [[f"{key}={value}" for value in values] for key, values in self.choose.items() if key not in given]
+        unseeded = [axis for axis in axes if not axis[0].startswith("seed=")]
+        trials = list(product(*unseeded, *chosen, [seed])) if chosen else []
+        self.check([*unseeded, *chosen] if chosen else axes)
         plan = self.directory / PLAN
         if (earlier := read_plan(self.directory)) is not None:
             check_current(earlier, plan, self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(plan, OmegaConf.to_yaml(self.config))
         shared = [axis[0] for axis in axes if len(axis) == 1]
-        counted = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+        jobs = list(product(*axes))
+        total = len(trials) + len(jobs)
+        counted = "1 job" if total == 1 else f"{total} jobs"
+        if trials:
+            keys = ", ".join(axis[0].partition("=")[0] for axis in chosen)
+            counted += f", of which the first {len(trials)} choose {keys}"
         print(f"{counted} in {self.directory}", f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
-        for _ in self.run_jobs(enumerate(jobs), len(jobs), shared):
+        started = jobs
+        if trials:
+            best = best_values(
+                self.run_jobs(enumerate(trials), len(trials), shared, raises=False, is_last=False), len(unseeded)
+            )
+            combinations = [tuple(word for word in job if not word.startswith("seed=")) for job in jobs]
+            started = [(*job, *best[own]) for job, own in zip(jobs, combinations, strict=True) if own in best]
+        for _ in self.run_jobs(enumerate(started, len(trials)), len(started), shared):
             pass
+        if len(started) < len(jobs):
+            counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
+            raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
+
+    def check(self, axes: Sequence[Sequence[str]]) -> None:
+        """Raise the error of an unknown choice or key, before the first job starts."""
+        # that a value of an option cannot be used is an error of its job alone
+        choices_or_keys = [axis if is_group(axis[0]) else [axis[0].partition("=")[0]] * len(axis) for axis in axes]
+        validated: set[str] = set()
+        for number, (job, checked) in enumerate(zip(product(*axes), product(*choices_or_keys), strict=True), 1):
+            if not validated.issuperset(checked):
+                validated.update(checked)
+                try:
+                    self.validate_batch_is_legal([job])
+                except ConfigCompositionException as error:
+                    raise explain_refusal(error, number, job, axes) from error
 
     def conclude(self) -> None:
         if self.after_sweep is not None:
             self.after_sweep(self.config)
+
+
+def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return, by the first `count` overrides of trials, the ones that follow them in the best trial, without its seed."""
+    best: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {}
+    for trial in trials:
+        words = tuple(trial.job.overrides)
+        if trial.error is None and math.isfinite(trial.value):
+            cost = -trial.value if trial.job.config.task.mode == "max" else trial.value
+            best[words[:count]] = min(best.get(words[:count], (math.inf, ())), (cost, words[count:-1]))
+    return {own: values for own, (_, values) in best.items()}
 
 
 def read_plan(directory: Path) -> Any:

@@ -38,6 +38,24 @@ def piecewise(optimizer: Optimizer, milestones: list[int], rates: list[float]) -
     return LambdaLR(optimizer, lambda step: factors[bisect_right(milestones, step)])
 
 
+def warmup_stable_decay(optimizer: Optimizer, steps: int, warmup: int = 0, decay: float = 0.25) -> LambdaLR:
+    """Return a schedule that rises linearly to the optimizer's learning rate, stays there, and falls linearly to zero.
+
+    Args:
+        optimizer: the optimizer.
+        steps: the number of all steps, S.
+        warmup: the number of steps W of the rise; step t = 0, 1, … of them has (t + 1) / W of the learning rate.
+        decay: the share of the steps, in [0, 1], of the fall D = decay · S; there step t has (S − t) / D of the rate.
+
+    Raises:
+        OptionError: an argument is out of bounds.
+    """
+    check_integer("steps", steps)
+    check_integer("warmup", warmup, minimum=0)
+    fall = max(check_real("decay", decay, minimum=0, maximum=1) * steps, 1.0)
+    return LambdaLR(optimizer, lambda step: max(min(1.0, (step + 1) / max(warmup, 1), (steps - step) / fall), 0.0))
+
+
 class RecentBest(ReduceLROnPlateau):
     """Multiply the learning rate by a factor after a validation that is worse than the best of the last few.
 
