@@ -12,6 +12,7 @@ from typing import Any
 from gyral.config.groups import choices, load_table, served
 from gyral.config.overrides import undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
+from gyral.config.tables import COLUMN, PROTOCOL
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError, suggest_name
@@ -22,7 +23,7 @@ from gyral.runs.saved_files import read_yaml_as
 DIRECTORY = Path("outputs/sweep")  # as set in conf/sweep/_base.yaml
 PLAN = "multirun.yaml"
 MOST_JOBS = 100_000  # of a plan
-LAYOUTS = ("table", "tasks", "curves", "groups")
+LAYOUTS = ("table", "tasks", "curves", "groups", "solved")
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,17 @@ class Sweep:
         axes: the values of each key, in order; the values of `experiment` are the rows that are trained.
         papers: the published values of each row, also of those that are published only.
         ngrams: orders of the n-gram models below the rows.
-        solved: with the layout "tasks", a line counts as solved from this value of the measure, as printed.
+        solved: with the layout "tasks", a line counts as solved from this value of the measure, as printed; with the
+            layout "solved", a run.
         also: more measures, as columns of a table without `column`.
         best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
             split, beside the mean over seeds.
         trained: with the layout "groups", the greatest group number among the training examples; None for all groups.
+        chosen: the keys whose values the sweep chooses on the validation split.
+        chosen_by: the seed of the runs that choose them, which are in no number; "" if nothing is chosen.
+        levels: with the layout "solved", by column, values of the measure that have a meaning, such as that of a run
+            that tracks no more than the sign of a permutation.
+        protocol: the experiment with the options of all rows alone, which models have that are no row.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
 
@@ -60,6 +67,10 @@ class Sweep:
     also: tuple[str, ...] = ()
     best_seed: bool = False
     trained: int | None = None
+    chosen: tuple[str, ...] = ()
+    chosen_by: str = ""
+    levels: dict[str, dict[float, str]] = field(default_factory=dict)
+    protocol: str = ""
     measures: dict[str, Measure] = field(default_factory=dict)
 
     @property
@@ -78,12 +89,22 @@ class Sweep:
         """The last part of `column`: qa of task.qa. It is empty if there is a single column."""
         return (self.column or "").rpartition(".")[2]
 
+    def head(self, column: str) -> str:
+        """Return the head of a column."""
+        return column.rpartition("/")[2] if self.column == COLUMN else f"{self.column_name}={column}"
+
+    def has(self, record: RunRecord) -> bool:
+        """Return whether a run is of a row of the table, or of another model by its protocol."""
+        return record.experiment in self.papers or (record.experiment == self.protocol and "model" in record.overrides)
+
     def trains(self, experiment: str) -> bool:
         """Return whether a row is trained; otherwise it has published values alone."""
         return experiment in self.axes["experiment"]
 
     def column_of(self, record: RunRecord) -> str:
         """Return the column that a run belongs to, "" if there is a single one."""
+        if self.column == COLUMN:  # a group, which is no value of the configuration
+            return record.overrides.get(COLUMN, "").partition("=")[2]
         return str(select(record.config, self.column)) if self.column else ""
 
     def without_missing(self, records: list[RunRecord]) -> "Sweep":
@@ -129,6 +150,10 @@ def load(name: str) -> Sweep:
         tuple(map(str, report.get("also", ()))),
         check_boolean("report.best_seed", report.get("best_seed", False)),
         report.get("trained"),
+        tuple(key for key in table.choose if key != "seed"),
+        str(table.choose.get("seed", "")),
+        report.get("levels", {}),
+        f"{table.experiment}/{PROTOCOL}",
     )
 
 
@@ -180,7 +205,7 @@ class Plan:
     def unnamed(self) -> frozenset[frozenset[str]]:
         """The jobs that are not rows of named sweeps."""
         jobs = {job: _experiment_of(job) for job in self.jobs}
-        rows = {experiment for sweep in containing(jobs.values()) for experiment in sweep.papers}
+        rows = {name for sweep in containing(jobs.values()) for name in (*sweep.papers, sweep.protocol)}
         return frozenset(job for job, experiment in jobs.items() if experiment not in rows)
 
 

@@ -31,6 +31,7 @@ class Row:
         records: the runs; empty if none was started.
         others: runs with another `BUDGET` than those of their column in `records`: only notes have their numbers.
         label: its name in the report, with the overrides that it does not share with all rows, one a line.
+        trials: runs that have chosen options of `records`; no number has theirs.
     """
 
     experiment: str
@@ -39,6 +40,7 @@ class Row:
     records: list[RunRecord]
     others: list[RunRecord] = field(default_factory=list)
     label: str = ""
+    trials: list[RunRecord] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -46,8 +48,8 @@ class Row:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """All runs, of all budgets."""
-        return [*self.records, *self.others]
+        """All runs, of all budgets, and those that have chosen options."""
+        return [*self.records, *self.others, *self.trials]
 
     def published(self, measure: str, column: str = "") -> float | None:
         """Return the published value of a measure in a column or in a group of test examples, such as "7 operators"."""
@@ -58,14 +60,16 @@ class Row:
 
 
 def rows_of(sweep: Sweep, records: Sequence[RunRecord]) -> list[Row]:
-    """Sort runs into the rows of a sweep. Every row appears, and a row with several settings once for each."""
+    """Sort runs into the rows of a sweep. Every row appears, and a row with several settings once for each.
+
+    Models that are no row, and have run by the protocol of the table, follow.
+    """
     found: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
-    for record in records:
-        if record.experiment in sweep.papers:
-            found.setdefault(record.experiment, {}).setdefault(_setting_of(sweep, record), []).append(record)
+    for record in filter(sweep.has, records):
+        found.setdefault(str(record.experiment), {}).setdefault(_setting_of(sweep, record), []).append(record)
     rows = [
         _row(sweep, experiment, setting, same)
-        for experiment in sweep.papers
+        for experiment in (*sweep.papers, *({sweep.protocol} & found.keys()))
         for setting, same in sorted(found.get(experiment, {(): []}).items())
     ]
     common = common_overrides(rows)
@@ -78,7 +82,7 @@ def _setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
 
     With the layout "tasks", the setting of a model for several lines also has the value of the sweep's column.
     """
-    without = (sweep.column, BUDGET) if sweep.layout in WITH_STEPS else (sweep.column,)
+    without = (sweep.column, *sweep.chosen, *((BUDGET,) if sweep.layout in WITH_STEPS else ()))
     settings = settings_of(record.overrides)
     own = [override for key, override in sorted(settings.items()) if key not in without]
     is_joint = sweep.layout == "tasks" and sweep.column_of(record) not in sweep.lines
@@ -87,18 +91,23 @@ def _setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
 
 def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[RunRecord]) -> Row:
     """Return the row of runs. In each column, those of one budget count."""
-    counted, others = records, []
+    trials = [record for record in records if record.seed == sweep.chosen_by]
+    counted, others = [record for record in records if record not in trials] if trials else records, []
     if sweep.layout in WITH_STEPS:
         columns: dict[str, list[RunRecord]] = {}
-        for record in records:
+        for record in counted:
             columns.setdefault(sweep.column_of(record), []).append(record)
         budgets = [by_budget(own) for own in columns.values()]
         counted = [record for first, *_ in budgets for record in first]
         others = [record for _, *rest in budgets for runs in rest for record in runs]
-    paper = sweep.papers[experiment]
+    if experiment in sweep.papers:
+        paper = sweep.papers[experiment]
+    else:  # a model that is no row
+        name = next(override.partition("=")[2] for override in setting if override.startswith("model="))
+        paper, setting = {"row": name}, tuple(override for override in setting if override != f"model={name}")
     if sweep.layout == "tasks" and isinstance(paper.get(sweep.measure), float | int):
         paper = {**paper, sweep.measure: {AVERAGE: paper[sweep.measure]}}
-    return Row(experiment, setting, paper, counted, others)
+    return Row(experiment, setting, paper, counted, others, trials=trials)
 
 
 def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:

@@ -199,7 +199,7 @@ class Grid(BaseSweeper):
 
 
 def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return, by the first `count` overrides of trials, the ones that follow them in the best trial, without its seed."""
+    """Return, by the first `count` overrides of trials, those that follow them in the best trial, without its seed."""
     best: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {}
     for trial in trials:
         words = tuple(trial.job.overrides)

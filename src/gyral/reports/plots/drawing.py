@@ -13,11 +13,22 @@ from gyral.reports.plots.loss_curves import draw_losses
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, make_panels
 from gyral.reports.plots.results import draw_bars, draw_parameters
+from gyral.reports.plots.solved import draw_heatmap, draw_lengths
 from gyral.reports.tables.sections import Section
 
 MAX_PANELS = 24
 DRAW = {"curves": draw_curves, "losses": draw_losses, "parameters": draw_parameters, "bars": draw_bars}
-DRAW_SECTIONS = {"groups": draw_groups, "columns": draw_columns}
+DRAW_SECTIONS = {
+    "groups": draw_groups,
+    "columns": draw_columns,
+    "heatmap": draw_heatmap,
+    "lengths": draw_lengths,
+}
+# what the plots of the layout "solved" show
+MEDIANS = {
+    "heatmap": "results by row and column; bold: at least half of the seeds are solved",
+    "lengths": "results by length",
+}
 
 
 def plot(path: Path, where: str, sections: Sequence[Section], options: Options) -> str:
@@ -53,6 +64,8 @@ def describe(figure: Figure, panels: Sequence[Panel], options: Options) -> str:
         dict.fromkeys(text for axes in figure.axes for text in (axes.get_ylabel(), axes.get_xlabel()) if text)
     )
     counts = sorted({len(series.records) for panel in panels for series in panel.series})
+    if options.plot in MEDIANS:
+        return f"{MEDIANS[options.plot]}; medians of {counts[0]} to {counts[-1]} seeds"
     if counts[-1] == 1:
         return f"{', '.join(labels)}; one run for each row"
     seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seeds"

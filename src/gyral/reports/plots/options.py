@@ -7,7 +7,7 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.plotting.sizes import WIDTHS
 
-PLOTS = ("curves", "parameters", "bars", "groups", "columns", "losses")
+PLOTS = ("curves", "parameters", "bars", "groups", "columns", "losses", "heatmap", "lengths")
 AXES = ("step", "tokens", "time")
 LOGARITHMIC = ("x", "y", "xy")
 SEEDS = ("deviation", "range", "all")

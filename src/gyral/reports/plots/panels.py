@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from gyral.config.tables import COLUMN
 from gyral.plotting.style import without_formulas
 from gyral.reports.catalogue import Sweep
 from gyral.reports.rows import BUDGET, Row, by_condition, columns_of, in_column
@@ -74,7 +75,8 @@ def _panels_of_sweep(sweep: Sweep, rows: list[Row]) -> list[Panel]:
             for row in rows
             if (records := in_column(sweep, row, column))
         ]
-        panels.append(Panel(describe_option(sweep.column_name, column) if len(columns) > 1 else "", series))
+        title = sweep.head(column) if sweep.column == COLUMN else describe_option(sweep.column_name, column)
+        panels.append(Panel(title if len(columns) > 1 else "", series))
     return panels
 
 

@@ -33,7 +33,7 @@ def paper_table(sweep: Sweep, rows: list[Row], numbers: Numbers) -> Table:
     shown = []
     for measure, column in itertools.product(measures, columns):
         own = measure.label if sweep.also else "measured"
-        head = f"{sweep.column_name}={column}" if sweep.column else own
+        head = sweep.head(column) if sweep.column else own
         measured = [measured_entry(sweep, numbers, row, measure, column) for row in rows]
         shown.append(Column(head, measured, measure.higher_is_better))
         if is_published:

@@ -14,6 +14,7 @@ from gyral.reports.tables.lines_table import averages_table, groups_tables, line
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
 from gyral.reports.tables.paper_table import curves_table, paper_table
 from gyral.reports.tables.references import reference_footnotes
+from gyral.reports.tables.solved_table import solved_tables
 from gyral.reports.tables.table import Table
 from gyral.reports.tables.task_table import logged_measures, task_table
 from gyral.runs.run_record import RunRecord
@@ -84,8 +85,8 @@ def make_sections(
     found, left = [], records
     experiments = (record.experiment for record in records)
     for sweep in (catalogue.load(only),) if only else catalogue.containing(experiments):
-        mine = [record for record in records if record.experiment in sweep.papers]
-        left = [record for record in left if record.experiment not in sweep.papers]
+        mine = list(filter(sweep.has, records))
+        left = [record for record in left if not sweep.has(record)]
         if mine or only:
             sweep = with_measures(sweep, mine)
             shown = sweep if missing else sweep.without_missing(mine)
@@ -111,6 +112,8 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
         tables = [averages_table(sweep, rows, numbers), lines_table(sweep, rows, numbers)]
     elif sweep.layout == "groups":
         tables = groups_tables(sweep, rows, numbers)
+    elif sweep.layout == "solved":
+        tables = solved_tables(sweep, rows, numbers)
     else:
         tables = [curves_table(sweep, rows, numbers)]
     absent, commands = find_missing(sweep, rows, directory)
