@@ -99,7 +99,10 @@ def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"lines": {}}, "lines: must be one of experiment, report, sweep, protocol, rows, hydra, source"),
+        (
+            {"lines": {}},
+            "lines: must be one of experiment, report, sweep, columns, choose, protocol, rows, hydra, source",
+        ),
         ({"rows": None}, "must have the name `experiment`, the section `report`, and `rows` with options each"),
         ({"rows": {"gru": "model=gru"}}, "must have the name `experiment`"),
         ({"report": None}, "must have the name `experiment`"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.training.schedules import RecentBest, piecewise
+from gyral.training.schedules import RecentBest, piecewise, warmup_stable_decay
 
 
 def optimizer(rate: float = 0.02) -> torch.optim.Optimizer:
@@ -64,3 +64,18 @@ def test_recent_best_reduces_after_a_validation_below_the_best_of_the_last_four(
         rates.append(descent.param_groups[0]["lr"])
     assert rates == pytest.approx([1, 1, 0.5, 0.25, 0.125, 0.0625, 0.0625, 0.05])
     assert schedule.recent == pytest.approx([sign * value for value in (0.7, 0.8, 0.8, 0.7)])
+
+
+def test_warmup_stable_decay_rises_stays_and_falls() -> None:
+    descent = optimizer(0.1)
+    schedule = warmup_stable_decay(descent, steps=12, warmup=4, decay=0.25)
+    rates = []
+    for _ in range(12):
+        rates.append(descent.param_groups[0]["lr"])
+        descent.step()
+        schedule.step()
+    assert rates == pytest.approx([0.025, 0.05, 0.075, *[0.1] * 7, 0.1 * 2 / 3, 0.1 / 3])
+    assert descent.param_groups[0]["lr"] == 0
+    assert warmup_stable_decay(optimizer(0.1), steps=5, decay=0).get_last_lr() == [0.1]
+    with pytest.raises(OptionError, match="decay=2"):
+        warmup_stable_decay(optimizer(), steps=5, decay=2)

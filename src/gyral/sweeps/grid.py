@@ -162,11 +162,11 @@ class Grid(BaseSweeper):
         shared = [axis[0] for axis in axes if len(axis) == 1]
         jobs = list(product(*axes))
         total = len(trials) + len(jobs)
-        counted = "1 job" if total == 1 else f"{total} jobs"
+        counted = f"{'1 job' if total == 1 else f'{total} jobs'} in {self.directory}"
         if trials:
             keys = ", ".join(axis[0].partition("=")[0] for axis in chosen)
-            counted += f", of which the first {len(trials)} choose {keys}"
-        print(f"{counted} in {self.directory}", f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
+            counted += f", first {len(trials)} with {seed} to choose {keys}"
+        print(counted, f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
         started = jobs
         if trials:
             best = best_values(
