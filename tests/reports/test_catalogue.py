@@ -64,6 +64,7 @@ def test_every_experiment_is_found_in_its_sweeps() -> None:
 
 def test_a_report_of_one_run_takes_at_most_300_calls_and_reads_no_sweep(loaded: list[str], tmp_path: Path) -> None:
     invoke("model=rum", "task=copy", "logger=none", "trainer.max_steps=2", f"hydra.run.dir={tmp_path}/run")
+    invoke(f"sweep={tmp_path}/run", entry="report")  # what a process does once
     calls = []
 
     def count(frame: FrameType, event: str, argument: object) -> None:

@@ -11,7 +11,6 @@ PROCESS = "process"  # where it is computed, and what is shown and logged; names
 # The longest prefix of an option's key in this table determines the role of the option.
 ROLES: Mapping[str, str] = {
     "experiment": SELECTION,
-    "column": SELECTION,
     "sweep": SELECTION,
     "seed": SELECTION,
     "threads": SELECTION,  # another number rounds differently: it is another run, of the same row

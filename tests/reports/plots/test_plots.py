@@ -185,7 +185,7 @@ def test_files_are_reproducible_and_have_text(runs: Path, tmp_path: Path) -> Non
         (["x=epoch"], "x=epoch: must be one of step, tokens, time"),
         (["plot=bars", "x=time"], "x=time: is an option of plot=curves, not of plot=bars"),
         (["plot=bars", "log=y"], "log=y: is not possible with plot=bars: a bar begins at 0"),
-        (["plot=pie"], "plot=pie: must be one of curves, parameters, bars, groups, columns, losses"),
+        (["plot=pie"], "plot=pie: must be one of curves, parameters, bars, groups, columns, losses, heatmap, lengths"),
         (["log=z"], "log=z: must be one of x, y, xy"),
         (["width=3"], "width=3: must be one of column, page"),
         (["save=a.gif"], r"save=a\.gif: must end in one of .*\.pdf, \.svg, \.png"),
