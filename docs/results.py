@@ -3,7 +3,7 @@
 The figures in README.md and benchmarks/README.md come from benchmarks/records, see `filled` in docs/speeds.py.
 
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
-`columns=[…]` and `missing=false`, and the report of the records in this folder between the comment and `<!-- end -->`.
+`columns=[…]`, `missing=false` and `runs=false`, and the report of the records in this folder between the comment and `<!-- end -->`.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
 `<!-- probe <name> sweep=<sweep> -->` by a table of a probe's results, which are beside the records of the sweep's runs.
 The function with the name of the probe in `tables.py` in the page's folder makes its lines.
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (Path("docs/results"), Path("docs/applications"))
 MEASURED = (Path("README.md"), Path("benchmarks/README.md"))
 REPORT = re.compile(
-    r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)? -->\n).*?(<!-- end -->)",
+    r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)?( runs=false)? -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 CLAIMS = re.compile(r"(<!-- claims (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -47,7 +47,10 @@ RUNS = re.compile(r"### Runs\n\n((?:\|.*\n?)+)")
 def filled(text: str, folder: Path) -> str:
     """Return the text of a page in a folder with its tables made from the records."""
     text = REPORT.sub(
-        lambda match: f"{match[1]}\n{report(*match.group(2, 3, 4), missing=not match[5])}\n{match[6]}", text
+        lambda match: (
+            f"{match[1]}\n{report(*match.group(2, 3, 4), missing=not match[5], with_runs=not match[6])}\n{match[7]}"
+        ),
+        text,
     )
     text = PROBE.sub(
         lambda match: f"{match[1]}\n{probe_table(match[2], match[3], folder / 'tables.py')}\n\n{match[4]}", text
@@ -64,12 +67,12 @@ def records() -> list[RunRecord]:
     return read(Path("results/records"))[0]
 
 
-def report(where: str, only: str | None, columns: str | None, missing: bool) -> str:
+def report(where: str, only: str | None, columns: str | None, missing: bool, with_runs: bool) -> str:
     """Return the report of the records in a folder as Markdown; the lists of runs can be folded."""
     sections, notes, _ = collect(where, everything=True, only=read_names("only", only), missing=missing)
     faults.extend(notes)
     shown = choose_columns(sections, read_names("columns", columns)) if columns else sections
-    text = markdown.render(shown, notes, with_runs=True)
+    text = markdown.render(shown, notes, with_runs=with_runs)
     if only:  # the page has a heading for each part
         text = TITLE.sub("", text)
     return RUNS.sub(r"<details markdown>\n<summary>Runs, with commits and commands</summary>\n\n\1\n</details>\n", text)

@@ -63,8 +63,9 @@ def report(config: DictConfig) -> None:
             print(animation)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")
-    elif config.beside is not None:
-        raise OptionError("beside", config.beside, "needs figure=<name> and run=<run directory>")
+    elif config.beside is not None and config.sweep is None:
+        reason = "needs sweep=<name or directory>, or figure=<name> and run=<run directory>"
+        raise OptionError("beside", config.beside, reason)
     elif config.sweep is None:
         allowed = ", ".join(choices("sweep"))
         raise OptionError(
@@ -75,9 +76,19 @@ def report(config: DictConfig) -> None:
             from gyral.reports import progress
 
             progress.watch(str(config.sweep), only)
-        archive = None if config.records is None else Path(str(config.records))
+        archive, beside = (None if name is None else Path(str(name)) for name in (config.records, config.beside))
         sweep_report.report_sweep(
-            str(config.sweep), saved, with_runs, options, columns, config.width, everything, archive, only, missing
+            str(config.sweep),
+            saved,
+            with_runs,
+            options,
+            columns,
+            config.width,
+            everything,
+            archive,
+            only,
+            missing,
+            beside,
         )
 
 

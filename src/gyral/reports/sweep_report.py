@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gyral.config.groups import served
 from gyral.config.overrides import plain
@@ -27,6 +28,7 @@ def collect(
     only: Sequence[str] = (),
     missing: bool = True,
     logs: bool = False,
+    beside: Path | None = None,
 ) -> tuple[list[Section], list[str], Path | None]:
     """Collect the runs of a sweep.
 
@@ -37,6 +39,7 @@ def collect(
         only: show the runs with these options, see `RunRecord.has`.
         missing: whether to show rows, columns and seeds of a sweep that have no run.
         logs: whether curves are shown: runs whose log is damaged are then left out, with a line.
+        beside: a directory with further runs or records.
 
     Returns:
         The sections of the report, a line for each run that cannot be read, and the directory of the runs, None for
@@ -60,6 +63,9 @@ def collect(
             mine = [record for record in found if catalogue.job_of(record.overrides.values()) in jobs]
             others = len(found) - len(mine) if mine else 0
             found = mine or found
+    if beside is not None:
+        further, faults = records.read(existing(beside))
+        found, notes = [*found, *further], [*notes, *faults]
     if logs:
         found = [record for record in found if _has_log(record, notes)]
     if not found:
@@ -76,6 +82,13 @@ def collect(
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
     return sections, notes, directory
+
+
+def existing(directory: Path) -> Path:
+    """Return a directory; raise `OptionError` if it does not exist."""
+    if not directory.is_dir():
+        raise OptionError("beside", directory, "must be a directory that contains runs or records")
+    return directory
 
 
 def _has_log(record: RunRecord, notes: list[str]) -> bool:
@@ -128,6 +141,7 @@ def report_sweep(
     archive: Path | None = None,
     only: Sequence[str] = (),
     missing: bool = True,
+    beside: Path | None = None,
 ) -> None:
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
@@ -138,7 +152,7 @@ def report_sweep(
         options: what the saved figures show, None for the defaults.
         columns: heads of the columns that the tables have, none for all of them.
         width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
-        everything, only, missing: see `collect`.
+        everything, only, missing, beside: see `collect`.
         archive: a folder in which each finished run leaves a record file.
 
     Raises:
@@ -147,7 +161,8 @@ def report_sweep(
     """
     figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
     logs = bool(figures or archive) or any(path.suffix == ".html" for path in saved)
-    sections, notes, _ = collect(where, everything=everything, only=only, missing=missing, logs=logs)
+    options_of_runs: dict[str, Any] = {"everything": everything, "only": only, "missing": missing, "beside": beside}
+    sections, notes, _ = collect(where, logs=logs, **options_of_runs)
     shown = choose_columns(sections, columns) if columns else sections
     console = terminal.make_console()
     for section in shown:

@@ -243,7 +243,7 @@ def _scale(accuracy: Tensor, chance: float) -> Tensor:
 
 
 Data = TypeVar("Data", bound=TrackingData)
-ACCURACIES = {"last_accuracy": "last label right", "sequence_accuracy": "all labels right", "accuracy": "labels right"}
+ACCURACIES = {"last_accuracy": "last label right", "sequence_accuracy": "all labels right", "accuracy": "accuracy"}
 # The tests that reports show, by the ends of their metrics.
 REPORTED = {"": "", **{f"_{factor}x": f" at {factor}×" for factor in (2, 4, 8)}, "_range": " in the test range"}
 

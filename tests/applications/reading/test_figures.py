@@ -51,7 +51,10 @@ def test_each_row_is_the_answer_after_a_sentence(with_edges: Run, monkeypatch: p
 
 
 def test_a_second_run_needs_a_figure() -> None:
-    assert invoke("beside=a,b", entry="report").error == "beside=a,b: needs figure=<name> and run=<run directory>"
+    assert (
+        invoke("beside=a,b", entry="report").error
+        == "beside=a,b: needs sweep=<name or directory>, or figure=<name> and run=<run directory>"
+    )
 
 
 def test_runs_that_cannot_be_compared_are_refused(with_edges: Run, tmp_path: Path) -> None:

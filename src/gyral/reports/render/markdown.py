@@ -25,10 +25,17 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
 
 def _section(section: Section, with_runs: bool) -> list[str]:
     parts = [f"## {escape_markdown(section.title)}"]
-    for table in section.tables:
+    several = sum(bool(table.title) for table in section.tables) > 1
+    for number, table in enumerate(section.tables):
         lines = [[escape_markdown(one_line(label)), *map(_entry, entries)] for label, entries in table.rows]
+        if number and table.title:
+            parts.append(f"### {escape_markdown(table.title)}")
         parts.append(_table([*map(escape_markdown, table.heads)], lines, table.prose))
-    parts += [escape_markdown(f"{section.tables[0].caption}."), *map(escape_markdown, section.footnotes)]
+        if several:
+            parts.append(escape_markdown(f"{table.caption}."))
+    if not several:
+        parts.append(escape_markdown(f"{section.tables[0].caption}."))
+    parts += map(escape_markdown, section.footnotes)
     if with_runs:
         parts += ["### Runs", _runs_table(section)]
     if section.shortfall:

@@ -34,12 +34,13 @@ def solved_tables(sweep: Sweep, rows: list[Row], numbers: Numbers) -> list[Table
         return _solved_entry(sweep, numbers, row, column)
 
     main = sweep.main
+    most = max((len(in_column(sweep, row, column)) for row in rows for column in columns), default=1)
     spread = "median (smallest and largest value) over the seeds"
     found = [
         table(
             sweep.title,
             solved,
-            f"runs with at least {sweep.solved:g} %, of all; then {spread}, {CHECKPOINTS}",
+            f"runs with at least {sweep.solved:g} %, of all; then {spread}, {CHECKPOINTS}; {_intervals(most)}",
         )
     ]
     for name in sweep.also:
@@ -54,9 +55,7 @@ def solved_tables(sweep: Sweep, rows: list[Row], numbers: Numbers) -> list[Table
     )
     cost = table(
         "Milliseconds of a step",
-        lambda row, column: _spread(
-            [(run, _milliseconds(run)) for run in in_column(sweep, row, column)], lambda value: f"{value:.1f}"
-        ),
+        lambda row, column: _cost_entry(in_column(sweep, row, column)),
         "median over the seeds, on one thread",
     )
     sizes = Column("parameters", [parameters_entry(row.records, as_range=True) for row in rows])
@@ -82,6 +81,13 @@ def exact_interval(solved: int, runs: int) -> tuple[float, float]:
     lower = 0.0 if solved == 0 else solve(lambda share: at_least(solved, share) < tail)
     upper = 1.0 if solved == runs else solve(lambda share: 1 - at_least(solved + 1, share) > tail)
     return lower, upper
+
+
+def _intervals(runs: int) -> str:
+    """Return the exact intervals of the shares that a number of runs can have."""
+    ends = ((count, exact_interval(count, runs)) for count in range(runs, -1, -1))
+    shown = (f"{count}/{runs} {100 * low:.0f} to {100 * high:.0f} %" for count, (low, high) in ends)
+    return f"exact {CONFIDENCE:.0%} intervals of the share: {', '.join(shown)}"
 
 
 def solved_count(sweep: Sweep, values: Sequence[float]) -> int:
@@ -140,9 +146,10 @@ def _steps_entry(sweep: Sweep, row: Row, column: str) -> Entry:
     return _spread(runs, lambda value: f"{value:,.0f}" if math.isfinite(value) else f"> {most:,}")
 
 
-def _milliseconds(record: RunRecord) -> float | None:
-    seconds = record.metrics.get("seconds_a_step")
-    return None if seconds is None else 1000 * seconds
+def _cost_entry(records: Sequence[RunRecord]) -> Entry:
+    runs = [(record, record.metrics.get("seconds_a_step")) for record in records]
+    values = [1000 * value for _, value in runs if value is not None]
+    return Entry(f"{median(values):.1f}", runs=tuple(runs)) if values else Entry("–", runs=tuple(runs))
 
 
 def _spread(runs: Sequence[tuple[RunRecord, float | None]], show: Callable[[float], str]) -> Entry:
