@@ -3,7 +3,8 @@
 The figures in README.md and benchmarks/README.md come from benchmarks/records, see `filled` in docs/speeds.py.
 
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
-`columns=[…]`, `missing=false` and `runs=false`, and the report of the records in this folder between the comment and `<!-- end -->`.
+`columns=[…]`, `missing=false` and `runs=false`, and the report of the records in this folder between the comment and
+`<!-- end -->`.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
 `<!-- probe <name> sweep=<sweep> -->` by a table of a probe's results, which are beside the records of the sweep's runs.
 The function with the name of the probe in `tables.py` in the page's folder makes its lines.
@@ -35,7 +36,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = (Path("docs/results"), Path("docs/applications"))
 MEASURED = (Path("README.md"), Path("benchmarks/README.md"))
 REPORT = re.compile(
-    r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)?( runs=false)? -->\n).*?(<!-- end -->)",
+    r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)?( runs=false)? -->\n)"
+    r".*?(<!-- end -->)",
     re.DOTALL,
 )
 CLAIMS = re.compile(r"(<!-- claims (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

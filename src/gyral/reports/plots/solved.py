@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from gyral.core.errors import OptionError
-from gyral.plotting.layout import make_grid, set_limits
+from gyral.plotting.layout import label_outer, make_grid, set_limits
 from gyral.plotting.sizes import WIDTHS
 from gyral.plotting.style import add_legend, line_style, without_formulas
 from gyral.reports.catalogue import Sweep
@@ -139,8 +139,7 @@ def draw_lengths(sections: Sequence[Section], options: Options) -> Figure:
         axes.set_xticks(ticks, [f"{tick}" for tick in ticks])
         axes.minorticks_off()
         set_limits(axes, "y", np.array([0.0, 100.0]), log=False, bounds=(0.0, 100.0))
-    figure.supxlabel("letters", fontsize=8)
-    figure.supylabel(f"{measure.label} ({measure.unit})", fontsize=8)
+    label_outer(grid, ["length"] * len(grid), [f"{measure.label} ({measure.unit})"] * len(grid))
     handles = [Line2D([], [], **looks[place]) for place in shown]
     add_legend(figure, handles, [without_formulas(rows[place].name) for place in shown])
     return figure
