@@ -330,9 +330,7 @@ def encode(words: Sequence[str], alphabet: Sequence[str]) -> np.ndarray:
     return numbers[np.frombuffer("".join(words).encode("ascii"), dtype=np.uint8)].reshape(len(words), -1)
 
 
-def _frequencies_before_end(
-    longer: np.ndarray, ones: np.ndarray, whole: Callable[[np.ndarray], float]
-) -> Frequencies:
+def _frequencies_before_end(longer: np.ndarray, ones: np.ndarray, whole: Callable[[np.ndarray], float]) -> Frequencies:
     """Return the frequencies of bits, an end, and zeros that do not count.
 
     Args:

@@ -28,7 +28,7 @@ from torch import Tensor
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import Measure, percentage
-from gyral.data.batching import IGNORED, Batch
+from gyral.data.batching import IGNORED, Batch, DrawnBatches
 from gyral.data.transductions import TRANSDUCTIONS
 from gyral.tasks.data_module import DrawnData
 from gyral.tasks.data_task import DataTask
@@ -42,6 +42,8 @@ ESTIMATED = 16  # lengths of a test at which frequencies are estimated if there 
 
 class ChomskyData(DrawnData):
     """Random words, and as many empty symbols as the answer has symbols. All words of a batch have the same length.
+
+    The length is drawn in training; the batches of a validation and of a test have evenly spread lengths.
 
     Tokens: the symbols of the word in order, then the empty symbol. See `gyral.data.transductions` for the
     definitions.
@@ -79,7 +81,7 @@ class ChomskyData(DrawnData):
         test_factors: Sequence[int] = (1, 2, 4, 8),
         test_range: Sequence[int] | None = None,
         batch_size: int = 128,
-        val_batches: int = 4,
+        val_batches: int = 8,
         test_batches: int = 16,
         data_seed: int = 0,
     ) -> None:
@@ -98,7 +100,9 @@ class ChomskyData(DrawnData):
         self.classes = self.transduction.outputs
         self._describe()
         if max(self.chances["accuracy"]) > CERTAIN:
-            raise OptionError("length", length, "all words of a test have the same answer, so there is nothing to learn")
+            raise OptionError(
+                "length", length, "all words of a test have the same answer, so there is nothing to learn"
+            )
 
     def _describe(self) -> None:
         """Compute the baseline and the chances."""
@@ -120,7 +124,22 @@ class ChomskyData(DrawnData):
         }
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        length = int(generator.choice(self.lengths[test]))
+        return self._draw(generator, test, int(generator.choice(self.lengths[test])))
+
+    def _batches(self, split: str, length: int) -> DrawnBatches[Batch]:
+        if split == "train":
+            return super()._batches(split, length)
+        count = self.test_batches if split == "test" else self.val_batches
+
+        def draw(generator: np.random.Generator, index: int) -> Batch:
+            test, place = divmod(index, count)
+            lengths = self.lengths[test]
+            return self._draw(generator, test, int(lengths[(2 * place + 1) * len(lengths) // (2 * count)]))
+
+        return DrawnBatches(draw, seed=self.data_seed, name=split, length=length)
+
+    def _draw(self, generator: np.random.Generator, test: int, length: int) -> Batch:
+        """Draw a batch whose words have one length."""
         words, answers, counted = self.transduction.draw(generator, length, self.batch_size)
         empty = len(self.transduction.inputs)
         inputs = np.pad(words, ((0, 0), (0, answers.shape[1])), constant_values=empty)
@@ -147,7 +166,8 @@ class ChomskyTask(DataTask[ChomskyData]):
     There, words have 1 to 40 symbols in training and 41 to 500 in the test, batches have 128 words of one length, and
     training has 1,000,000 steps with Adam, gradients of norm at most 1, and learning rates of 1e-4, 3e-4 and 5e-4. The
     score is the accuracy, averaged over the lengths of the test, of the best of 30 runs; a task is solved from 90 % on.
-    This score is `test/length_accuracy_range` with `test_range=[41,500]`, where lengths are drawn and not enumerated.
+    This score is `test/length_accuracy_range` with `test_range=[41,500]`; with `test_batches=460` each length has one
+    batch.
     In their code, as here, the answer of odds_first begins with the second symbol of the word, and in their paper with
     the first one. The regular tasks of the paper and modular arithmetic with brackets are `gyral.tasks.regular` and
     `gyral.tasks.modular_arithmetic_brackets`.
