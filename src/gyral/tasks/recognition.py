@@ -1,9 +1,9 @@
-"""Recognition of formal languages: read a word, then say whether it is in the language.
+"""Recognition of formal languages: read a word, then say whether it is in the language, with 1 or 0.
 
 An example of task.language=dyck with two kinds of brackets and at most three open ones; ^ begins the word, and ? asks:
 
     input       ^ ( [ ] ( ) ) [ ] ?
-    target                        yes
+    target                          1
 
 Words of the other languages:
 
@@ -37,7 +37,6 @@ from gyral.data.languages import LANGUAGES, OPENING, Dyck, draw_outside
 from gyral.data.transductions import encode
 from gyral.tasks.tracking import TrackingData, TrackingTask
 
-ANSWERS = ("no", "yes")
 QUESTION = "?"  # the end symbol; = is a letter of some languages
 
 
@@ -84,7 +83,7 @@ class RecognitionData(TrackingData):
         check_integer("length", length, minimum=self.language.shortest)
         super().__init__(
             letters=self.language.letters,
-            classes=ANSWERS,
+            classes=("0", "1"),
             length=length,
             shortest=shortest,
             test_factors=test_factors,
