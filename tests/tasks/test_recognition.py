@@ -13,7 +13,8 @@ import torch
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, Batch
-from gyral.data.languages import LANGUAGES, Dyck, Language, draw_outside
+from gyral.data.flare import LANGUAGES, Dyck
+from gyral.data.languages import Language, draw_outside
 from gyral.tasks.recognition import RecognitionData, RecognitionTask
 
 

@@ -33,7 +33,8 @@ import numpy as np
 
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
-from gyral.data.languages import LANGUAGES, OPENING, Dyck, draw_outside
+from gyral.data.flare import LANGUAGES, OPENING, Dyck
+from gyral.data.languages import draw_outside
 from gyral.data.transductions import encode
 from gyral.tasks.tracking import TrackingData, TrackingTask
 
