@@ -8,6 +8,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -232,6 +233,15 @@ def test_chances_and_baselines_with_closed_forms() -> None:
     assert made.chances["sequence_accuracy"] == made.chances["accuracy"] == pytest.approx([0.2] * 5)
     # The first sorted symbol of n is 0 with the probability 1 − (4/5)^n.
     assert TRANSDUCTIONS["bucket_sort"]().frequencies(10).answers[0, 0] == pytest.approx(1 - 0.8**10)
+
+
+def test_a_predictor_without_memory_sorts_long_words() -> None:
+    made = data("bucket_sort", length=40, shortest=1, test_factors=[1], test_range=[41, 500])
+    assert made.chances["length_accuracy"][-1] == pytest.approx(0.9, abs=0.005)
+    _, answers, _ = made.transduction.draw(np.random.default_rng(0), 300, 2000)
+    predicted = made.transduction.frequencies(300).answers.argmax(axis=1)
+    accuracy = data("bucket_sort", length=300, shortest=None, test_factors=[1]).chances["accuracy"][0]
+    assert (answers == predicted).mean() == pytest.approx(accuracy, abs=0.005)
 
 
 def test_lengths_are_drawn_in_training_and_spread_in_evaluations() -> None:

@@ -80,11 +80,10 @@ class Dyck(Language):
         self.closing = dict(zip(self.opening, CLOSING, strict=False))
         self.letters = self.opening + CLOSING[:brackets]
         # The choices depend on the number of open brackets alone; ")" closes any of them.
-        table: list[dict[str, int]] = [dict.fromkeys(self.opening, level + 1) for level in range(depth)]
-        for level, row in enumerate([*table[1:], {}], 1):
-            row[")"] = level - 1
-            if level == depth:
-                table.append(row)
+        table = [
+            {**dict.fromkeys(self.opening if level < depth else "", level + 1), **({")": level - 1} if level else {})}
+            for level in range(depth + 1)
+        ]
         self._levels = AutomatonLanguage(self.opening + ")", table, {0})
 
     def contains(self, word: str) -> bool:
