@@ -129,7 +129,10 @@ SMALL_RUNS: dict[str, Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "priority_sort": priority_sort,
     "programs": programs,
     "repeat_copy": repeat_copy,
-    **{name: state_tracking(name) for name in ("group", "regular", "modular_arithmetic_brackets")},
+    **{
+        name: state_tracking(name)
+        for name in ("group", "regular", "modular_arithmetic_brackets", "chomsky", "recognition")
+    },
     "digits": digits,
     "recall": recall,
     "sequences": sequences,

@@ -102,6 +102,10 @@ SIZES = {
     "mqar.pairs": 2,
     "mqar.vocabulary_size": 40,
     "selective_copy.length": 12,
+    "chomsky.name": "stack_manipulation",
+    "chomsky.shortest": 5,
+    "recognition.language": "dyck",
+    "recognition.length": 12,
     **offered("SIZES"),
 }
 EXCERPT = {"train": 200, "val": 60, "test": 50}
@@ -168,7 +172,7 @@ RIGHT = {
     "average_precision": 1.0,
     **{
         f"{scaled}{name}": 1.0
-        for name in ("last_accuracy", "sequence_accuracy", "accuracy")
+        for name in ("last_accuracy", "sequence_accuracy", "accuracy", "length_accuracy")
         for scaled in ("", "scaled_")
     },
     **offered("RIGHT"),

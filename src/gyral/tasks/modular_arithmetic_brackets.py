@@ -9,11 +9,12 @@ Each operation has its own brackets, so that none binds more tightly than anothe
 finite automaton computes the value.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from gyral.core.checks import check_boolean, check_integer
+from gyral.data.expressions import draw_expression
 from gyral.tasks.tracking import TrackingData, TrackingTask
 
 SIGNS = ("+", "-", "*")
@@ -74,24 +75,9 @@ class BracketsData(TrackingData):
         # An expression with n symbols needs at most n random numbers.
         draws = generator.random((len(lengths), lengths.max())).tolist()
         for row, length in enumerate(lengths.tolist()):
-            words[row, :length], values[row] = self._expression(length, iter(draws[row]))
+            expression = draw_expression(length, iter(draws[row]), self.modulus, self.operators)
+            words[row, :length], values[row] = expression
         return words, values
-
-    def _expression(self, length: int, draws: Iterator[float]) -> tuple[list[int], int]:
-        """Return an expression with `length` symbols, and its value."""
-        opening, closing = self.modulus + self.operators, self.modulus + self.operators + 1
-        minus = self.modulus + 1
-        if length < 5:
-            digit = int(next(draws) * self.modulus)
-            negative, enclosed = length in (2, 4), length in (3, 4)
-            symbols = [*([opening] * enclosed), *([minus] * negative), digit, *([closing] * enclosed)]
-            return symbols, (-digit if negative else digit) % self.modulus
-        first = 1 + int(next(draws) * (length - 4))
-        operator = int(next(draws) * self.operators)
-        left, one = self._expression(first, draws)
-        right, other = self._expression(length - 3 - first, draws)
-        value = (one + other, one - other, one * other)[operator] % self.modulus
-        return [opening, *left, self.modulus + operator, *right, closing], value
 
     def frequencies(self) -> np.ndarray:
         digits = np.arange(self.modulus)

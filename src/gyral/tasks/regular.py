@@ -124,6 +124,9 @@ class RegularData(AutomatonData):
             data_seed=data_seed,
         )
 
+    def lengths_of_words(self, lengths: np.ndarray) -> np.ndarray:
+        return lengths - (lengths + 1) % 2 if self.only_odd else lengths
+
 
 class RegularTask(TrackingTask[RegularData]):
     """The regular tasks of Delétang et al. (2023), arXiv:2207.02098, with the alphabets of their code.

@@ -24,6 +24,50 @@ LONGEST = 10_000  # symbols of a word
 CERTAIN = 1 - 1e-9  # chance accuracy from which on a task is none
 
 
+def lengths_of_tests(
+    length: int,
+    shortest: int | None,
+    test_factors: Sequence[int],
+    test_range: Sequence[int] | None,
+    longest: int = LONGEST,
+) -> tuple[list[np.ndarray], list[str]]:
+    """Return the lengths of the words of each test, all equally likely, and the names of the tests.
+
+    The first test has the lengths of training.
+
+    Args:
+        length, shortest, test_factors, test_range: see `TrackingData`.
+        longest: the most symbols of a word.
+
+    Raises:
+        OptionError: an option is out of bounds.
+    """
+    check_integer("length", length, maximum=longest)
+    first = length if shortest is None else check_integer("shortest", shortest, maximum=length)
+    factors = check_integers("test_factors", test_factors)
+    if factors[:1] != [1]:
+        raise OptionError("test_factors", test_factors, "must begin with 1, the lengths of training")
+    if factors[-1] * length > longest:
+        raise OptionError("test_factors", test_factors, f"a word has at most {longest:,} symbols")
+    ranges = [(first, length), *((length * factor, length * factor) for factor in factors[1:])]
+    names = [f"{factor}x" for factor in factors]
+    if test_range is not None:
+        low, high = check_integers("test_range", test_range, count=2)
+        if high > longest:
+            raise OptionError("test_range", test_range, f"a word has at most {longest:,} symbols")
+        ranges.append((low, high))
+        names.append("range")
+    return [np.arange(low, high + 1) for low, high in ranges], names
+
+
+def categories_of(rows: int, tests: int, test: int) -> Tensor:
+    """Return the categories of a batch: all rows belong to one test, and those of the first one to the split, too."""
+    categories = torch.zeros(rows, 1 + tests, dtype=torch.bool)
+    categories[:, 0] = test == 0
+    categories[:, 1 + test] = True
+    return categories
+
+
 class TrackingData(DrawnData):
     """Words of symbols, with a label after each symbol or after the last one.
 
@@ -54,8 +98,6 @@ class TrackingData(DrawnData):
         OptionError: an option is out of bounds, or all words of a test have the same label.
     """
 
-    only_odd = False  # whether an even length is reduced by 1
-
     def __init__(
         self,
         *,
@@ -73,25 +115,9 @@ class TrackingData(DrawnData):
         data_seed: int,
     ) -> None:
         super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
-        check_integer("length", length, maximum=LONGEST)
-        first = length if shortest is None else check_integer("shortest", shortest, maximum=length)
-        factors = check_integers("test_factors", test_factors)
-        if factors[:1] != [1]:
-            raise OptionError("test_factors", test_factors, "must begin with 1, the lengths of training")
-        if factors[-1] * length > LONGEST:
-            raise OptionError("test_factors", test_factors, f"a word has at most {LONGEST:,} symbols")
-        ranges = [(first, length), *((length * factor, length * factor) for factor in factors[1:])]
-        self.categories = [f"{factor}x" for factor in factors]
-        if test_range is not None:
-            low, high = check_integers("test_range", test_range, count=2)
-            if high > LONGEST:
-                raise OptionError("test_range", test_range, f"a word has at most {LONGEST:,} symbols")
-            ranges.append((low, high))
-            self.categories.append("range")
-        self.tests = len(ranges)
-        self.lengths = [np.arange(low, high + 1) for low, high in ranges]
-        if self.only_odd:
-            self.lengths = [each - (each + 1) % 2 for each in self.lengths]
+        lengths, self.categories = lengths_of_tests(length, shortest, test_factors, test_range)
+        self.lengths = [self.lengths_of_words(each) for each in lengths]
+        self.tests = len(self.lengths)
         self.longest = max(int(each[-1]) for each in self.lengths)
         self.bos = check_boolean("bos", bos)
         self.end = check_choice("labels", labels, LABELS) == "end"
@@ -118,6 +144,10 @@ class TrackingData(DrawnData):
         if self.end:
             return float(values[lengths - 1].mean())
         return float(values.cumsum()[lengths - 1].sum() / lengths.sum())
+
+    def lengths_of_words(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the lengths of the words of a test, given those that the options name; here the same."""
+        return lengths
 
     @abstractmethod
     def words(self, generator: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -155,14 +185,11 @@ class TrackingData(DrawnData):
             targets[rows, self.bos + lengths] = labels
         else:
             targets[:, self.bos :] = np.where(present, labels, IGNORED)
-        categories = np.zeros((self.batch_size, 1 + self.tests), dtype=bool)
-        categories[:, 0] = test == 0
-        categories[:, 1 + test] = True
         return Batch(
             torch.from_numpy(inputs),
             torch.from_numpy(targets),
             lengths=None if len(self.lengths[test]) == 1 else torch.from_numpy(self.bos + lengths + self.end),
-            categories=torch.from_numpy(categories),
+            categories=categories_of(self.batch_size, self.tests, test),
         )
 
 
@@ -190,7 +217,11 @@ class AutomatonData(TrackingData):
 
 
 class TrackingMetrics(CategoryMetrics):
-    """Loss, and accuracy at the last label of a word, of whole words, and of single labels.
+    """Loss, and accuracies; each accuracy also scaled by chance.
+
+    The accuracies are those that `chances` names: `last_accuracy`, the share of words whose last answer is right;
+    `sequence_accuracy`, that of words without a wrong answer; `accuracy`, that of right answers; and `length_accuracy`,
+    the mean over batches, each with words of one length, of the accuracy of the batch.
 
     The scaled accuracies are (a − c) / (1 − c), with the accuracy a and the chance c: 0 for a predictor without memory.
 
@@ -199,30 +230,28 @@ class TrackingMetrics(CategoryMetrics):
         chances: the chance of each accuracy, in all categories.
     """
 
-    names = (
-        *CategoryMetrics.names,
-        *("last_accuracy", "sequence_accuracy", "accuracy"),
-        *("scaled_last_accuracy", "scaled_sequence_accuracy", "scaled_accuracy"),
-    )
-
     def __init__(self, categories: Sequence[str], chances: Mapping[str, Sequence[float]]) -> None:
         super().__init__(categories)
         self.chances = chances
-        self.last_accuracy = CategoryShares(len(self.categories))
-        self.sequence_accuracy = CategoryShares(len(self.categories))
-        self.accuracy = CategoryShares(len(self.categories))
+        self.names = (*CategoryMetrics.names, *chances, *(f"scaled_{name}" for name in chances))
+        for name in chances:
+            self.add_module(name, CategoryShares(len(self.categories)))
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, classes) and its mean loss."""
         categories, answers = self.membership(batch), answers_of(batch)
-        self.update_loss(loss, answers.sum(), categories)
+        self.update_loss(loss, (batch.targets != IGNORED).sum(), categories)
         correct = (logits.argmax(dim=-1) == batch.targets) & answers
-        labelled = answers.any(dim=1)
-        steps = torch.arange(answers.shape[1], device=answers.device)
-        last = (steps * answers).argmax(dim=1, keepdim=True)
-        self.last_accuracy.update(correct.gather(1, last).squeeze(1), labelled, categories)
-        self.sequence_accuracy.update((correct == answers).all(dim=1) & labelled, labelled, categories)
-        self.accuracy.update(correct.sum(dim=1), answers.sum(dim=1), categories)
+        answered = answers.any(dim=1)
+        last = (torch.arange(answers.shape[1], device=answers.device) * answers).argmax(dim=1, keepdim=True)
+        shares = {
+            "last_accuracy": (correct.gather(1, last).squeeze(1), answered),
+            "sequence_accuracy": ((correct == answers).all(dim=1) & answered, answered),
+            "accuracy": (correct.sum(dim=1), answers.sum(dim=1)),
+            "length_accuracy": ((correct.sum() / answers.sum()).expand(len(answers)), torch.ones_like(answered)),
+        }
+        for name in self.chances:
+            getattr(self, name).update(*shares[name], categories)
 
     def compute_categories(self) -> dict[str, Tensor]:
         shares = super().compute_categories()
