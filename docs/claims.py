@@ -1,5 +1,8 @@
 """Sentences of papers, tested on finished runs: mean, deviation, bootstrap interval and verdict, for docs/results.py.
 
+Where runs are solved or not, the counts of two rows are compared by Fisher's exact test (one-sided, at 5 %), and the
+count of one row with a bound: the sentence holds if at least the share `bound` of its seeds is solved, or at most it.
+
 A file of claims is a YAML list. An entry says which runs it compares:
 
     - claim: With λ = 1, RUM answers more questions of bAbI than GRU.
@@ -9,10 +12,12 @@ A file of claims is a YAML list. An entry says which runs it compares:
       options: [model.pooling=sum]         # the runs of both experiments with these options and no others
       mean_over: task.qa                   # the number of a seed is the mean over the values that all rows have
       measure: accuracy                    # or a number of a probe, such as layer 3/f1 with probe: treebank
+      solved: 99                           # instead of means, the seeds with at least this value are counted
       expected: higher                     # or lower
       command: gyral train sweep=rum_paper_table2 model.pooling=sum
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +30,7 @@ import numpy as np
 from gyral.config.roles import settings_of
 from gyral.core.checks import check_choice
 from gyral.core.measures import Measure
+from gyral.reports.catalogue import containing
 from gyral.reports.measures import task_measures
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord, measures_of
@@ -34,6 +40,7 @@ HELD, REFUTED, UNDECIDED, UNTESTED = "held", "refuted", "undecided", "not tested
 RESAMPLES = 10_000
 LEVEL = 95  # % of the bootstrap interval
 FEWEST = 2  # seeds of a row that a verdict needs
+SIGNIFICANT = 0.05  # probability
 
 Value = Callable[[RunRecord], float | None]
 
@@ -54,6 +61,7 @@ class _Entry:
     options: list[str] = field(default_factory=list)
     mean_over: str | None = None
     probe: str | None = None
+    solved: float | None = None
 
     def __post_init__(self) -> None:
         if (self.against is None) == (self.bound is None):
@@ -76,6 +84,7 @@ class Claim:
         bound: the number that the runs are compared with, or None.
         higher: whether the sentence expects the higher number from the first row.
         averaged: over how many runs the number of a seed is the mean.
+        solved: the value from which on a seed counts as solved, or None if means are compared.
     """
 
     text: str
@@ -87,6 +96,26 @@ class Claim:
     bound: float | None
     higher: bool
     averaged: int = 1
+    solved: float | None = None
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The number of solved seeds of each row, and of all its seeds."""
+        assert self.solved is not None
+        return [(sum(value >= self.solved for value in own), len(own)) for own in self.values]
+
+    @property
+    def verdict_of_counts(self) -> str:
+        """The verdict where seeds are solved or not."""
+        (solved, seeds), *others = self.counts
+        if not others:
+            assert self.bound is not None
+            reached = solved >= self.bound * seeds if self.higher else solved <= self.bound * seeds
+            return HELD if reached else REFUTED
+        expected, other = ((solved, seeds), others[0]) if self.higher else (others[0], (solved, seeds))
+        if fisher(*expected, *other) <= SIGNIFICANT:
+            return HELD
+        return REFUTED if fisher(*other, *expected) <= SIGNIFICANT else UNDECIDED
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -100,11 +129,20 @@ class Claim:
         """Held or refuted if the interval excludes zero, or undecided; not tested if a row has no run."""
         if not all(self.values):
             return UNTESTED
+        if self.solved is not None:
+            return self.verdict_of_counts
         if self.interval is None:
             return UNDECIDED
         low, high = self.interval if self.higher else (-self.interval[1], -self.interval[0])
         reached = low > 0 or (self.bound is not None and low >= 0)
         return HELD if reached else REFUTED if high < 0 else UNDECIDED
+
+
+def fisher(solved: int, seeds: int, other: int, others: int) -> float:
+    """Return the probability of at least this many solved seeds, if the solved ones fell to both rows at random."""
+    total, ways = solved + other, math.comb(seeds + others, solved + other)
+    cases = range(solved, min(seeds, total) + 1)
+    return sum(math.comb(seeds, count) * math.comb(others, total - count) for count in cases) / ways
 
 
 def bootstrap_interval(values: Sequence[Sequence[float]], bound: float) -> tuple[float, float]:
@@ -150,6 +188,7 @@ def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord]) -> Clai
         bound=entry.bound,
         higher=entry.expected == "higher",
         averaged=len(averaged),
+        solved=entry.solved,
     )
 
 
@@ -170,9 +209,14 @@ def _seeds(
 ) -> dict[str, dict[str, float]]:
     """Return for each seed of an experiment the measure of its runs, by their value of the option `mean_over`."""
     seeds: dict[str, dict[str, float]] = {}
+    tables = containing([experiment])
+    chosen = {key for table in tables for key in table.chosen}  # on the validation split, by another seed
+    others = {table.chosen_by for table in tables}
     for record in records:
         value = read(record)
-        if record.experiment == experiment and value is not None and _has(record, options, mean_over):
+        if record.experiment != experiment or value is None or record.seed in others:
+            continue
+        if _has(record, options, {*chosen, mean_over}):
             seeds.setdefault(record.seed, {})[str(record.options.get(mean_over)) if mean_over else ""] = value
     return dict(sorted(seeds.items()))
 
@@ -188,10 +232,10 @@ def _means(seeds: dict[str, dict[str, float]], averaged: Sequence[str]) -> list[
     return [fmean(own[key] for key in averaged) for own in seeds.values() if averaged and own.keys() >= {*averaged}]
 
 
-def _has(record: RunRecord, options: Sequence[str], mean_over: str | None) -> bool:
-    """Return whether a run has these options and no other settings."""
+def _has(record: RunRecord, options: Sequence[str], free: set[str | None]) -> bool:
+    """Return whether a run has these options and no other settings, except for the keys that are free."""
     wanted = {option.partition("=")[0] for option in options}
-    return set(settings_of(record.overrides)) <= {*wanted, mean_over} and all(map(record.has, options))
+    return set(settings_of(record.overrides)) <= wanted | free and all(map(record.has, options))
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
@@ -203,12 +247,17 @@ def claims_table(claims: Sequence[Claim]) -> str:
         "| ---: | --- | ---: | ---: | ---: | --- |",
     ]
     for number, claim in enumerate(claims, start=1):
-        first, *second = (_summary(claim.measure, values) for values in claim.values)
-        compared = second[0] if second else f"{claim.bound:g}"
-        interval = claim.interval
-        digits = claim.measure.digits
-        shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-        measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
+        if claim.solved is None:
+            first, *second = (_summary(claim.measure, values) for values in claim.values)
+            bound, digits, interval = f"{claim.bound:g}", claim.measure.digits, claim.interval
+            shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+            measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
+        else:
+            first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
+            bound = f"{claim.bound or 0:.0%} of the seeds"
+            shown = f"p = {fisher(*claim.counts[0], *claim.counts[1]):.2g}" if second else "–"
+            measure = f"seeds with {claim.measure.title} ≥ {claim.solved:g}"
+        compared = second[0] if second else bound
         sentence = f"{claim.text} ({claim.paper}; {measure})<br>`{claim.command}`"
         lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
     return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])

@@ -53,6 +53,27 @@ def test_verdicts(values: tuple[list[float], ...], bound: float | None, higher: 
     assert claim(*values, bound=bound, higher=higher).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("values", "bound", "higher", "verdict"),
+    [
+        (([99.0] * 5, [50.0] * 5), None, True, HELD),  # p = 0.004
+        (([99.0] * 5, [50.0] * 5), None, False, REFUTED),
+        (([50.0] * 5, [99.0] * 5), None, False, HELD),
+        (([99.0] * 3, [50.0] * 3), None, True, HELD),  # p = 0.05
+        (([99.0] * 3 + [0.0], [50.0] * 4), None, True, UNDECIDED),  # p = 0.07
+        (([99.0] * 4 + [0.0],), 0.8, True, HELD),
+        (([99.0] * 3 + [0.0] * 2,), 0.8, True, REFUTED),
+        (([0.0] * 5,), 0.0, False, HELD),
+        (([],), 0.8, True, UNTESTED),
+    ],
+)
+def test_verdicts_of_counts(values: tuple[list[float], ...], bound: float | None, higher: bool, verdict: str) -> None:
+    rows = ("a", "b")[: len(values)]
+    one = page.Claim("A.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher, solved=99)
+    assert one.verdict == verdict
+    assert f"**{verdict}**" in page.claims_table([one])
+
+
 def test_the_interval_is_that_of_normal_means_for_large_samples() -> None:
     generator = np.random.default_rng(1)
     first, second = generator.normal(5, 2, 400), generator.normal(3, 1, 300)
