@@ -249,15 +249,17 @@ def claims_table(claims: Sequence[Claim]) -> str:
     for number, claim in enumerate(claims, start=1):
         if claim.solved is None:
             first, *second = (_summary(claim.measure, values) for values in claim.values)
-            bound, digits, interval = f"{claim.bound:g}", claim.measure.digits, claim.interval
+            digits, interval = claim.measure.digits, claim.interval
             shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
             measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
         else:
             first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
-            bound = f"{claim.bound or 0:.0%} of the seeds"
             shown = f"p = {fisher(*claim.counts[0], *claim.counts[1]):.2g}" if second else "–"
             measure = f"seeds with {claim.measure.title} ≥ {claim.solved:g}"
-        compared = second[0] if second else bound
+        if second:
+            compared = second[0]
+        else:
+            compared = f"{claim.bound:g}" if claim.solved is None else f"{claim.bound:.0%} of the seeds"
         sentence = f"{claim.text} ({claim.paper}; {measure})<br>`{claim.command}`"
         lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
     return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])
