@@ -112,10 +112,15 @@ class Claim:
             assert self.bound is not None
             reached = solved >= self.bound * seeds if self.higher else solved <= self.bound * seeds
             return HELD if reached else REFUTED
-        expected, other = ((solved, seeds), others[0]) if self.higher else (others[0], (solved, seeds))
-        if fisher(*expected, *other) <= SIGNIFICANT:
-            return HELD
-        return REFUTED if fisher(*other, *expected) <= SIGNIFICANT else UNDECIDED
+        expected, opposite = self.probabilities
+        return HELD if expected <= SIGNIFICANT else REFUTED if opposite <= SIGNIFICANT else UNDECIDED
+
+    @property
+    def probabilities(self) -> tuple[float, float]:
+        """Fisher's probabilities of the counts of two rows: of the expected difference, and of the opposite one."""
+        first, second = self.counts
+        found = fisher(*first, *second), fisher(*second, *first)
+        return found if self.higher else (found[1], found[0])
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -254,7 +259,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
             measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
         else:
             first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
-            shown = f"p = {fisher(*claim.counts[0], *claim.counts[1]):.2g}" if second else "–"
+            shown = f"p = {claim.probabilities[0]:.2g}" if second else "–"
             measure = f"seeds with {claim.measure.title} ≥ {claim.solved:g}"
         if second:
             compared = second[0]
