@@ -22,18 +22,20 @@ from gyral.reports.plots.options import Options
 from gyral.reports.rows import Row, columns_of, in_column
 from gyral.reports.tables.sections import Section
 from gyral.reports.tables.solved_table import FACTORS, solved_count
+from gyral.runs.run_record import RunRecord
 
 ROW = 0.128  # inches of a row of the heat map
 TINY = 5.2  # points, of its numbers
 SHADES = LinearSegmentedColormap.from_list("shades", ["#ffffff", "#cfe3f1", "#7fb5d8", "#2f7fb8", "#0b4a7a"])
-DARK = 55.0  # per cent, from which on numbers are white
+DARK = 0.55  # the shade from which on numbers are white
 NOT_RUN: dict[str, Any] = {"facecolor": "#eeeeee", "hatch": "////", "edgecolor": "#bdbdbd", "linewidth": 0}
 
 
 def draw_heatmap(sections: Sequence[Section], options: Options) -> Figure:
     """Draw the median of each row and column as a color and a number, for the main measure and the last further one.
 
-    A number is bold if at least half of the runs are solved. Rows are in the order of the columns that they solve.
+    Numbers are those of the table; colors begin at chance. A number is bold if at least half of the runs are solved.
+    Rows are in the order of the columns that they solve.
 
     Raises:
         OptionError: the table has another layout.
@@ -79,17 +81,26 @@ def draw_heatmap(sections: Sequence[Section], options: Options) -> Figure:
             spine.set_visible(False)
         for y, place in enumerate(order):
             for x, column in enumerate(columns):
-                _draw_cell(axes, x, y, values[place, column, measure.name], sweep)
+                floor = _floor(in_column(sweep, rows[place], column), measure.name)
+                _draw_cell(axes, x, y, values[place, column, measure.name], floor, sweep)
     figure.legend(handles=[Patch(label="not run", **NOT_RUN)], loc="outside lower right", fontsize=TINY)
     return figure
 
 
-def _draw_cell(axes: Axes, x: int, y: int, values: list[float], sweep: Sweep) -> None:
+def _floor(records: Sequence[RunRecord], measure: str) -> float:
+    """Return the value of a measure that a predictor without memory has, 0 if the runs do not say."""
+    found = [one for record in records[:1] for one in record.measures if one.floor_of == measure]
+    values = [one.value({f"test/{one.name}": records[0].metrics.get(f"test/{one.name}", 0.0)}) for one in found]
+    return values[0] or 0.0 if values else 0.0
+
+
+def _draw_cell(axes: Axes, x: int, y: int, values: list[float], floor: float, sweep: Sweep) -> None:
     if not values:
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **NOT_RUN))
         return
     value = median(values)
-    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=SHADES(value / 100), edgecolor="white", linewidth=0.6))
+    shade = max(value - floor, 0.0) / (100 - floor)
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=SHADES(shade), edgecolor="white", linewidth=0.6))
     is_solved = 2 * solved_count(sweep, values) >= len(values)
     axes.text(
         x,
@@ -98,7 +109,7 @@ def _draw_cell(axes: Axes, x: int, y: int, values: list[float], sweep: Sweep) ->
         ha="center",
         va="center_baseline",
         fontsize=TINY,
-        color="white" if value >= DARK else "black",
+        color="white" if shade >= DARK else "black",
         fontweight="bold" if is_solved else "normal",
         gid="number",
     )
