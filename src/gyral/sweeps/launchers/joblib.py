@@ -28,9 +28,6 @@ class Worker:
 
     Each worker is an executor of joblib's loky with one process, so that a process that dies ends no other. A process
     that has died is replaced when the worker is given its next job.
-
-    Attributes:
-        pid: the id of the process, a future.
     """
 
     def __init__(self, number: int, environment: dict[str, str], output: Path) -> None:
@@ -49,9 +46,8 @@ class Worker:
         try:
             if self.pool is None:
                 self.start()
-            elif self.pid.done():  # it has run a job; it could have died since, or loky could have replaced it
-                self.pid = self.pool.submit(_prepare_worker)
-                self.pid.result()
+            elif self.pid.done():  # it has run a job, and could have died since
+                self.pool.submit(os.getpid).result()
             return self.pool.submit(execute_in_worker, job)
         except futures.BrokenExecutor:
             self.end(kill=True)
@@ -71,16 +67,11 @@ class Worker:
 
 
 def _prepare_worker() -> int:
-    """Import what jobs need, at the first call, and return the id of this process.
-
-    With psutil installed, loky replaces a process whose memory has grown by 300 MB since its first call. If the first
-    call were a job, loky would replace every process after its first job, because PyTorch needs as much memory.
-    """
-    if "gyral.training.loop" not in sys.modules:
-        for module in MODULES:
-            importlib.import_module(module)
-        gc.collect()
-        gc.freeze()  # garbage collection leaves out what has been imported: else it takes 0.3 s
+    """Import what jobs need, and return the id of this process."""
+    for module in MODULES:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # later collections leave out what has been imported, which would take them 0.3 s
     return os.getpid()
 
 
@@ -90,6 +81,11 @@ def _initialize_worker(sweep_pid: int, output: Path) -> None:
     The worker ends with the sweep. Otherwise its job would continue to write to a run directory that the next start of
     the sweep resumes.
     """
+    from joblib.externals.loky import process_executor
+
+    # With psutil installed, loky ends a process whose memory has grown by 300 MB, and starts another. A job that is
+    # submitted at that moment never runs, and a signal to stop would go to the process that has ended.
+    vars(process_executor)["_USE_PSUTIL"] = False
     os.setsid()
     with output.open("a") as file:
         os.dup2(file.fileno(), 1)
