@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, Trainer
 
+from gyral.runs.directory import FILES
 from gyral.training.callbacks.statistics import peak_memory
 
 
@@ -61,7 +62,7 @@ class Witness(Callback):
             "cwd": os.getcwd(),
             "arguments": sys.argv[1:],
             "environment": dict(os.environ),
-            "open files": sorted(path for path in open_files if path.startswith(str(Path.cwd()))),
+            "open files": sorted(name for name in map(os.path.basename, open_files) if name in FILES),
             "handlers": [type(handler).__name__ for handler in logging.getLogger().handlers],
             "data limit": resource.getrlimit(resource.RLIMIT_DATA),
             "threads": torch.get_num_threads(),

@@ -346,7 +346,6 @@ def test_a_job_of_a_worker_that_has_run_others_equals_one_in_its_own_process(tmp
     assert {name: len(runs) for name, runs in endings(tmp_path / "sweep").items()} == {"DONE": 4, "FAILED": 4}
     assert len({state["pid"] for state in seen}) == 1
     assert [state["threads"] for state in seen] == [2, 2, 1, 1] * 2
-    assert [state["dtype"] for state in seen] == ["torch.float64", "torch.float32"] * 4
 
     last, alone = seen[-1]["directory"], tmp_path / "alone"
     values = [axis.partition("=")[0] + "=" + axis.rpartition(",")[2] for axis in axes]
@@ -362,15 +361,14 @@ def test_a_job_of_a_worker_that_has_run_others_equals_one_in_its_own_process(tmp
 
 
 @pytest.mark.slow
-def test_a_worker_keeps_no_memory_of_its_jobs_and_its_process(tmp_path: Path) -> None:
+def test_a_worker_keeps_its_process_and_no_memory_of_its_jobs(tmp_path: Path) -> None:
     options = [option for option in COPY if not option.startswith(("task.batch", "task.delay", "trainer.max_steps"))]
     options += ["task=copy", "model=lstm", "trainer.max_steps=2", "task.batch_size=64"]
-    seen = run_in_one_worker(tmp_path, *options, "task.delay=1500,3", "seed=1,2")
+    seen = run_in_one_worker(tmp_path, *options, "task.delay=3000,3", "seed=1,2")
     assert len(seen) == 4
-    assert len({state["pid"] for state in seen}) == 1, "loky has replaced the process"
+    assert len({state["pid"] for state in seen}) == 1
     peaks = [json.loads((state["directory"] / "DONE").read_text())["peak_memory_mb"] for state in seen]
-    assert min(peaks[:2]) > max(peaks[2:]) + 300
-    assert abs(peaks[0] - peaks[1]) < 100
+    assert min(peaks[:2]) > max(peaks[2:]) + 100
 
 
 @pytest.mark.slow
