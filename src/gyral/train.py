@@ -99,9 +99,8 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
     if group is not None:
         run, environment = replace(run, config=group.configured(run.config)), group.environment
     config = run.config
-    with stoppable(run):
+    with stoppable(run), build.configured_process(config):
         line.begin("loading data and model")
-        build.configure_process(config)
         # The task makes its data, and then its model from the sizes of the data.
         task = build.build_task(config)
         callbacks = build.build_callbacks(config, task)

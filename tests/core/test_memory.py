@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gyral.core import memory
+from gyral.training.callbacks.statistics import peak_memory
 
 
 def test_allocation_beyond_the_memory_of_the_machine_fails() -> None:
@@ -17,6 +18,17 @@ def test_allocation_beyond_the_memory_of_the_machine_fails() -> None:
             torch.empty(memory.machine_memory(), dtype=torch.uint8)
     assert memory.is_out_of_memory(raised.value)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_freed_memory_is_returned_and_not_in_the_peak() -> None:
+    before = peak_memory()
+    memory.release_freed_memory()
+    tensor = torch.ones(100_000_000)
+    peak = peak_memory()
+    assert peak > min(before, 400)
+    del tensor
+    memory.release_freed_memory()
+    assert peak_memory() < peak - 350
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus
 
-DIES, DIES_LATER = "dies", "dies_later"
+DIES, DIES_LATER, GROWS = "dies", "dies_later", "grows"
+KEPT: list[bytes] = []
 
 
 def run(job: Any) -> JobReturn:
@@ -18,5 +20,8 @@ def run(job: Any) -> JobReturn:
     later = [float(word.removeprefix(DIES_LATER)) for word in job.overrides if word.startswith(DIES_LATER)]
     if later:
         threading.Timer(later[0], os.kill, (os.getpid(), signal.SIGKILL)).start()
-    (job.directory / "finished").touch()
+    if GROWS in job.overrides:  # by more than loky allows, which looks once a second
+        KEPT.append(b"x" * 400_000_000)
+        time.sleep(1.1)
+    (job.directory / "finished").write_text(str(os.getpid()))
     return JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=job.number)

@@ -29,13 +29,26 @@ class LightSweep(joblib.Joblib):
         return base.SweepJob(number, tuple(overrides), OmegaConf.create(), directory, None, None, (), "/")  # type: ignore[arg-type]
 
 
-@pytest.mark.attacks(sampled=1, whole=20)
-def test_the_other_jobs_continue_when_a_worker_dies(
-    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers run light jobs."""
     monkeypatch.setattr(joblib, "execute_in_worker", light_jobs.run)
     monkeypatch.setattr(joblib, "_prepare_worker", os.getpid)
     monkeypatch.setattr(base, "configure_log", lambda *_: None)
+
+
+@pytest.mark.usefixtures("light")
+def test_a_process_that_has_grown_runs_the_next_job(tmp_path: Path) -> None:
+    sweep = LightSweep(tmp_path, n_jobs=1)
+    ended = list(sweep.run(enumerate([[light_jobs.GROWS], ["fine"], ["fine"]])))
+    pids = {(finished.job.directory / "finished").read_text() for finished in ended}
+    assert len(ended) == 3
+    assert pids == {str(sweep.idle[0].pid.result())}
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.attacks(sampled=1, whole=20)
+def test_the_other_jobs_continue_when_a_worker_dies(attack: Attack, tmp_path: Path) -> None:
     accidents = [light_jobs.DIES, f"{light_jobs.DIES_LATER}{attack.random.uniform(0, 0.02)}"]
     words = [attack.random.choices(["fine", *accidents], (3, 1, 1)) for _ in range(12)]
     if attack.number == 0:  # the one of `make test`: the process dies between two jobs

@@ -1,6 +1,7 @@
 """Launchers: jobs side by side, what is shared out among them, what fails is told and the others go on."""
 
 import csv
+import json
 import logging
 import os
 import signal
@@ -20,7 +21,7 @@ from omegaconf import OmegaConf
 from gyral.sweeps.launchers import joblib, slurm
 from gyral.sweeps.launchers.base import execute
 from gyral.sweeps.launchers.gpus import gpus_of_worker, visible_gpus
-from tests.helpers.launching import accident
+from tests.helpers.launching import WITNESS, accident, read_witness
 from tests.helpers.running import (
     ROOT,
     SMALL_COPY,
@@ -326,6 +327,57 @@ def test_signals_stop_the_jobs_after_their_step_and_the_sweep_resumes(
     err = again.communicate()[1]
     assert again.returncode == 0, err
     assert_each_once(tmp_path, jobs=4, steps=240)
+
+
+def run_in_one_worker(directory: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Run a sweep whose jobs have a witness in one worker; return what they have seen, in the order of the jobs."""
+    command = ["-m", "src.train", "-m", "launcher=joblib", "hydra.launcher.n_jobs=1", WITNESS, *arguments]
+    spawn(*command, f"hydra.sweep.dir={directory}")
+    runs = sorted(directory.rglob("witness.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [{**read_witness(path.parent), "directory": path.parent} for path in runs]
+
+
+@pytest.mark.slow
+def test_a_job_of_a_worker_that_has_run_others_equals_one_in_its_own_process(tmp_path: Path) -> None:
+    options = [option for option in COPY if option != "threads=1"] + ["task=copy", "model=rum", "logger=csv"]
+    axes = ["optimizer.lr=1e30,0.01", "threads=2,null", "trainer.precision=64-true,32-true"]
+    seen = run_in_one_worker(tmp_path / "sweep", *options, *axes)
+    assert len(seen) == 8
+    assert {name: len(runs) for name, runs in endings(tmp_path / "sweep").items()} == {"DONE": 4, "FAILED": 4}
+    assert len({state["pid"] for state in seen}) == 1
+    assert [state["threads"] for state in seen] == [2, 2, 1, 1] * 2
+
+    last, alone = seen[-1]["directory"], tmp_path / "alone"
+    values = [axis.partition("=")[0] + "=" + axis.rpartition(",")[2] for axis in axes]
+    outcome = spawn("-m", "src.train", *options, WITNESS, *values, f"hydra.run.dir={alone}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(last, alone)
+    state = read_witness(alone)
+    for name in state.keys() - {"pid", "peak", "arguments", "environment"}:
+        assert seen[-1][name] == state[name], name
+    assert {key: seen[-1][key] for key in ("arguments", "environment")} == {
+        key: seen[0][key] for key in ("arguments", "environment")
+    }
+
+
+@pytest.mark.slow
+def test_a_worker_keeps_its_process_and_no_memory_of_its_jobs(tmp_path: Path) -> None:
+    options = [option for option in COPY if not option.startswith(("task.batch", "task.delay", "trainer.max_steps"))]
+    options += ["task=copy", "model=lstm", "trainer.max_steps=2", "task.batch_size=64"]
+    seen = run_in_one_worker(tmp_path, *options, "task.delay=3000,3", "seed=1,2")
+    assert len(seen) == 4
+    assert len({state["pid"] for state in seen}) == 1
+    peaks = [json.loads((state["directory"] / "DONE").read_text())["peak_memory_mb"] for state in seen]
+    assert min(peaks[:2]) > max(peaks[2:]) + 100
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_worker_does_not_grow(tmp_path: Path) -> None:
+    options = [option for option in COPY if not option.startswith("trainer.max_steps")] + ["trainer.max_steps=4"]
+    seen = run_in_one_worker(tmp_path, *options, "task=copy", "model=rum", "seed=range(1,51)")
+    assert len(seen) == 50
+    assert len({state["pid"] for state in seen}) == 1
+    assert seen[-1]["peak"] < seen[9]["peak"] + 10  # MB
 
 
 @pytest.mark.slow

@@ -28,6 +28,18 @@ def retain_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def release_freed_memory() -> None:
+    """Return freed memory to the operating system, and measure the peak memory of this process anew.
+
+    A run then neither has nor reports the memory of a run before it in the same process. With another C library or
+    system than glibc and Linux, the memory remains.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # sets the peak to the present size, see proc(5)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error reports a failed allocation; torch raises a RuntimeError for the CPU."""
     message = str(error)

@@ -103,13 +103,21 @@ def finish(axes: Sequence[Axes], *, integer_x: bool, y_is_numeric: bool = True) 
     """Set the ticks of all panels once the figure has its size."""
     figure = axes[0].get_figure()
     assert isinstance(figure, Figure)
-    figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    assert layout is not None
+
+    def set_all_ticks() -> None:
+        for one in axes:
+            box = one.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+            set_ticks(one.xaxis, box.width, log=one.get_xscale() == "log", integer=integer_x)
+            if y_is_numeric:
+                set_ticks(one.yaxis, box.height, log=one.get_yscale() == "log")
+
+    set_all_ticks()  # their labels, too, determine the size; those of Matplotlib take long on a logarithmic axis
+    layout.execute(figure)
     for one in axes:
-        box = one.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
         _wrap(one)
-        set_ticks(one.xaxis, box.width, log=one.get_xscale() == "log", integer=integer_x)
-        if y_is_numeric:
-            set_ticks(one.yaxis, box.height, log=one.get_yscale() == "log")
+    set_all_ticks()
 
 
 def _wrap(axes: Axes) -> None:

@@ -55,7 +55,7 @@ def write_provenance(directory: Path, sweep: str | None = None) -> None:
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count(),
-        "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
+        "gpu": gpu(),
         "python": platform.python_version(),
         "packages": installed_packages(),
     }
@@ -110,6 +110,12 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor()
+
+
+@functools.cache  # the driver takes a second to answer, in each run of a sweep
+def gpu() -> str | None:
+    """Return the names of the GPUs of this machine, one a line, or None."""
+    return _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
 
 
 @functools.cache  # reading 200 files takes 0.1 s, in each run of a sweep

@@ -1,6 +1,7 @@
 """Builds the objects of a run from its configuration. The only place where sizes flow from task to model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from gyral.config.composition import check_config
 from gyral.config.instantiation import check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
-from gyral.core.memory import retain_freed_memory
+from gyral.core.memory import release_freed_memory, retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
@@ -51,6 +52,24 @@ def configure_process(config: DictConfig) -> None:
     torch.use_deterministic_algorithms(check_boolean("deterministic", config.deterministic))
     seed_everything(config.seed, workers=True, verbose=False)
     compat.silence_lightning()
+
+
+@contextmanager
+def configured_process(config: DictConfig) -> Iterator[None]:
+    """Configure this process for a run, which may follow others; afterwards restore the number of threads.
+
+    Raises:
+        OptionError: see `configure_process`.
+    """
+    threads = torch.get_num_threads()
+    release_freed_memory()
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        configure_process(config)
+        yield
+    finally:
+        torch.set_num_threads(threads)  # the next run may leave them at PyTorch's default
 
 
 def build_task(config: DictConfig) -> Task:

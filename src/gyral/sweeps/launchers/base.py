@@ -8,6 +8,7 @@ and the other jobs continue. Imports no torch, and an engine only if it is chose
 """
 
 import contextlib
+import gc
 import importlib
 import io
 import logging
@@ -29,6 +30,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 import gyral
 from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
+from gyral.core.memory import release_freed_memory
 from gyral.core.signals import Interrupted, StopRequest, handlers
 from gyral.runs.directory import DONE, FAILED
 
@@ -120,7 +122,10 @@ def execute(job: SweepJob, quiet: bool = False) -> JobReturn:
 
 
 def execute_in_worker(job: SweepJob) -> JobReturn:
-    """Run a job in a worker process. The returned object can be pickled, whatever the job's error is."""
+    """Run a job in a worker process, which may have run others.
+
+    The returned object can be pickled, whatever the job's error is.
+    """
     os.chdir(job.cwd)
     sys.argv[:] = job.command
     importlib.import_module("gyral.config.resolvers")  # registers the resolvers of the configuration
@@ -129,6 +134,8 @@ def execute_in_worker(job: SweepJob) -> JobReturn:
     error = error_of(returned)
     if error and not isinstance(error, JobError):
         returned.return_value = JobError(f"{job.directory}: {type(error).__name__}; see {FAILED} there")
+    gc.collect()  # a trainer and its callbacks refer to each other
+    release_freed_memory()
     return returned
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import os
 import signal
@@ -19,6 +20,7 @@ from gyral.sweeps.launchers.base import POLL, ParallelLauncher, SweepJob, check_
 from gyral.sweeps.launchers.gpus import check_gpus_per_job, gpus_of_worker, visible_gpus
 
 PR_SET_PDEATHSIG = 1  # of prctl.h
+MODULES = ("gyral.training.build", "gyral.training.loggers", "gyral.training.loop", "gyral.figures.loss_curve")
 
 
 class Worker:
@@ -65,12 +67,11 @@ class Worker:
 
 
 def _prepare_worker() -> int:
-    """Import PyTorch and return the id of this process.
-
-    With psutil installed, loky replaces a process whose memory has grown by 300 MB since its first call. If the first
-    call were a job, loky would replace every process after its first job, because PyTorch needs as much memory.
-    """
-    importlib.import_module("pytorch_lightning")
+    """Import what jobs need, and return the id of this process."""
+    for module in MODULES:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # later collections leave out what has been imported, which would take them 0.3 s
     return os.getpid()
 
 
@@ -80,6 +81,11 @@ def _initialize_worker(sweep_pid: int, output: Path) -> None:
     The worker ends with the sweep. Otherwise its job would continue to write to a run directory that the next start of
     the sweep resumes.
     """
+    from joblib.externals.loky import process_executor
+
+    # With psutil installed, loky ends a process whose memory has grown by 300 MB, and starts another. A job that is
+    # submitted at that moment never runs, and a signal to stop would go to the process that has ended.
+    vars(process_executor)["_USE_PSUTIL"] = False
     os.setsid()
     with output.open("a") as file:
         os.dup2(file.fileno(), 1)
