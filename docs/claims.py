@@ -108,6 +108,8 @@ class Claim:
     def verdict_of_counts(self) -> str:
         """The verdict where seeds are solved or not."""
         (solved, seeds), *others = self.counts
+        if min(seeds for _, seeds in self.counts) < FEWEST:
+            return UNDECIDED
         if not others:
             assert self.bound is not None
             reached = solved >= self.bound * seeds if self.higher else solved <= self.bound * seeds
@@ -259,7 +261,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
             measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
         else:
             first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
-            shown = f"p = {claim.probabilities[0]:.2g}" if second else "–"
+            shown = f"p = {claim.probabilities[0]:.2g}" if second and claim.verdict != UNTESTED else "–"
             measure = f"seeds with {claim.measure.title} ≥ {claim.solved:g}"
         if second:
             compared = second[0]
