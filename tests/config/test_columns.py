@@ -1,4 +1,4 @@
-"""Tables whose columns are choices of `column`: each row composes in each column, and each column trains and is tested."""
+"""Tables whose columns are choices of `column`: each row composes in each column, and each column trains."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config.groups import load_choice
 from gyral.reports import catalogue
 from gyral.reports.measures import task_measures
+from gyral.reports.rows import Row
 from gyral.training import build
 from tests.helpers.running import compose_config, keep_small
 
@@ -69,11 +70,13 @@ def test_every_row_builds_in_every_column(sweep: Any, column: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_published_values_belong_to_columns_and_measures(name: str) -> None:
     sweep = TABLES[name]
-    columns = {sweep.head(column) for column in sweep.axes["column"]}
+    columns = {sweep.head(column): column for column in sweep.axes["column"]}
     known = {measure.name for measure in task_measures(sweep.axes["experiment"][0]) if not measure.at_end}
     assert {sweep.measure, *sweep.also} <= known
-    for paper in sweep.papers.values():
+    for experiment, paper in sweep.papers.items():
+        row = Row(experiment, (), paper, [])
         for measure, values in paper.items():
             if isinstance(values, dict):
                 assert measure in (sweep.measure, *sweep.also)
-                assert values.keys() <= columns
+                assert values.keys() <= columns.keys()
+                assert {name: row.published(measure, columns[name]) for name in values} == values

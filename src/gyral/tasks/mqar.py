@@ -95,10 +95,10 @@ class MqarData(DrawnData):
         inputs[:, 1 : 2 * pairs : 2] = values
         np.put_along_axis(inputs, asked, keys, axis=1)
         order = asked.argsort(axis=1)
-        targets, steps = (np.take_along_axis(each, order, axis=1) for each in (values, asked))
-        categories = categories_of_test(rows, self.tests, test)
         # A head of 8,192 classes at every step would take most of the time.
-        return Batch(*map(torch.from_numpy, (inputs, targets)), categories=categories, steps=torch.from_numpy(steps))
+        targets, steps = (torch.from_numpy(np.take_along_axis(each, order, axis=1)) for each in (values, asked))
+        categories = categories_of_test(rows, self.tests, test)
+        return Batch(torch.from_numpy(inputs), targets, categories=categories, steps=steps)
 
 
 REPORTED_LENGTHS = (128, 256, 512, 1024, 2048)  # further tests that reports show
