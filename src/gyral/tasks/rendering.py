@@ -46,7 +46,7 @@ def align_answers(batch: Batch, predicted: Tensor, row: int, inputs: Sequence[st
         inputs, outputs: names of the tokens and of the classes.
     """
     answered = answers_of(batch)[row]
-    steps = torch.arange(len(answered)) if batch.steps is None else batch.steps[row]
+    steps = torch.arange(len(answered), device=answered.device) if batch.steps is None else batch.steps[row]
     lines = {"input": [inputs[token] for token in batch.inputs[row].tolist()]}
     for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
         shown = dict(zip(steps[answered].tolist(), classes[answered].tolist(), strict=True))
