@@ -83,6 +83,20 @@ def test_a_protocol_may_begin_with_that_of_another_table(write: Any) -> None:
     assert config.optimizer.lr == 0.5
 
 
+def test_rows_may_begin_with_those_of_another_table(write: Any) -> None:
+    write()
+    rows = {"like": "mine", "wide": {"model.cell.hidden_size": 32}, "rum": {"model": "rum"}}
+    write("second", experiment="mine/second", rows=rows)
+    table = load_table(Path("conf/table/second.yaml"))
+    assert table.experiments == [
+        f"mine/second/{name}" for name in ("_protocol", "_wide", "gru", "wide", "reader", "rum")
+    ]
+    wide = compose_config("experiment=mine/second/wide")
+    assert wide.model.cell._target_.endswith("GRUCell")
+    assert wide.model.cell.hidden_size == 32
+    assert wide.optimizer.lr == 0.3
+
+
 def test_a_row_has_the_source_of_the_table_or_its_own(write: Any) -> None:
     rows = {"gru": {"model": "gru"}, "lstm": {"model": "lstm", "source": {"place": "page 3", "verified": True}}}
     write(source={"paper": "Mine", "place": "Table 1"}, rows=rows)
@@ -111,6 +125,7 @@ def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
         ({"rows": {"gru": {"like": "lstm"}}}, "like=lstm: must be one of gru"),
         ({"rows": {"gru": {"like": "lstm"}, "lstm": {"like": "gru"}}}, "like=gru: is like itself"),
         ({"protocol": {"like": "nothing"}}, "protocol.like=nothing: there is no table"),
+        ({"rows": {"like": "nothing"}}, "rows.like=nothing: there is no table"),
     ],
 )
 def test_wrong_tables_are_refused_in_one_line(write: Any, sections: dict[str, Any], message: str) -> None:

@@ -165,7 +165,7 @@ def test_worse_trials_are_pruned_by_the_tasks_monitor(tmp_path: Path) -> None:
         (["hydra.sweeper.trials=3"], "no such option; did you mean hydra.sweeper.n_trials?"),
         (["optimizer.lr=interval(1,0)"], "optimizer.lr=interval(1,0): cannot be searched"),
         (["optimizer.lr=tag(log,interval(0,1))"], "optimizer.lr=tag(log,interval(0,1)): cannot be searched"),
-        (["optimizer.rate=interval(0,1)"], "optimizer.rate: no such option; allowed: lr"),
+        (["optimizer.rate=interval(0,1)"], "optimizer.rate: no such option; allowed: decay, dynamics_lr, lr,"),
         (["task=copy,nothing"], "task=nothing: must be one of"),
         (["hydra.sweeper.storage=nonsense"], "hydra.sweeper.storage=nonsense: cannot be used"),
         (["hydra.sweeper.sampler._target_=optuna.samplers.None"], "hydra.sweeper.sampler=optuna.samplers.None: Error"),

@@ -384,7 +384,11 @@ def test_batches_have_the_shapes_types_and_ranges_they_promise(task: str) -> Non
                 assert batch.inputs.shape == (rows, steps, built.model.input_size)
                 assert batch.inputs.isfinite().all()
             has_target = there(built, batch)
-            assert has_target.shape == ((rows, steps) if built.model.readout is None else (rows,))
+            if batch.steps is not None:
+                assert has_target.shape == batch.steps.shape
+                assert 0 <= batch.steps.min() <= batch.steps.max() < steps
+            else:
+                assert has_target.shape == ((rows, steps) if built.model.readout is None else (rows,))
             assert has_target.any(), "a batch without a target has no loss"
             found = batch.targets[has_target]
             if isinstance(built.objective, REAL):

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
-from gyral.data.batching import IGNORED
 from gyral.tasks.mqar import MqarData
 from tests.helpers.running import build_task
 
@@ -31,13 +32,17 @@ def test_targets_are_the_values_of_the_keys(options: dict[str, Any], pairs: int)
     values = range(made.vocabulary_size // 2, made.vocabulary_size)
     seen = 0
     for batch in made.loader("val"):
-        for tokens, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        assert batch.steps is not None
+        for tokens, steps, targets in zip(
+            *(each.tolist() for each in (batch.inputs, batch.steps, batch.targets)), strict=True
+        ):
             keys, given = tokens[0 : 2 * pairs : 2], tokens[1 : 2 * pairs : 2]
             assert len(set(keys)) == len(set(given)) == pairs
             assert set(keys) <= set(range(1, values.start))
             assert set(given) <= set(values)
-            answers = {step: target for step, target in enumerate(targets) if target != IGNORED}
-            assert answers == solve(tokens, pairs, list(answers))
+            assert steps == sorted(steps)
+            answers = dict(zip(steps, targets, strict=True))
+            assert answers == solve(tokens, pairs, steps)
             assert sorted(tokens[step] for step in answers) == sorted(keys), "each key is asked once"
             assert all(step >= 2 * pairs and step % 2 == 0 for step in answers)
             if made.filler == "zeros":
@@ -49,7 +54,8 @@ def test_targets_are_the_values_of_the_keys(options: dict[str, Any], pairs: int)
 def test_random_filler_is_uniform_in_the_vocabulary() -> None:
     made = data(length=40, pairs=2, vocabulary_size=10, filler="random")
     batch = next(iter(made.loader("val")))
-    filler = batch.inputs[:, 4:][batch.targets[:, 4:] == IGNORED]
+    filler = batch.inputs.scatter(1, batch.steps, -1)[:, 4:]
+    filler = filler[filler >= 0]
     shares = np.bincount(filler.numpy(), minlength=10) / len(filler)
     assert shares == pytest.approx(np.full(10, 0.1), abs=0.004)
 
@@ -82,7 +88,7 @@ def test_further_lengths_have_more_pairs_in_proportion() -> None:
     assert made.sizes == [(64, 4), (128, 8), (256, 16)], "the published sizes"
     for test, (batch, (length, pairs)) in enumerate(zip(made.loader("test"), made.sizes, strict=True)):
         assert batch.inputs.shape == (8, length)
-        assert (batch.targets != IGNORED).sum(dim=1).tolist() == [pairs] * 8
+        assert batch.targets.shape == batch.steps.shape == (8, pairs)
         assert batch.categories.tolist() == [[column == test for column in range(3)]] * 8
 
 
@@ -94,14 +100,21 @@ def test_a_test_reports_the_accuracies_at_each_length() -> None:
         "task=mqar", "model=gru", "model.cell.hidden_size=4", vocabulary_size=20, test_lengths=[8], test_batches=1
     )
     for batch, wrong in zip(task.data.loader("test"), (0, 1), strict=True):
-        logits = 50.0 * np.eye(20)[batch.targets.clamp(min=0)]
-        outputs = batch.targets.new_tensor(logits).float()
-        step = (batch.targets[0] != IGNORED).nonzero()[0].item()
-        outputs[:wrong, step] = outputs[:wrong, step].roll(1, dims=-1)
+        outputs = 50.0 * F.one_hot(batch.targets, 20).float()
+        outputs[:wrong, 0] = outputs[:wrong, 0].roll(1, dims=-1)
         task.metrics.update(outputs, batch, task.loss(outputs, batch))
     results = task.test_results()
     assert (results["accuracy"], results["sequence_accuracy"]) == (1, 1)
     assert results["accuracy_8"] == results["sequence_accuracy_8"] == pytest.approx(63 / 64)
+
+
+def test_logits_are_those_of_all_steps_at_the_steps_that_ask() -> None:
+    task = build_task("task=mqar", "model=gru", "model.cell.hidden_size=4", vocabulary_size=20, length=16, pairs=3)
+    batch = next(iter(task.data.loader("val")))
+    logits, everywhere = task(batch), task.model(batch.inputs)[0]
+    assert logits.shape == (64, 3, 20)
+    for row, steps in enumerate(batch.steps.tolist()):
+        assert torch.equal(logits[row], everywhere[row, steps])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.training.schedules import RecentBest, piecewise, warmup_stable_decay
+from gyral.training.schedules import RecentBest, cosine, piecewise, warmup_stable_decay
 
 
 def optimizer(rate: float = 0.02) -> torch.optim.Optimizer:
@@ -14,12 +14,46 @@ def optimizer(rate: float = 0.02) -> torch.optim.Optimizer:
 def test_each_milestone_brings_its_rate() -> None:
     descent = optimizer()
     schedule = piecewise(descent, [2, 5], [0.001, 0.03])
+    expected = [0.02, 0.02, 0.001, 0.001, 0.001, 0.03, 0.03]
+    assert rates_of(descent, schedule, 7) == pytest.approx(expected)
+
+
+def rates_of(descent: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[float]:
     rates = []
-    for _ in range(7):
+    for _ in range(steps):
         rates.append(descent.param_groups[0]["lr"])
         descent.step()
         schedule.step()
-    assert rates == pytest.approx([0.02, 0.02, 0.001, 0.001, 0.001, 0.03, 0.03])
+    return rates
+
+
+def test_a_cosine_without_warm_up_is_that_of_torch() -> None:
+    own, other = optimizer(), optimizer()
+    expected = rates_of(other, torch.optim.lr_scheduler.CosineAnnealingLR(other, 8, eta_min=0.001), 9)
+    assert rates_of(own, cosine(own, 8, eta_min=0.001), 9) == pytest.approx(expected)
+
+
+def test_a_cosine_rises_over_the_warm_up_and_ends_at_its_minimum() -> None:
+    descent = optimizer()
+    rates = rates_of(descent, cosine(descent, 8, warmup=4, eta_min=0.01), 10)
+    assert rates == pytest.approx(
+        [0.005, 0.01, 0.015, 0.02, 0.02, 0.015 + 0.005 / 2**0.5, 0.015, 0.015 - 0.005 / 2**0.5, 0.01, 0.01]
+    )
+    short = optimizer()
+    assert rates_of(short, cosine(short, 2, warmup=4), 2) == pytest.approx([0.005, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"warmup": -1}, "warmup=-1"),
+        ({"eta_min": 0.1}, "eta_min=0.1: must be a finite number ≥ 0 and ≤ 0.02"),
+    ],
+)
+def test_bad_values_of_a_cosine_are_refused(options: dict[str, float], said: str) -> None:
+    with pytest.raises(OptionError, match=f"^{said}"):
+        cosine(optimizer(), **{"steps": 8, **options})  # type: ignore[arg-type]
 
 
 def test_a_saved_schedule_resumes() -> None:

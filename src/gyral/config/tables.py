@@ -12,6 +12,8 @@
       rum: {name: RUM, model: rum, model.cell.lambd: 1.0}
       larger: {name: larger RUM, like: rum, model.cell.hidden_size: 100}
 
+A protocol or the rows may begin with those of another table: protocol: {like: other, …}, rows: {like: other, …}.
+
 Imports no torch.
 """
 
@@ -32,9 +34,10 @@ GROUP = "table"
 SERVED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
 COLUMN = "column"  # the group of the columns of tables whose columns differ in several options
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
+LIKE = "like"  # in the protocol or the rows: the table whose own come first; in a row: the rows whose options do
 SECTIONS = ("experiment", "report", "sweep", "columns", "choose", "protocol", "rows", "hydra", "source")
 SOURCE = ("paper", "place", "verified")  # verified: true if the value was read there, false if not, null: not known
-OWN = ("name", "like", "paper", "source", "published_only")  # what a row has besides options
+OWN = ("name", LIKE, "paper", "source", "published_only")  # what a row has besides options
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,17 @@ class Table:
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows, by their names on the command line; those that begin with an underscore are only for others."""
-        return {str(name): row or {} for name, row in self.content["rows"].items()}
+        """The rows, by their names on the command line; those that begin with an underscore are only for others.
+
+        With `like`, the rows of another table come first, and an own row of the same name adds options to its row.
+
+        Raises:
+            UserError: the other table does not exist.
+        """
+        own = {str(name): row or {} for name, row in self.content["rows"].items() if name != LIKE}
+        others = self._other("rows", self.content["rows"].get(LIKE))
+        found = {} if others is None else others.rows
+        return found | {name: found.get(name, {}) | row for name, row in own.items()}
 
     def options(self, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the options of a row by their keys, without those of the protocol.
@@ -68,7 +80,7 @@ class Table:
             reason = "is like itself" if name in seen else f"must be one of {', '.join(self.rows)}"
             raise UserError(f"{self.file}: like={name}: {reason}")
         row = self.rows[name]
-        like = row.get("like", [])
+        like = row.get(LIKE, [])
         found: dict[str, Any] = {}
         for other in [like] if isinstance(like, str) else like:
             found |= self.options(other, (*seen, name))
@@ -81,13 +93,17 @@ class Table:
             UserError: the protocol is like that of a table that does not exist.
         """
         own = dict(self.content.get("protocol") or {})
-        like = own.pop("like", None)
-        if like is None:
-            return own
-        other = self.file.with_name(f"{like}.yaml")
-        if not other.is_file():
-            raise UserError(f"{self.file}: protocol.like={like}: there is no table {other}")
-        return read(other, self.groups).protocol() | own
+        other = self._other("protocol", own.pop(LIKE, None))
+        return own if other is None else other.protocol() | own
+
+    def _other(self, section: str, name: str | None) -> "Table | None":
+        """Return the table that a section is like, None for no name."""
+        if name is None:
+            return None
+        file = self.file.with_name(f"{name}.yaml")
+        if not file.is_file():
+            raise UserError(f"{self.file}: {section}.like={name}: there is no table {file}")
+        return read(file, self.groups)
 
     def source(self, name: str) -> dict[str, Any]:
         """Return where the published values of a row come from: the paper, the place in it, and if this is verified."""
@@ -200,10 +216,11 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
             raise UserError(f"{file}: {section}: must be one of {', '.join(SECTIONS)}")
     rows = content.get("rows")
     named = isinstance(content.get("experiment"), str) and isinstance(content.get("report"), dict)
-    if not named or not isinstance(rows, dict) or not all(isinstance(row or {}, dict) for row in rows.values()):
+    own = [row or {} for name, row in rows.items() if name != LIKE] if isinstance(rows, dict) else [None]
+    if not named or not all(isinstance(row, dict) for row in own):
         raise UserError(f"{file}: must have the name `experiment`, the section `report`, and `rows` with options each")
-    for source in (content, *rows.values()):
-        if not {*((source or {}).get("source") or {})} <= {*SOURCE}:
+    for source in (content, *own):
+        if not {*(source.get("source") or {})} <= {*SOURCE}:
             raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")
     for key, values in (content.get("sweep") or {}).items():
         if not isinstance(values, list):

@@ -28,12 +28,14 @@ class Batch(NamedTuple):
         inputs: tokens, integers (B, T), or (B, T, W) with up to W tokens per step, padded with 0; or real vectors
             (B, T, X).
         targets: classes, integers (B, T) or (B,), `IGNORED` where there is no target; or real vectors (B, T, Y) or
-            (B, Y), NaN where there is no target.
+            (B, Y), NaN where there is no target; or classes at a few steps alone, integers (B, K), see `steps`.
         answers: True for targets that count in the accuracy, in the shape of the targets; None: all targets.
         lengths: (B,) integers in [1, T], number of steps of each sequence before its padding; None: T for all.
         write: (B, T) bool, True where a cell may write to its external memory; None: everywhere.
         categories: (B, C) bool, the categories that each row belongs to. The rows of the first category count in the
             metrics of the split; a test also reports the metrics of each other category. None: one category.
+        steps: (B, K) integers in [0, T), the steps that `targets` belong to. A model predicts at these steps alone,
+            which is faster if there are many classes. None: at every step, or once per sequence.
     """
 
     inputs: Tensor
@@ -42,6 +44,7 @@ class Batch(NamedTuple):
     lengths: Tensor | None = None
     write: Tensor | None = None
     categories: Tensor | None = None
+    steps: Tensor | None = None
 
 
 BatchType = TypeVar("BatchType", covariant=True)

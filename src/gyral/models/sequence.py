@@ -149,15 +149,21 @@ class SequenceModel(nn.Module):
         # With the usual N(0, 1) of an embedding, logits would have a standard deviation of √width.
         nn.init.uniform_(self.head.weight, -(shape[1] ** -0.5), shape[1] ** -0.5)
 
-    def forward(self, inputs: Any, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self, inputs: Any, state: Any = None, lengths: Tensor | None = None, steps: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         """Return the outputs, (B, T, output_size) or as the readout defines, and the state after the last step.
 
         Args:
             inputs: tokens, (B, T) integers; or (B, T, W), steps of up to W tokens, padded with 0; or real (B, T, X).
                 Or `StepInputs` such as `gyral.MaskedInputs`, with these as values and batch-first leaves.
             state, lengths: see `gyral.nn.recurrent.Recurrent.forward`.
+            steps: (B, K) integers in [0, T), the steps at which the head is applied; the outputs are then
+                (B, K, output_size). None: all steps. Only without a readout.
         """
         hidden, vectors, state = self.run(inputs, state, lengths)
+        if steps is not None:
+            hidden = hidden.gather(0, steps.T.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
         return self.read_out(self.output_dropout(hidden), vectors, lengths), state
 
     def run(self, inputs: Any, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor, Any]:

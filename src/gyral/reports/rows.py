@@ -55,7 +55,9 @@ class Row:
         """Return the published value of a measure in a column or in a group of test examples, such as "7 operators"."""
         value = self.paper.get(measure)
         if isinstance(value, dict):
-            return value.get(column, value.get(column.partition(" ")[0]))
+            # The last name is that of a choice of the group `column`.
+            names = (column, column.partition(" ")[0], column.rpartition("/")[2])
+            return next((value[name] for name in names if name in value), None)
         return None if GROUP.fullmatch(column) else value
 
 

@@ -384,7 +384,9 @@ class SequenceTask(Task[Data]):
 
     def forward(self, batch: Any) -> Tensor:
         """Return the outputs of the model: logits (B, …, classes), or real values (B, …, Y)."""
-        return self.model(self.model_inputs(batch), lengths=batch.lengths)[0]
+        steps = getattr(batch, "steps", None)
+        chosen = {} if steps is None else {"steps": steps}
+        return self.model(self.model_inputs(batch), lengths=batch.lengths, **chosen)[0]
 
     def model_inputs(self, batch: Any) -> Any:
         """Return the inputs of the model, with a mask of the steps that may write to a memory if the batch has one.

@@ -17,7 +17,7 @@ from torch import Tensor
 from gyral.core.checks import check_choice, check_integer, check_integers, check_real
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY, percentage
-from gyral.data.batching import IGNORED, Batch
+from gyral.data.batching import Batch
 from gyral.data.drawn import categories_of_test, draw_distinct
 from gyral.tasks.data_module import DrawnData
 from gyral.tasks.data_task import DataTask
@@ -94,10 +94,11 @@ class MqarData(DrawnData):
         inputs[:, 0 : 2 * pairs : 2] = keys
         inputs[:, 1 : 2 * pairs : 2] = values
         np.put_along_axis(inputs, asked, keys, axis=1)
-        targets = np.full((rows, length), IGNORED)
-        np.put_along_axis(targets, asked, values, axis=1)
+        order = asked.argsort(axis=1)
+        # A head of 8,192 classes at every step would take most of the time.
+        targets, steps = (torch.from_numpy(np.take_along_axis(each, order, axis=1)) for each in (values, asked))
         categories = categories_of_test(rows, self.tests, test)
-        return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), categories=categories)
+        return Batch(torch.from_numpy(inputs), targets, categories=categories, steps=steps)
 
 
 REPORTED_LENGTHS = (128, 256, 512, 1024, 2048)  # further tests that reports show

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from gyral.data.batching import Batch
@@ -44,11 +45,12 @@ def align_answers(batch: Batch, predicted: Tensor, row: int, inputs: Sequence[st
         batch, predicted, row: see `gyral.tasks.base.Task.render`.
         inputs, outputs: names of the tokens and of the classes.
     """
-    answered = answers_of(batch)[row].tolist()
+    answered = answers_of(batch)[row]
+    steps = torch.arange(len(answered), device=answered.device) if batch.steps is None else batch.steps[row]
     lines = {"input": [inputs[token] for token in batch.inputs[row].tolist()]}
     for name, classes in (("target", batch.targets[row]), ("prediction", predicted[row])):
-        pairs = zip(classes.tolist(), answered, strict=True)
-        lines[name] = [outputs[each] if is_answer else "" for each, is_answer in pairs]
+        shown = dict(zip(steps[answered].tolist(), classes[answered].tolist(), strict=True))
+        lines[name] = [outputs[shown[step]] if step in shown else "" for step in range(len(lines["input"]))]
     return align(lines)
 
 

@@ -5,6 +5,7 @@ after every validation, in `gyral.tasks.base.Task.on_validation_epoch_end`. `gyr
 optimizer and schedule and says which of the two applies. The schedules are chosen in conf/scheduler.
 """
 
+import math
 from bisect import bisect_right
 from typing import Any
 
@@ -54,6 +55,32 @@ def warmup_stable_decay(optimizer: Optimizer, steps: int, warmup: int = 0, decay
     check_integer("warmup", warmup, minimum=0)
     fall = max(check_real("decay", decay, minimum=0, maximum=1) * steps, 1.0)
     return LambdaLR(optimizer, lambda step: max(min(1.0, (step + 1) / max(warmup, 1), (steps - step) / fall), 0.0))
+
+
+def cosine(optimizer: Optimizer, steps: int, warmup: int = 0, eta_min: float = 0.0) -> LambdaLR:
+    """Return a schedule that rises linearly to the optimizer's learning rate r, and falls along half a cosine.
+
+        r (t + 1) / W,   t < W;      e + (r − e) (1 + cos(π (t − W) / (S − W))) / 2,   W ≤ t ≤ S
+
+    Args:
+        optimizer: the optimizer; a group of parameters with another learning rate has another end in proportion.
+        steps: S, the number of all steps.
+        warmup: W, the number of steps of the rise.
+        eta_min: e, the learning rate at the end, at most r.
+
+    Raises:
+        OptionError: an argument is out of bounds.
+    """
+    check_integer("steps", steps)
+    check_integer("warmup", warmup, minimum=0)
+    rate = optimizer.defaults["lr"]
+    end = check_real("eta_min", eta_min, minimum=0, maximum=rate) / rate
+
+    def factor(step: int) -> float:
+        fallen = min((step - warmup) / max(steps - warmup, 1), 1.0)
+        return (step + 1) / warmup if step < warmup else end + (1 - end) * (1 + math.cos(math.pi * fallen)) / 2
+
+    return LambdaLR(optimizer, factor)
 
 
 class RecentBest(ReduceLROnPlateau):

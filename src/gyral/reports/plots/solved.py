@@ -21,7 +21,7 @@ from gyral.reports.numbers import Numbers
 from gyral.reports.plots.options import Options
 from gyral.reports.rows import Row, columns_of, in_column
 from gyral.reports.tables.sections import Section
-from gyral.reports.tables.solved_table import FACTORS, solved_count
+from gyral.reports.tables.solved_table import FACTORS, has_lengths, solved_count
 from gyral.runs.run_record import RunRecord
 
 ROW = 0.128  # inches of a row of the heat map
@@ -128,7 +128,7 @@ def draw_lengths(sections: Sequence[Section], options: Options) -> Figure:
         for place, row in enumerate(rows):
             line: tuple[list[int], list[float]] = ([], [])
             records = in_column(sweep, row, column)
-            for factor in FACTORS:
+            for factor in FACTORS if has_lengths(records, measure) else ():
                 name = measure.name if factor == 1 else f"{measure.name}_{factor}x"
                 values = [value for _, value in numbers.of(records, f"test/{name}", column) if value is not None]
                 if values:
@@ -137,7 +137,8 @@ def draw_lengths(sections: Sequence[Section], options: Options) -> Figure:
             if line[1] and line[1][0] >= sweep.solved:
                 panels.setdefault(column, {})[place] = line
     if not panels:
-        raise OptionError("plot", options.plot, f"needs a row whose median is at least {sweep.solved:g} %")
+        reason = f"needs tests at several lengths, and a row whose median is at least {sweep.solved:g} %"
+        raise OptionError("plot", options.plot, reason)
     shown = sorted({place for own in panels.values() for place in own})
     looks = {place: line_style(index) for index, place in enumerate(shown)}
     figure, grid = make_grid(len(panels), options.width, share_x=True, share_y=True)

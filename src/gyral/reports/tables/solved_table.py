@@ -47,8 +47,9 @@ def solved_tables(sweep: Sweep, rows: list[Row], numbers: Numbers) -> list[Table
         measure = sweep.measures[name]
         title = f"{measure.label[0].upper()}{measure.label[1:]}, in {measure.unit}"
         found.append(table(title, lambda row, column, m=measure: _spread_entry(numbers, row, column, m), spread))  # type: ignore[misc]
-    title = f"Longest words of which {HALF:g} % are right ({main.label})"
-    found.append(table(title, lambda row, column: _longest_entry(numbers, row, column, main), f"letters; {spread}"))
+    if any(has_lengths(row.records, main) for row in rows):
+        title = f"Longest words of which {HALF:g} % are right ({main.label})"
+        found.append(table(title, lambda row, column: _longest_entry(numbers, row, column, main), f"letters; {spread}"))
     title = f"Steps to {sweep.solved:g} % in validation"
     found.append(
         table(title, lambda row, column: _steps_entry(sweep, row, column), f"{spread}; > has not been reached")
@@ -90,6 +91,12 @@ def _intervals(runs: int) -> str:
     return f"exact {CONFIDENCE:.0%} intervals of the share: {', '.join(shown)}"
 
 
+def has_lengths(records: Sequence[RunRecord], measure: Measure) -> bool:
+    """Return whether some runs have results at multiples of the length of training, beside those at this length."""
+    names = {f"test/{measure.name}_{factor}x" for factor in FACTORS[1:]}
+    return any(not names.isdisjoint(record.results or {}) for record in records)
+
+
 def solved_count(sweep: Sweep, values: Sequence[float]) -> int:
     """Return the number of runs that are solved, given the measure of each as tables print it."""
     return sum(value >= sweep.solved for value in values)
@@ -117,7 +124,7 @@ def _spread_entry(numbers: Numbers, row: Row, column: str, measure: Measure) -> 
 def _longest_entry(numbers: Numbers, row: Row, column: str, measure: Measure) -> Entry:
     longest: dict[str, tuple[RunRecord, float]] = {}
     tested: dict[str, float] = {}
-    for factor in FACTORS:
+    for factor in FACTORS if has_lengths(row.records, measure) else ():
         name = measure.name if factor == 1 else f"{measure.name}_{factor}x"
         for record, value in numbers.of(row.records, f"test/{name}", column):
             if value is None:
