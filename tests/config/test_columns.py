@@ -34,6 +34,7 @@ def shrink(config: DictConfig) -> DictConfig:
     "atlas_memory_small-compression",
     "atlas_memory_small-repeat_first",
     "deletang_paper_table2-parity",
+    "deletang_paper_transductions-odds_first",
     "delta_product_paper_groups-S4",
     "grazzi_paper_table3-brackets",
     "mad_paper_tasks-selective_copying",
