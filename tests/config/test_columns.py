@@ -32,15 +32,10 @@ def shrink(config: DictConfig) -> DictConfig:
 
 @pytest.mark.named(
     "atlas_memory_small-compression",
-    "atlas_memory_small-repeat_first",
     "deletang_paper_table2-parity",
     "deletang_paper_transductions-odds_first",
-    "delta_product_paper_groups-S4",
     "grazzi_paper_table3-brackets",
     "mad_paper_tasks-selective_copying",
-    "merrill_paper_word_problems-A4xZ5",
-    "pd_ssm_paper_table3-S5_32",
-    "slice_paper_table2-modular_arithmetic",
     "zoology_paper_mqar-128_8",
 )
 @pytest.mark.parametrize(("sweep", "column"), COLUMNS)

@@ -86,6 +86,7 @@ def motifs(tokens: list[int], keys: int, padding: int) -> list[tuple[tuple[int, 
     return [(tuple(key), tuple(value)) for key, value in found]
 
 
+@pytest.mark.named("train-24")
 @pytest.mark.parametrize("options", [{}, {"length": 24, "vocabulary_size": 9}], ids=["128", "24"])
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_fuzzy_recall_answers_with_the_motif_that_the_key_had(split: str, options: dict[str, Any]) -> None:

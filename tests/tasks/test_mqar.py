@@ -23,6 +23,7 @@ def solve(tokens: list[int], pairs: int, asked: list[int]) -> dict[int, int]:
     return {step: values[tokens[step]] for step in asked}
 
 
+@pytest.mark.named("options2-6")
 @pytest.mark.parametrize(
     ("options", "pairs"),
     [({}, 4), ({"filler": "random"}, 4), ({"length": 24, "pairs": 6, "vocabulary_size": 14}, 6)],

@@ -118,6 +118,7 @@ def test_states_are_as_many_as_documented() -> None:
     assert len(AUTOMATA["modular_arithmetic"]().table) == 25 + 25 + 10
 
 
+@pytest.mark.named("7-True")
 @pytest.mark.parametrize(("modulus", "multiplication"), [(5, False), (5, True), (7, True)])
 def test_values_of_expressions_with_brackets(modulus: int, multiplication: bool) -> None:
     made = brackets(
