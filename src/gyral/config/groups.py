@@ -48,7 +48,8 @@ def served(group: str) -> dict[str, Path]:
     if group == "sweep":
         return tables.files(config_folders())
     if group in ("experiment", tables.COLUMN):
-        found = [load_table(file) for file in tables.files(config_folders()).values()]
+        names = groups()  # once: it lists folders
+        found = [tables.read(file, names) for file in tables.files(config_folders()).values()]
         named = [(table.columns if group == tables.COLUMN else table.experiments, table.file) for table in found]
         return {choice: file for choices, file in named for choice in choices}
     if group == "model":

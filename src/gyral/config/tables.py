@@ -20,7 +20,7 @@ Imports no torch.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Table:
     content: dict[str, Any]
     groups: frozenset[str]
 
-    @property
+    @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
         """The rows, by their names on the command line; those that begin with an underscore are only for others.
 
@@ -110,13 +110,13 @@ class Table:
         own = self.rows[name].get("source") or {}
         return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
 
-    @property
+    @cached_property
     def experiments(self) -> list[str]:
         """The names of the rows that can be trained on the command line, and of the protocol."""
         trained = (name for name, row in self.rows.items() if not row.get("published_only"))
         return [f"{self.experiment}/{name}" for name in (PROTOCOL, *trained)]
 
-    @property
+    @cached_property
     def columns(self) -> dict[str, dict[str, Any]]:
         """The options of the columns by their names on the command line; empty if the table has no such section."""
         columns = self.content.get("columns") or {}
