@@ -85,6 +85,8 @@ class Claim:
         higher: whether the sentence expects the higher number from the first row.
         averaged: over how many runs the number of a seed is the mean.
         solved: the value from which on a seed counts as solved, or None if means are compared.
+        seeds: how many seeds the tables of the rows have. A seed whose run is missing, or failed and has no record, can
+            make counts look better than they are: without all seeds, counts decide nothing.
     """
 
     text: str
@@ -97,6 +99,7 @@ class Claim:
     higher: bool
     averaged: int = 1
     solved: float | None = None
+    seeds: int = 0
 
     @property
     def counts(self) -> list[tuple[int, int]]:
@@ -105,10 +108,15 @@ class Claim:
         return [(sum(value >= self.solved for value in own), len(own)) for own in self.values]
 
     @property
+    def lacks_seeds(self) -> bool:
+        """Whether a row has fewer seeds than counts need."""
+        return min(seeds for _, seeds in self.counts) < max(self.seeds, FEWEST)
+
+    @property
     def verdict_of_counts(self) -> str:
         """The verdict where seeds are solved or not."""
         (solved, seeds), *others = self.counts
-        if min(seeds for _, seeds in self.counts) < FEWEST:
+        if self.lacks_seeds:
             return UNDECIDED
         if not others:
             assert self.bound is not None
@@ -196,6 +204,7 @@ def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord]) -> Clai
         higher=entry.expected == "higher",
         averaged=len(averaged),
         solved=entry.solved,
+        seeds=max((len(table.axes["seed"]) for table in containing(rows)), default=0),
     )
 
 
@@ -261,7 +270,8 @@ def claims_table(claims: Sequence[Claim]) -> str:
             measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
         else:
             first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
-            shown = f"p = {claim.probabilities[0]:.2g}" if second and claim.verdict != UNTESTED else "–"
+            shown = f"p = {claim.probabilities[0]:.2g}" if second else "–"
+            shown = "seeds missing" if claim.lacks_seeds else shown
             measure = f"seeds with {claim.measure.title} ≥ {claim.solved:g}"
         if second:
             compared = second[0]

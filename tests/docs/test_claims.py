@@ -72,6 +72,8 @@ def test_verdicts_of_counts(values: tuple[list[float], ...], bound: float | None
     one = page.Claim("A.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher, solved=99)
     assert one.verdict == verdict
     assert f"**{verdict}**" in page.claims_table([one])
+    lacking = page.Claim("A.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher, solved=99, seeds=6)
+    assert lacking.verdict == (UNDECIDED if all(values) else UNTESTED)
 
 
 def test_the_interval_is_that_of_normal_means_for_large_samples() -> None:

@@ -203,7 +203,7 @@ def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ..
     best: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {}
     for trial in trials:
         words = tuple(trial.job.overrides)
-        if trial.error is None and math.isfinite(trial.value):
+        if trial.error is None and trial.value is not None and math.isfinite(trial.value):
             cost = -trial.value if trial.job.config.task.mode == "max" else trial.value
             best[words[:count]] = min(best.get(words[:count], (math.inf, ())), (cost, words[count:-1]))
     return {own: values for own, (_, values) in best.items()}
