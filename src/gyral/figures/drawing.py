@@ -16,6 +16,7 @@ from gyral.figures.gates import gates
 from gyral.figures.keys import draw_keys
 from gyral.figures.landscape import loss_line, loss_plane
 from gyral.figures.norms import norms
+from gyral.figures.recovery import recovery
 from gyral.figures.strips import strips
 from gyral.figures.target_kernel import target_kernel
 from gyral.figures.weightings import weightings
@@ -31,6 +32,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "norms": norms,
     "loss_line": loss_line,
     "loss_plane": loss_plane,
+    "recovery": recovery,
     "keys": draw_keys,
     "gates": gates,
     "weightings": weightings,
