@@ -19,10 +19,11 @@ GROUP = ("task=group", "task.group=S3", "task.length=3", "task.batch_size=8", "m
 
 
 def rows(state: Any) -> torch.Tensor:
-    return torch.cat([leaf.flatten(1) for leaf in tree_leaves(state)], dim=1).double()
+    leaves = [torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in tree_leaves(state)]
+    return torch.cat([leaf.flatten(1) for leaf in leaves if leaf.dim() > 1], dim=1).double()
 
 
-@pytest.mark.parametrize("model", ["lstm", "rum", "delta_product"])
+@pytest.mark.parametrize("model", ["lstm", "rum", "delta_product", "slice", "lru"])
 def test_a_disturbance_is_a_tenth_of_the_state_in_each_row(model: str) -> None:
     task = build_task(*GROUP, f"model={model}").eval()
     with torch.no_grad():

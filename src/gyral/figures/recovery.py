@@ -129,12 +129,23 @@ def disturb(state: Any) -> Any:
     generator = torch.Generator().manual_seed(SEED)
     noise = tree_map(lambda leaf: torch.randn(leaf.shape, generator=generator).to(leaf), state)
     scale = NOISE * _rows(state).norm(dim=1) / _rows(noise).norm(dim=1)
-    return tree_map(lambda leaf, random: leaf + random * scale.view(-1, *[1] * (leaf.dim() - 1)), state, noise)
+
+    def add(leaf: Tensor, random: Tensor) -> Tensor:
+        disturbed = leaf + random * scale.view(-1, *[1] * (leaf.dim() - 1))
+        return disturbed.to(leaf.dtype) if _continuous(leaf) else leaf
+
+    return tree_map(add, state, noise)
+
+
+def _continuous(leaf: Tensor) -> bool:
+    """Return whether a part of a state has real or complex values, and is not a counter or a flag of each row."""
+    return leaf.dim() > 1 and (leaf.is_floating_point() or leaf.is_complex())
 
 
 def _rows(state: Any) -> Tensor:
-    """Return all values of a state, (B, …)."""
-    return torch.cat([leaf.flatten(1) for leaf in tree_leaves(state)], dim=1)
+    """Return all values of a state but counters and flags, (B, …), in double precision, where no norm overflows."""
+    leaves = [torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in tree_leaves(state)]
+    return torch.cat([leaf.flatten(1).double() for leaf in leaves if _continuous(leaf)], dim=1)
 
 
 def _distance(one: Any, other: Any) -> float:
