@@ -15,7 +15,7 @@ DRAWN = [*FIGURES]
 OF_EXAMPLES = ["keys", "gates", "weightings", "strips"]  # see test_memory
 
 
-@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_EXAMPLES, "norms")])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*OF_EXAMPLES, "norms", "recovery")])
 def test_drawing_writes_two_files_and_nothing_else(directory: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landscape, "PLANE", landscape.PLANE[::5])  # 25 losses of the plane in place of 441
 

@@ -1,5 +1,6 @@
 """The figure of errors in the state."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from gyral.core.errors import OptionError
 from gyral.figures import recovery
-from gyral.plotting.style import style
+from gyral.plotting.style import save, style
 from gyral.runs.directory import Run
 from gyral.training import build
 from tests.helpers.figure_checks import check_figure
@@ -53,7 +54,7 @@ def test_distances_and_labels_are_those_of_the_words_read_letter_by_letter() -> 
         assert values == pytest.approx(expected[letters], rel=1e-3)
 
 
-def test_runs_of_a_model_share_a_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_model_share_a_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = iter([build_task(*GROUP, "model=gru", f"seed={seed}") for seed in (1, 2)])
     measured: list[recovery.Recovery] = []
     measure = recovery.measure_recovery
@@ -67,6 +68,7 @@ def test_runs_of_a_model_share_a_line(run: Run, monkeypatch: pytest.MonkeyPatch)
     with style():
         figure = recovery.recovery(run, run)
         check_figure(figure)
+        save(figure, tmp_path / "recovery.png", "Recovery")
     _, line = figure.axes[0].lines
     expected = np.mean([np.clip(each.distance, *recovery.DRAWN) for each in measured], axis=0)
     assert line.get_ydata() == pytest.approx(expected)
