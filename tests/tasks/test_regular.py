@@ -98,13 +98,13 @@ def test_symbols_are_uniform() -> None:
 @pytest.mark.parametrize("name", AUTOMATA)
 @pytest.mark.parametrize("labels", ["every", "end"])
 def test_chances_and_baseline_are_the_frequencies_in_many_words(name: str, labels: str) -> None:
-    made = data(name, length=9, test_factors=[1], labels=labels, batch_size=60_000)
+    made = data(name, length=9, test_factors=[1], labels=labels, batch_size=20_000)
     found = np.array([right for _, right in words(made)])
     counts = np.stack([np.bincount(column, minlength=len(made.classes)) for column in found.T]) / len(found)
     entropy = -(counts * np.log(counts, where=counts > 0, out=np.zeros_like(counts))).sum(axis=1).mean()
-    assert made.baseline == pytest.approx(entropy, abs=0.005)
-    assert made.chances["last_accuracy"][0] == pytest.approx(counts[-1].max(), abs=0.01)
-    assert made.chances["accuracy"][0] == pytest.approx(counts.max(axis=1).mean(), abs=0.01)
+    assert made.baseline == pytest.approx(entropy, abs=0.009)
+    assert made.chances["last_accuracy"][0] == pytest.approx(counts[-1].max(), abs=0.017)
+    assert made.chances["accuracy"][0] == pytest.approx(counts.max(axis=1).mean(), abs=0.017)
 
 
 def test_chances_of_two_classes_and_of_the_cycle() -> None:
