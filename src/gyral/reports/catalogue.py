@@ -171,18 +171,15 @@ def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
 
 
 def find(where: str) -> Path:
-    """Return the directory of a sweep, given by its name or its directory.
+    """Return the directory of a sweep, given by its name or its directory; that of a table may not exist yet.
 
     Raises:
-        OptionError: The directory does not exist.
+        OptionError: The directory of no table does not exist.
     """
     names = choices("sweep")
     directory = DIRECTORY / where if where in names else Path(where)
-    if directory.is_dir():
+    if where in names or directory.is_dir():
         return directory
-    if where in names:
-        command = typed([*program("train"), f"sweep={where}"])
-        raise OptionError("sweep", where, f"has not run yet; start it with: {command}")
     reason = f"must be one of {', '.join(names)}, or a directory that contains runs"
     raise OptionError("sweep", where, suggest_name(where, names) + reason)
 
