@@ -52,6 +52,7 @@ class Sweep:
         levels: with the layout "solved", by column, values of the measure that have a meaning, such as that of a run
             that tracks no more than the sign of a permutation.
         protocol: the experiment with the options of all rows alone, which models have that are no row.
+        sources: where the published values of each row come from, see `gyral.config.tables.Table.source`.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
 
@@ -71,6 +72,7 @@ class Sweep:
     chosen_by: str = ""
     levels: dict[str, dict[float, str]] = field(default_factory=dict)
     protocol: str = ""
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     measures: dict[str, Measure] = field(default_factory=dict)
 
     @property
@@ -154,6 +156,7 @@ def load(name: str) -> Sweep:
         str(table.choose.get("seed", "")),
         report.get("levels", {}),
         f"{table.experiment}/{PROTOCOL}",
+        table.sources,
     )
 
 
