@@ -248,8 +248,8 @@ class LANTMCell(MemoryCell):
 
     def move(self, head: Head, key: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """Return the new key and the new step (B, 2) of a head."""
-        new = self.group.element(head.step)
-        step = self.group.interpolate(step, new, head.step_gate.sigmoid()) if self.interpolate_steps else new
+        gate = head.step_gate.sigmoid() if self.interpolate_steps else torch.ones_like(head.key_gate)
+        step = self.group.interpolate(step, self.group.element(head.step), gate)
         return self.group.act(step, torch.lerp(key, self.group.point(head.key), head.key_gate.sigmoid())), step
 
     def make_room(self, state: State, write: Tensor | None) -> State:
