@@ -112,9 +112,8 @@ def test_rows_of_lantm_have_the_parameters_of_its_equations(name: str, row: str)
     hidden = 100 if name == "bigram_flip" else 50
     further = 0
     if row == "softmax":  # further entries of the embedding of each symbol, which the controller reads
-        entries = (
-            config.model.embedding_size - compose_config(f"experiment=lantm_paper/{name}/inv_norm").model.embedding_size
-        )
+        plain = compose_config(f"experiment=lantm_paper/{name}/inv_norm")
+        entries = config.model.embedding_size - plain.model.embedding_size
         further = hidden + 1 + entries * (PROTOCOLS[name].vocabulary_size + 4 * hidden)
     assert count_parameters(build.build_task(config)) == ALGORITHMS[name] + further
 
