@@ -60,8 +60,8 @@ def report(config: DictConfig) -> None:
         for path in saved:
             if path.suffix not in FIGURE_SUFFIXES:
                 raise OptionError("save", path, f"must end in one of {', '.join(FIGURE_SUFFIXES)} for a figure")
-        beside = [Path(name) for name in read_directories(config.beside)]
-        for path in draw_figure(str(config.figure), run, config.trust, beside, saved):
+        others = [Path(name) for name in read_directories(config.beside)]
+        for path in draw_figure(str(config.figure), run, config.trust, others, saved):
             print(path)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")

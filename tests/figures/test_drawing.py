@@ -66,7 +66,6 @@ def test_a_run_without_checkpoint_is_refused(name: str, run: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("target_kernel", "a memory target"),
         ("cosines", "record_cosines"),
         ("loss_line", "phase-coded weights"),
         ("loss_plane", "phase-coded weights"),

@@ -82,7 +82,9 @@ def test_published_values_that_nobody_has_read_are_marked(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     out = invoke("sweep=mamba_paper_selective_copying", entry="report").out
     assert re.search(r"\b18\.3\?", out)
-    assert "2023, results of its synthetic tasks; ? marks values that nobody has compared with it." in " ".join(out.split())
+    assert "2023, results of its synthetic tasks; ? marks values that nobody has compared with it." in " ".join(
+        out.split()
+    )
     out = invoke("sweep=rum_paper_table3", entry="report").out
     assert re.search(r"NASCell +– +1\.214 +– +16\.3M ", out)
     assert "Published values: Dangovski et al., Rotational Unit of Memory, TACL 2019, Table 3." in " ".join(out.split())

@@ -71,10 +71,10 @@ class LANTMCell(MemoryCell):
     v_t = ṽ: `read_first=True, interpolate_steps=False`.
 
     Parameters: the parameters of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs,
-    one more with "softmax" and two less without `interpolate_steps`, both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads
-    `initial_keys` and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial
-    vectors of the state of the controller, zero. The fused path supports an `LSTMCell` without layer
-    normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
+    one more with "softmax" and two less without `interpolate_steps`, both uniform in ±1/√N except `write_gate_bias`;
+    the initial keys and steps of both heads `initial_keys` and `initial_steps` (2, 2), first of the write head, from
+    N(0, 1); `initial_vectors`, the initial vectors of the state of the controller, zero. The fused path supports an
+    `LSTMCell` without layer normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
 
     Args:
         input_size: X ≥ 1.

@@ -107,7 +107,7 @@ class Table:
         return read(file, self.groups)
 
     def source(self, name: str) -> dict[str, Any]:
-        """Return where the published values of a row come from; its keys are `SOURCE`, a value that is not known None."""
+        """Return where the published values of a row come from, by `SOURCE`; None is not known."""
         own = self.rows[name].get("source") or {}
         return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
 
