@@ -4,7 +4,7 @@ The figures in README.md and benchmarks/README.md come from benchmarks/records, 
 
 A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
 `columns=[…]`, `missing=false` and `runs=false`, and the report of the records in this folder between the comment and
-`<!-- end -->`.
+`<!-- end -->`. With the name of a table in place of the folder, it is the report of the table without runs.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
 `<!-- probe <name> sweep=<sweep> -->` by a table of a probe's results, which are beside the records of the sweep's runs.
 The function with the name of the probe in `tables.py` in the page's folder makes its lines.
@@ -21,6 +21,7 @@ from statistics import fmean, stdev
 import speeds
 from claims import claims_table, read_claims
 
+from gyral.config.groups import served
 from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
 from gyral.reports.catalogue import load
@@ -28,6 +29,7 @@ from gyral.reports.render import markdown
 from gyral.reports.rows import rows_of
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
+from gyral.reports.tables.sections import make_sections
 from gyral.runs.record_files import read_probe
 from gyral.runs.records import read
 from gyral.runs.run_record import RunRecord
@@ -71,7 +73,10 @@ def records() -> list[RunRecord]:
 
 def report(where: str, only: str | None, columns: str | None, missing: bool, with_runs: bool) -> str:
     """Return the report of the records in a folder as Markdown; the lists of runs can be folded."""
-    sections, notes, _ = collect(where, everything=True, only=read_names("only", only), missing=missing)
+    if where in served("sweep"):
+        sections, notes = make_sections([], None, where), []
+    else:
+        sections, notes, _ = collect(where, everything=True, only=read_names("only", only), missing=missing)
     faults.extend(notes)
     shown = choose_columns(sections, read_names("columns", columns)) if columns else sections
     text = markdown.render(shown, notes, with_runs=with_runs)

@@ -14,10 +14,9 @@ from tests.helpers.written import TABLE1, write_run
     [
         ([], "sweep=<nothing>: must be one of {SWEEPS}, or a directory that contains runs"),
         (["sweep=nothing"], "sweep=nothing: must be one of {SWEEPS}, or a directory"),
-        (
-            ["sweep=rum_paper_fig4"],
-            "sweep=rum_paper_fig4: has not run yet; start it with: python -m src.train sweep=rum_paper_fig4",
-        ),
+        (["sweep=rum_paper_fig4", "save=a.pdf"], "sweep=rum_paper_fig4: has no run, which a.pdf could show"),
+        (["figure=derivatives", "save=a.tex"], "save=a.tex: must end in one of .pdf, .svg, .png for a figure"),
+        (["figure=cosines", "run={}", "beside=[]"], "beside=[]: must be directories, such as [outputs/first,"),
         (["sweep={}"], "sweep={}: contains no run"),
         (["figure=nothing"], "figure=nothing: must be one of target_kernel, "),
         (["figure=target_kernel"], "run=<nothing>: figure=target_kernel needs a run directory"),
@@ -45,11 +44,22 @@ def test_bad_input_is_one_line(
 def test_figures_of_one_run_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
-        "gyral.report.draw_figure", lambda *arguments: asked.append(arguments) or tmp_path / "picture.png"
+        "gyral.report.draw_figure", lambda *arguments: asked.append(arguments) or [tmp_path / "picture.png"]
     )
     assert invoke("figure=cosines", f"run={tmp_path}", entry="report").out == f"{tmp_path}/picture.png\n"
-    assert invoke("figure=derivatives", "trust=my_cells", entry="report").status == 0
-    assert asked == [("cosines", tmp_path, None, None), ("derivatives", None, "my_cells", None)]
+    assert invoke("figure=derivatives", "trust=my_cells", "save=a.svg", entry="report").status == 0
+    assert invoke("figure=norms", f"run={tmp_path}", 'beside=[a,"b,c"]', entry="report").status == 0
+    assert asked == [
+        ("cosines", tmp_path, None, [], []),
+        ("derivatives", None, "my_cells", [], [Path("a.svg")]),
+        ("norms", tmp_path, None, [Path("a"), Path("b,c")], []),
+    ]
+
+
+def test_a_figure_is_saved_where_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("figure=derivatives", "save=[a.svg,b.png]", entry="report").out == "a.svg\nb.png\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "b.png"]
 
 
 def test_a_report_of_a_sweep_needs_no_torch(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
 See `python -m src.report --help`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +53,16 @@ def report(config: DictConfig) -> None:
     if config.records is not None and config.sweep is None:
         raise OptionError("records", config.records, "needs sweep=<name or directory>, the runs to record")
     if config.figure is not None:
-        run, beside = (None if name is None else Path(str(name)) for name in (config.run, config.beside))
+        run = None if config.run is None else Path(str(config.run))
         if config.figure == LIST and run is not None:
             print(list_figures(run, config.trust))
             return
-        picture = draw_figure(str(config.figure), run, config.trust, beside)
-        print(picture)
-        if (animation := picture.with_suffix(".gif")).is_file():
-            print(animation)
+        for path in saved:
+            if path.suffix not in FIGURE_SUFFIXES:
+                raise OptionError("save", path, f"must end in one of {', '.join(FIGURE_SUFFIXES)} for a figure")
+        others = [Path(name) for name in read_directories(config.beside)]
+        for path in draw_figure(str(config.figure), run, config.trust, others, saved):
+            print(path)
     elif config.run is not None:
         raise OptionError("run", config.run, "needs figure=<name>, the figure to draw from the run")
     elif config.beside is not None and config.sweep is None:
@@ -92,14 +94,27 @@ def report(config: DictConfig) -> None:
         )
 
 
-def draw_figure(name: str, directory: Path | None, trust: Any = None, beside: Path | None = None) -> Path:
-    """Draw a figure of one run, see `gyral.figures.drawing`, and return the path of its PNG file.
+def read_directories(beside: Any) -> list[str]:
+    """Return the directories in the option `beside`: one, or several as [a,b], where a name with a comma has quotes."""
+    text = "" if beside is None else str(beside)
+    return read_names("beside", text) if text.startswith("[") else [text] if text else []
+
+
+def draw_figure(
+    name: str,
+    directory: Path | None,
+    trust: Any = None,
+    beside: Sequence[Path] = (),
+    saved: Sequence[Path] = (),
+) -> list[Path]:
+    """Draw a figure of one run, see `gyral.figures.drawing`, and return its files.
 
     Args:
         name: the figure.
         directory: the run directory, None for figures without a run.
         trust: the modules that the configuration of the run may name, see `gyral.config.trust`.
-        beside: the directory of a second run, which is shown beside the first.
+        beside: the directories of further runs, which are shown beside the first.
+        saved: the files, none for those in the run directory.
 
     Raises:
         OptionError: the figure is unknown, or the run does not have what it shows.
@@ -107,7 +122,7 @@ def draw_figure(name: str, directory: Path | None, trust: Any = None, beside: Pa
     from gyral.figures import drawing
 
     if name in drawing.WITHOUT_RUN:
-        return drawing.draw_without_run(name)
+        return drawing.draw_without_run(name, saved)
     if directory is None:
         if name in drawing.FIGURES:
             raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
@@ -115,8 +130,8 @@ def draw_figure(name: str, directory: Path | None, trust: Any = None, beside: Pa
         reason = f"must be one of {allowed}, or with run=<run directory> a figure that its task offers"
         raise OptionError("figure", name, reason)
     run = load_run(directory, trust)
-    other = None if beside is None else load_run(beside, trust, "beside")
-    return drawing.draw(name, run, figures_of(run), other)
+    others = [load_run(other, trust, "beside") for other in beside]
+    return drawing.draw(name, run, figures_of(run), others, saved)
 
 
 def figures_of(run: Run) -> dict[str, Callable[..., Any]]:

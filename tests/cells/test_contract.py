@@ -96,7 +96,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "full_urnn": [{"learned_initial_state": True}],
     "goru": [{"layer_norm": True}],
     "gru": [{"layer_norm": True}, {"zoneout": 0.25}],
-    "lantm": [{"weighting": "softmax"}, {"group": "scaling_rotation"}, {"group": "hyperbolic"}],
+    "lantm": [
+        {"weighting": "softmax"},
+        {"group": "scaling_rotation"},
+        {"group": "hyperbolic"},
+        {"read_first": True, "interpolate_steps": False},
+    ],
     "lstm": [{"zoneout": 0.25}, {"recurrent_dropout": 0.25}],
     "ntm": [{"initial_memory": "learned"}, {"initial_memory": "random"}, {"write_heads": 2}],
     "on_lstm": [{"layer_norm": True}],

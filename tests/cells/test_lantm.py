@@ -42,7 +42,7 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
     def move(z: np.ndarray, key: complex, step: complex) -> tuple[complex, complex]:
         raw = complex(z[3], z[4])
         candidate = unit(raw) if rotates or cell.group.normalizes else raw
-        gamma, g = sigmoid(z[5]), sigmoid(z[2])
+        gamma, g = sigmoid(z[5]) if cell.interpolate_steps else 1.0, sigmoid(z[2])
         step = (1 - gamma) * step + gamma * candidate
         step = unit(step) if rotates else step
         mixed = g * complex(z[0], z[1]) + (1 - g) * key
@@ -53,20 +53,25 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         z = heads @ h + head_bias
+        if not cell.interpolate_steps:  # it has no such gates
+            z = np.insert(z, [5, 11 + W], 0.0)
+        known = [*memory]
         if may_write:
             write_key, write_step = move(z[:6], write_key, write_step)
             if len(memory) == cell.capacity:
                 del memory[: cell.forget]
+                known = [*memory]
             memory.append((write_key, sigmoid(z[6]), np.tanh(z[7 : 7 + W])))
         read_key, read_step = move(z[7 + W : 13 + W], read_key, read_step)
-        distances = [abs(read_key - key) ** 2 for key, _, _ in memory]
+        known = known if cell.read_first else memory
+        distances = [abs(read_key - key) ** 2 for key, _, _ in known]
         if cell.weighting == "softmax":
             temperature = np.log1p(np.exp(z[13 + W])) + 1e-4
-            weights = [s * np.exp(-d / temperature) for d, (_, s, _) in zip(distances, memory, strict=True)]
+            weights = [s * np.exp(-d / temperature) for d, (_, s, _) in zip(distances, known, strict=True)]
         else:
-            weights = [s / (d + 1e-9) for d, (_, s, _) in zip(distances, memory, strict=True)]
+            weights = [s / (d + 1e-9) for d, (_, s, _) in zip(distances, known, strict=True)]
         read_vector = np.zeros(W)
-        for weight, (_, _, vector) in zip(weights, memory, strict=True):
+        for weight, (_, _, vector) in zip(weights, known, strict=True):
             read_vector = read_vector + weight * vector / sum(weights)
         outputs.append(h)
     return np.stack(outputs)
@@ -74,7 +79,15 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
 
 @pytest.mark.parametrize("group", ["translation", "rotation", "scaling_rotation"])
 @pytest.mark.parametrize(
-    "options", [{}, {"weighting": "softmax"}, {"capacity": 3, "forget": 2, "normalize_steps": False}], ids=str
+    "options",
+    [
+        {},
+        {"weighting": "softmax"},
+        {"capacity": 3, "forget": 2, "normalize_steps": False},
+        {"read_first": True, "interpolate_steps": False},
+        {"read_first": True, "capacity": 3, "forget": 2},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("backend", ["reference", "auto"])
 def test_the_cell_follows_the_equations(group: str, options: dict[str, Any], backend: str) -> None:

@@ -8,6 +8,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices, load_choice, load_table
+from gyral.config.tables import SOURCE
 from gyral.core.errors import UserError
 from gyral.reports import catalogue
 from tests.helpers.running import compose_config, invoke
@@ -144,3 +145,18 @@ def test_a_file_that_is_no_yaml_is_refused(write: Any) -> None:
     outcome = invoke("sweep=mine", "--cfg", "job")
     assert outcome.status == 1
     assert "mine.yaml: while parsing" in outcome.error
+
+
+def published(name: str) -> list[str]:
+    """Return the rows of a table with published values."""
+    return [row for row, paper in catalogue.load(name).papers.items() if paper.keys() - {"row"}]
+
+
+@pytest.mark.parametrize("name", [name for name in catalogue.served("sweep") if published(name)])
+def test_every_published_value_has_a_source(name: str) -> None:
+    sources = catalogue.load(name).sources
+    for row in published(name):
+        source = sources[row]
+        missing = [key for key in SOURCE if source[key] in (None, "")]
+        assert not missing, f"{row}: the source of its published values lacks {', '.join(missing)}"
+        assert isinstance(source["verified"], bool | str)

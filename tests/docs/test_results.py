@@ -1,10 +1,12 @@
 """The tables of the pages are those that the records in results/records and benchmarks/records give."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from gyral.config.groups import load_table, served
 from gyral.runs.record_files import SUFFIX
 from tests.helpers.docs import load_script
 from tests.helpers.running import ROOT
@@ -41,3 +43,14 @@ def test_a_page_without_records_is_an_error(results: ModuleType, monkeypatch: py
     monkeypatch.chdir(ROOT)
     with pytest.raises(ValueError, match=r"must be one of .* or a directory that contains runs"):
         results.filled("<!-- gyral report sweep=results/records/nothing -->\n<!-- end -->", ROOT / "docs" / "results")
+
+
+def test_every_published_table_is_on_a_page(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    pages = [page.read_text() for folder in results.PAGES for page in folder.rglob("*.md")]
+    shown = {found[2] for page in pages for found in results.REPORT.finditer(page)}
+    for name, file in served("sweep").items():
+        table = load_table(file)
+        folders = {f"results/records/{table.experiment}", *map(str, Path("results/records", table.experiment).parents)}
+        is_published = any(paper.keys() - {"row"} for paper in table.papers.values())
+        assert not is_published or not shown.isdisjoint({name, *folders}), f"{name} is on no page of results"

@@ -23,6 +23,6 @@ def test_derivatives_are_those_of_the_activations(tmp_path: Path, monkeypatch: p
     for name, (_, drawn) in lines.items():
         np.testing.assert_allclose(drawn, wanted[name], atol=1e-6)
     monkeypatch.chdir(tmp_path)
-    path = draw("derivatives", None)
+    path = draw("derivatives", None)[0]
     assert path == Path("outputs/figures/derivatives.png")
     assert image.imread(path).shape[1] > 700

@@ -7,19 +7,20 @@ import torch
 from gyral.cells.rum import RUMCell
 from gyral.figures import landscape
 from gyral.figures.common import cells_of
-from gyral.figures.landscape import BATCHES, PLANE, Landscape, loss_line, loss_plane, phases_of, plane_losses
+from gyral.figures.landscape import PLANE, RANGE, Landscape, loss_line, loss_plane, phases_of, plane_losses
 from gyral.runs.directory import Run, load_run
 from gyral.training import build
-from tests.helpers.running import invoke
 
 
 @pytest.mark.parametrize("name", ["directory", "goru"])
-def test_the_lines_meet_at_the_loss_that_evaluation_gives(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_lines_meet_at_the_loss_of_the_first_batch_of_training(name: str, request: pytest.FixtureRequest) -> None:
     run = load_run(request.getfixturevalue(name))
-    printed = invoke(f"run={run.directory}", "split=val", entry="evaluate")
-    assert printed.status == 0, printed.err
-    loss = next(float(row.split("│")[2]) for row in printed.out.splitlines() if "val/loss" in row)
-    *lines, baseline = loss_line(run).axes[0].lines
+    task, _ = build.load_trained(run, "best")
+    batch = next(iter(task.data.loader("train")))
+    with torch.no_grad():
+        loss = task.eval().loss(task(batch), batch).item()
+    around, between = loss_line(run).axes
+    *lines, baseline = around.lines
     assert len(lines) == 5
     for line in lines:
         distances, losses = line.get_xydata().T
@@ -28,6 +29,17 @@ def test_the_lines_meet_at_the_loss_that_evaluation_gives(name: str, request: py
     ends = [line.get_ydata()[0] for line in lines]
     assert len(set(ends)) == 5
     assert baseline.get_ydata()[0] == pytest.approx(np.log(10))
+    assert [(line.get_xdata()[0], line.get_xdata()[-1]) for line in between.lines[:5]] == [(0, 1)] * 5
+
+
+def test_the_loss_between_two_sets_of_phases_is_that_of_their_mean(run: Run) -> None:
+    landscape = Landscape(run)
+    first, second = landscape.random_phases(0), landscape.random_phases(1)
+    assert all(phase.abs().max() <= RANGE for phase in first)
+    assert all(phase.abs().max() > RANGE / 2 for phase in first if phase.numel() > 20)
+    middle = [one / 4 + 3 * two / 4 for one, two in zip(first, second, strict=True)]
+    assert landscape.loss_between(0.75, first, second) == pytest.approx(landscape.loss_at(middle), rel=1e-5)
+    assert landscape.loss_between(0.0, first, second) == landscape.loss_at(first)
 
 
 def test_the_planes_axes_are_the_first_two_lines(run: Run) -> None:
@@ -52,8 +64,9 @@ def test_a_direction_moves_the_phases_by_their_norm(run: Run) -> None:
     cell = landscape.task.model.recurrent.cells[0]
     trained = {name: value.clone() for name, value in landscape.task.state_dict().items()}
     direction = landscape.direction(3)
-    assert [change.shape for change in direction] == [(8, 8), (8, 13)]
-    for change, rows in zip(direction, (cell.weight_hh[:8], cell.weight_ih[:8]), strict=True):
+    assert [change.shape for change in direction] == [(8, 8), (8, 13), (8,), (8, 13)]
+    phases = cell.weight_hh[:8], cell.weight_ih[:8], cell.bias[:8], cell.weight_ih[16:]
+    for change, rows in zip(direction, phases, strict=True):
         assert change.norm().item() == pytest.approx(rows.norm().item(), rel=1e-6)
     assert all(torch.equal(one, two) for one, two in zip(direction, landscape.direction(3), strict=True))
     assert abs(torch.corrcoef(torch.stack((direction[1].ravel(), landscape.direction(4)[1].ravel())))[0, 1]) < 0.4
@@ -61,11 +74,11 @@ def test_a_direction_moves_the_phases_by_their_norm(run: Run) -> None:
     moved = landscape.loss((0.5, direction), (-0.25, landscape.direction(4)))
     assert all(torch.equal(value, trained[name]) for name, value in landscape.task.state_dict().items())
     with torch.no_grad():
-        for rows, one, two in zip((cell.weight_hh, cell.weight_ih), direction, landscape.direction(4), strict=True):
-            rows[:8] += 0.5 * one - 0.25 * two
+        for rows, one, two in zip(phases, direction, landscape.direction(4), strict=True):
+            rows += 0.5 * one - 0.25 * two
         task = landscape.task
-        losses = [task.loss(task(batch), batch).item() for batch in task.data.loader("val")]
-    assert moved == pytest.approx(np.mean(losses), abs=1e-6)  # two batches of the same size
+        loss = task.loss(task(landscape.batch), landscape.batch).item()
+    assert moved == pytest.approx(loss, abs=1e-6)
 
 
 def test_the_phases_of_a_cell_within_a_cell_are_moved_too(run: Run) -> None:
@@ -75,9 +88,3 @@ def test_the_phases_of_a_cell_within_a_cell_are_moved_too(run: Run) -> None:
     assert cells_of(task) == [cell, cell.inner]
     expected = [*cell.phases(), *cell.inner.phases()]
     assert [phase.shape for phase in phases_of(task)] == [phase.shape for phase in expected]
-
-
-def test_a_loss_is_taken_over_the_first_batches_alone(run: Run) -> None:
-    run.config.task.val_size = 100
-    landscape = Landscape(run)
-    assert [len(batch.inputs) for batch in landscape.batches] == [8] * BATCHES

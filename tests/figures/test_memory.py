@@ -68,7 +68,7 @@ def test_an_animation_has_a_frame_for_each_validation(lantm: Run, tmp_path: Path
 
 @pytest.mark.slow
 def test_the_animation_is_saved_beside_the_figure(lantm: Run) -> None:
-    path = draw("keys", lantm.directory)
+    path = draw("keys", lantm.directory)[0]
     assert path.with_suffix(".pdf").is_file()
     first = path.with_suffix(".gif").read_bytes()
     assert invoke("figure=keys", f"run={lantm.directory}", entry="report").out.endswith(

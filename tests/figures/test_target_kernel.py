@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from matplotlib.colors import to_hex
 from torch import Tensor
 
-from gyral.figures.target_kernel import target_kernel
+from gyral.figures.target_kernel import kernels_of, target_kernel
 from gyral.runs.directory import Run, load_run
 from tests.figures.conftest import RUM
-from tests.helpers.running import load_last, train
+from tests.helpers.running import build_task, load_last, train
 
 
 def best_weights(directory: Path) -> dict[str, Tensor]:
@@ -19,6 +20,10 @@ def best_weights(directory: Path) -> dict[str, Tensor]:
 
 def test_the_target_kernel_is_that_of_the_best_checkpoint(directory: Path, run: Run) -> None:
     figure = target_kernel(run)
+    assert [axes.get_ylabel() for axes in figure.axes if axes.images] == [
+        *("unit of τ", "unit of u"),
+        *("unit of τ", "unit of u", "unit of ε̃"),
+    ]
     [picture] = figure.axes[0].images
     kernel = best_weights(directory)["model.recurrent.cells.0.weight_hh"][:8]
     assert np.array_equal(picture.get_array(), kernel)
@@ -27,14 +32,27 @@ def test_the_target_kernel_is_that_of_the_best_checkpoint(directory: Path, run: 
     assert low == -high == -kernel.abs().max()
     # the colour map is symmetric about white: colder below zero, warmer above
     assert to_hex(picture.cmap(picture.norm(0.0))) == "#f7f6f6"
-    assert figure.get_suptitle() == ("RUM λ = 1, zoneout = 0.2 on recall\nmemory target's kernel $W_{hh}^τ$, step 8")
+    assert figure.get_suptitle() == ("RUM λ = 1, zoneout = 0.2 on recall\nkernels, step 8")
 
 
 def test_every_cell_of_a_deep_model_has_its_target_kernel(tmp_path: Path) -> None:
     train(tmp_path, *RUM, "model.num_layers=2", "trainer.max_steps=3")
-    pictures = [axes.images[0] for axes in target_kernel(load_run(tmp_path)).axes if axes.images]
+    drawn = [axes for axes in target_kernel(load_run(tmp_path)).axes if axes.images]
+    targets = [axes for axes in drawn if (axes.get_xlabel(), axes.get_ylabel()) == ("unit of h", "unit of τ")]
+    pictures = [axes.images[0] for axes in targets]
     for index, picture in enumerate(pictures):
         assert np.array_equal(
             picture.get_array(), best_weights(tmp_path)[f"model.recurrent.cells.{index}.weight_hh"][:8]
         )
     assert len(pictures) == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "count"), [("rum", 5), ("rum_no_gate", 3), ("lstm", 8), ("gru", 6), ("goru", 5), ("rnn", 2)]
+)
+def test_cells_with_gates_have_their_kernels(cell: str, count: int) -> None:
+    model = build_task("task=recall", f"model={cell}", "model.cell.hidden_size=6", "task.train_size=128").model
+    kernels = kernels_of(model.recurrent.cells[0])
+    assert sum(map(len, kernels.values())) == count
+    assert all(len(kernel) == 6 for own in kernels.values() for kernel in own.values())
+    assert all(kernel.shape == (6, 6) for kernel in kernels["weight_hh"].values())

@@ -64,3 +64,27 @@ def test_an_option_hides_rows_columns_and_seeds_without_runs(tmp_path: Path) -> 
     part = invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
     assert all(text in part for text in ("GRU", "length=30", "25.0"))
     assert not any(text in part for text in ("missing", "LSTM", "length=50"))
+
+
+@pytest.mark.named("rum_paper_table3", "rum_paper_fig4", "mage_paper_babi", "on_lstm_paper_logical_inference")
+@pytest.mark.parametrize("name", sorted(catalogue.served("sweep")))
+def test_a_table_without_runs_shows_what_is_published_and_the_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke(f"sweep={name}", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert f"To run them: python -m src.train sweep={name}" in " ".join(outcome.out.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_published_values_that_nobody_has_read_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = invoke("sweep=mamba_paper_selective_copying", entry="report").out
+    assert re.search(r"\b18\.3\?", out)
+    assert "2023, results of its synthetic tasks; ? marks values that nobody has compared with it." in " ".join(
+        out.split()
+    )
+    out = invoke("sweep=rum_paper_table3", entry="report").out
+    assert re.search(r"NASCell +– +1\.214 +– +16\.3M ", out)
+    assert "Published values: Dangovski et al., Rotational Unit of Memory, TACL 2019, Table 3." in " ".join(out.split())

@@ -43,6 +43,8 @@ class FastWeightsCell(RecurrentCell):
         OptionError: An option is out of bounds or has another type.
     """
 
+    kernel_rows = ("h",)
+
     class State(NamedTuple):
         """Hidden vector (B, N), and fast weights (B, N, N) before this hidden vector is added to them."""
 

@@ -56,6 +56,8 @@ class GORUCell(RecurrentCell, SubCellMixin):
         OptionError: An option is out of bounds or has another type.
     """
 
+    kernel_rows = ("r", "g", "c")
+
     def __init__(
         self,
         input_size: int,

@@ -35,6 +35,8 @@ class GRUCell(TorchLayerCell):
         OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
 
+    kernel_rows = ("r", "z", "n")
+
     State = HiddenState
 
     def __init__(

@@ -21,6 +21,7 @@ from gyral.ops.lie_access.groups import GROUPS
 
 WEIGHTINGS = ("inv_norm", "softmax")
 DEFAULT_CAPACITY = 100  # of endless streams in the paper
+OPEN = 100.0  # a gate before its sigmoid, which is 1
 FORGOTTEN = 0.6  # of a full memory, in the paper
 
 
@@ -56,7 +57,8 @@ class LANTMCell(MemoryCell):
         output = h_t
 
     Both heads have their own k̃ and ṽ, two numbers each, and gates g and γ. They, m̃ (W numbers) and s̃ are linear in h_t,
-    the gates after a sigmoid. The read includes the vector of the same step. An empty memory reads zero. Where a write
+    the gates after a sigmoid. The read includes the vector of the same step, unless `read_first`. An empty memory reads
+    zero. Where a write
     mask is False, nothing is appended and the write head does not move.
 
     Weights of the read vector, d_i the distance of a_i from the key of the read head (see `gyral.ops.lie_access.read`):
@@ -64,13 +66,15 @@ class LANTMCell(MemoryCell):
         inv_norm    w_i = s_i / (d_i² + 1e-9)
         softmax     w_i = s_i exp(−d_i² / T)          T = softplus(T̃) + 1e-4, T̃ linear in h_t
 
-    The paper does not list the exact outputs of its heads; its counts of parameters differ from those of this cell.
+    The paper does not list the exact outputs of its heads; its counts of parameters differ from those of this cell. Nor
+    does it say whether a step reads before it appends. The authors' later code reads first, and by default sets
+    v_t = ṽ: `read_first=True, interpolate_steps=False`.
 
     Parameters: the parameters of `controller`; `head_weight` (K, N) and `head_bias` (K,) with K = 13 + W outputs,
-    or 14 + W with "softmax", both uniform in ±1/√N except `write_gate_bias`; the initial keys and steps of both heads
-    `initial_keys` and `initial_steps` (2, 2), first of the write head, from N(0, 1); `initial_vectors`, the initial
-    vectors of the state of the controller, zero. The fused path supports an `LSTMCell` without layer
-    normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
+    one more with "softmax" and two less without `interpolate_steps`, both uniform in ±1/√N except `write_gate_bias`;
+    the initial keys and steps of both heads `initial_keys` and `initial_steps` (2, 2), first of the write head, from
+    N(0, 1); `initial_vectors`, the initial vectors of the state of the controller, zero. The fused path supports an
+    `LSTMCell` without layer normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
 
     Args:
         input_size: X ≥ 1.
@@ -80,6 +84,8 @@ class LANTMCell(MemoryCell):
         weighting: "inv_norm" or "softmax".
         group: "translation", "rotation", "scaling_rotation" or "hyperbolic"; see `gyral.ops.lie_access.groups`.
         normalize_steps: Whether ṽ is divided by its norm. The initial steps are not.
+        interpolate_steps: Whether a step of a head is between the previous one and ṽ; otherwise v_t = ṽ, without γ.
+        read_first: Whether a step reads before it appends its vector.
         write_gate_bias: Initial bias of g and γ of the write head. With −10 the head writes on a straight line.
         capacity: Largest number of vectors in the memory. None: the most that the task writes, or 100 for endless
             streams.
@@ -124,6 +130,8 @@ class LANTMCell(MemoryCell):
         weighting: str = "inv_norm",
         group: str = "translation",
         normalize_steps: bool = True,
+        interpolate_steps: bool = True,
+        read_first: bool = False,
         write_gate_bias: float = -10.0,
         capacity: int | None = None,
         forget: int | None = None,
@@ -132,6 +140,8 @@ class LANTMCell(MemoryCell):
         self.weighting = check_choice("weighting", weighting, WEIGHTINGS)
         self.group_name = check_choice("group", group, tuple(GROUPS))
         self.group = GROUPS[group](check_boolean("normalize_steps", normalize_steps))
+        self.interpolate_steps = check_boolean("interpolate_steps", interpolate_steps)
+        self.read_first = check_boolean("read_first", read_first)
         self.write_gate_bias = check_real("write_gate_bias", write_gate_bias)
         self.has_own_capacity, self.has_own_forget = capacity is not None, forget is not None
         self.capacity = DEFAULT_CAPACITY if capacity is None else check_integer("capacity", capacity)
@@ -139,7 +149,8 @@ class LANTMCell(MemoryCell):
         if forget is not None:
             self.forget = check_integer("forget", forget, minimum=0, maximum=self.capacity)
         self.output_size = self.controller.output_size
-        self.sizes = [2, 1, 2, 1, 1, width, 2, 1, 2, 1, int(weighting == "softmax")]
+        gates = int(interpolate_steps)
+        self.sizes = [2, 1, 2, gates, 1, width, 2, 1, 2, gates, int(weighting == "softmax")]
         self.head_weight = nn.Parameter(torch.empty(sum(self.sizes), self.output_size))
         self.head_bias = nn.Parameter(torch.empty(sum(self.sizes)))
         self.initial_keys = nn.Parameter(torch.empty(2, 2))
@@ -227,14 +238,18 @@ class LANTMCell(MemoryCell):
         vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), state.vectors)
         strengths = torch.where(slot, heads.strength.sigmoid(), state.strengths)
         read_key, read_step = self.move(heads.read, state.read_key, state.read_step)
-        weights = self.weigh(read_key, keys, strengths, count, heads.temperature)
-        read = torch.bmm(weights.unsqueeze(1), vectors).squeeze(1)
+        memory = (
+            state if self.read_first else state._replace(keys=keys, vectors=vectors, strengths=strengths, count=count)
+        )
+        weights = self.weigh(read_key, memory.keys, memory.strengths, memory.count, heads.temperature)
+        read = torch.bmm(weights.unsqueeze(1), memory.vectors).squeeze(1)
         moved = read_key, read_step, write_key, write_step
         return self.State(controller, read, *moved, keys, vectors, strengths, count)
 
     def move(self, head: Head, key: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """Return the new key and the new step (B, 2) of a head."""
-        step = self.group.interpolate(step, self.group.element(head.step), head.step_gate.sigmoid())
+        gate = head.step_gate.sigmoid() if self.interpolate_steps else torch.ones_like(head.key_gate)
+        step = self.group.interpolate(step, self.group.element(head.step), gate)
         return self.group.act(step, torch.lerp(key, self.group.point(head.key), head.key_gate.sigmoid())), step
 
     def make_room(self, state: State, write: Tensor | None) -> State:
@@ -297,14 +312,25 @@ class LANTMCell(MemoryCell):
     ) -> tuple[Tensor, State]:
         assert isinstance(self.controller, LSTMCell)
         vectors, write = self.project(inputs)
-        weights = lie_access.Weights(*self.controller.summed_kernel_weights(), self.head_weight, self.head_bias)
+        weights = lie_access.Weights(*self.controller.summed_kernel_weights(), *self._kernel_heads())
         softmax = self.weighting == "softmax"
-        options = lie_access.Options(self.group_name, self.group.normalizes, softmax, self.forget)
+        options = lie_access.Options(self.group_name, self.group.normalizes, softmax, self.forget, self.read_first)
         fresh = None if starts is None else _flatten(self.init_state(1))
         outputs, (hidden, cell, *rest) = lie_access.lie_access(
             vectors, weights, _flatten(state), options, write=write, lengths=lengths, starts=starts, fresh=fresh
         )
         return outputs, self.State(type(state.controller)(hidden, cell), *rest)
+
+    def _kernel_heads(self) -> tuple[Tensor, Tensor]:
+        """Return weights and bias of the heads with all gates; those that are left out are open."""
+        if self.interpolate_steps:
+            return self.head_weight, self.head_bias
+        weight, bias = self.head_weight.split(self.sizes), self.head_bias.split(self.sizes)
+        gate, opened = self.head_weight.new_zeros(1, self.output_size), self.head_bias.new_full((1,), OPEN)
+        return (
+            torch.cat((*weight[:3], gate, *weight[4:9], gate, *weight[10:])),
+            torch.cat((*bias[:3], opened, *bias[4:9], opened, *bias[10:])),
+        )
 
     # ---------------------------------------------------------------- for figures
 
@@ -317,7 +343,7 @@ class LANTMCell(MemoryCell):
             "read key": heads.read.key_gate,
             "read step": heads.read.step_gate,
         }
-        return {name: value.sigmoid().squeeze(-1) for name, value in values.items()}
+        return {name: value.sigmoid().squeeze(-1) for name, value in values.items() if value.shape[-1]}
 
     def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
         temperature = self.split(F.linear(outputs, self.head_weight, self.head_bias)).temperature

@@ -63,6 +63,8 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
 
+    kernel_rows = ("i", "f", "g", "o")
+
     layer_is_faster = True
 
     class State(NamedTuple):

@@ -29,6 +29,8 @@ class RNNCell(TorchLayerCell):
         OptionError: A size is below 1, or an option is out of bounds or has another type.
     """
 
+    kernel_rows = ("h",)
+
     State = HiddenState
 
     def __init__(

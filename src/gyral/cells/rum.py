@@ -82,6 +82,8 @@ class RUMCell(RecurrentCell, SubCellMixin):
         OptionError: An option is out of bounds or has another type.
     """
 
+    kernel_rows = ("τ", "u", "ε̃")
+
     def __init__(
         self,
         input_size: int,
@@ -249,7 +251,8 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     def phases(self) -> list[Tensor]:
         """Return the parameters, or views of them, that determine the angles of rotations; see `figures.landscape`."""
-        return [self.weight_hh[: self.hidden_size], self.weight_ih[: self.hidden_size]]
+        size = self.hidden_size
+        return [self.weight_hh[:size], self.weight_ih[:size], self.bias[:size], self.weight_ih[-size:]]
 
     def _kernel_options(self) -> dict[str, Any]:
         return {"activation": self.activation, "eta": self.eta, "epsilon": self.layer_norm_eps}

@@ -39,6 +39,8 @@ class WeiNetCell(RecurrentCell):
         OptionError: An option is out of bounds or has another type.
     """
 
+    kernel_rows = ("f", "f'", "i", "i'", "v", "k", "c")
+
     class State(NamedTuple):
         """Hidden vector (B, N) and memory (B, N, N)."""
 

@@ -4,6 +4,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from gyral.config.roles import NOT_IN_DIRECTORIES
@@ -49,5 +51,18 @@ def not_in_directories(*shown: str) -> list[str]:
     return [*shown, *NOT_IN_DIRECTORIES]
 
 
-for resolver in (data_dir, run_directory, directory_name, base_name, not_in_directories):
+def trained_row(table: str, row: str, seed: int) -> str:
+    """Return the directory of the run of another row of a table from which a run of the same table starts.
+
+    In the sweep of the table, it is the run with the same overrides; otherwise, it is the run of the sweep without
+    further overrides.
+    """
+    if HydraConfig.initialized():
+        hydra = HydraConfig.get()
+        if hydra.mode == RunMode.MULTIRUN and hydra.runtime.choices.get("sweep") == table:
+            return str(Path(hydra.sweep.dir, row, directory_name(hydra.job.override_dirname)))
+    return f"outputs/sweep/{table}/{row}/seed={seed}"
+
+
+for resolver in (data_dir, run_directory, directory_name, base_name, not_in_directories, trained_row):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -1,7 +1,7 @@
 """Tables and figures of papers: a file of conf/table is a choice of `sweep`, and its rows are choices of `experiment`.
 
     experiment: rum_paper/table1               # the rows are experiment=rum_paper/table1/<row>
-    source: {paper: "Dangovski et al., 2019", place: Table 1, verified: null}  # of the published values
+    source: {paper: "Dangovski et al., 2019", place: Table 1, verified: true}  # of the published values
     report: {title: Table 1, measure: accuracy, column: task.length}      # see gyral.reports.catalogue
     sweep: {task.length: [30, 50], seed: [1, 2]}
     columns: {short: {task.length: 30, …}}     # if columns differ in several options: column=rum_paper/table1/short
@@ -36,7 +36,8 @@ COLUMN = "column"  # the group of the columns of tables whose columns differ in 
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
 LIKE = "like"  # in the protocol or the rows: the table whose own come first; in a row: the rows whose options do
 SECTIONS = ("experiment", "report", "sweep", "columns", "choose", "protocol", "rows", "hydra", "source")
-SOURCE = ("paper", "place", "verified")  # verified: true if the value was read there, false if not, null: not known
+# verified: true if the values were read there, false if not, and a text names another source in which they were read
+SOURCE = ("paper", "place", "verified")
 OWN = ("name", LIKE, "paper", "source", "published_only")  # what a row has besides options
 
 
@@ -106,7 +107,7 @@ class Table:
         return read(file, self.groups)
 
     def source(self, name: str) -> dict[str, Any]:
-        """Return where the published values of a row come from: the paper, the place in it, and if this is verified."""
+        """Return where the published values of a row come from, by `SOURCE`; None is not known."""
         own = self.rows[name].get("source") or {}
         return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
 
@@ -140,6 +141,11 @@ class Table:
         rows = {f"{self.experiment}/{name}": row for name, row in self.rows.items()}
         shown = {name for name, row in rows.items() if row.get("published_only")} | {*self.axes["experiment"]}
         return {name: _paper(name.rpartition("/")[2], row) for name, row in rows.items() if name in shown}
+
+    @property
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """Where the published values of each row of `papers` come from, see `source`."""
+        return {name: self.source(name.removeprefix(f"{self.experiment}/")) for name in self.papers}
 
     def config(self, group: str, name: str) -> DictConfig:
         """Return the configuration of a choice, with the list of defaults for Hydra."""

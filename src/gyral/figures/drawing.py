@@ -1,6 +1,6 @@
 """Draws a figure of a run by its name and saves it as PNG and PDF."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -41,45 +41,49 @@ FIGURES: dict[str, Callable[..., Any]] = {
 WITHOUT_RUN: dict[str, Callable[[], Figure]] = {"derivatives": derivatives}
 
 
-def draw_without_run(name: str) -> Path:
-    """Draw a figure of `WITHOUT_RUN`, save it in outputs/figures, and return the path of the PNG file."""
+def draw_without_run(name: str, saved: Sequence[Path] = ()) -> list[Path]:
+    """Draw a figure of `WITHOUT_RUN`, save it in files or as outputs/figures/<name>.png and .pdf, and return these."""
     with style():
-        return _save(WITHOUT_RUN[name](), FOLDER_WITHOUT_RUN / name, "Derivatives of the activations")
+        title = "Derivatives of the activations"
+        return _save(WITHOUT_RUN[name](), saved or _default_files(FOLDER_WITHOUT_RUN / name), title)
 
 
-def draw(name: str, run: Run, further: Mapping[str, Callable[..., Any]], beside: Run | None = None) -> Path:
-    """Draw a figure of a finished or stopped run, with the weights of its best checkpoint.
+def draw(
+    name: str,
+    run: Run,
+    further: Mapping[str, Callable[..., Any]],
+    others: Sequence[Run] = (),
+    saved: Sequence[Path] = (),
+) -> list[Path]:
+    """Draw a figure of a finished or stopped run, with the weights of its best checkpoint, and return its files.
 
-    The figure is saved as <run directory>/figures/<name>.png and .pdf. If the run has recorded how it changes during
-    training, an animation is saved beside it as <name>.gif.
+    If the run has recorded how it changes during training, an animation is saved beside the first file as .gif.
 
     Args:
         name: one of `FIGURES` or `further`.
         run: the run.
         further: the figures that the task of the run offers.
-        beside: a second run that is shown beside it, for figures that can show several.
-
-    Returns:
-        The path of the PNG file.
+        others: runs that are shown beside it, for figures that can show several.
+        saved: the files; none for <run directory>/figures/<name>.png and .pdf.
 
     Raises:
         OptionError: The name is unknown; the run has no checkpoint or no recorded file; the run's cell does not have
-            the part that the figure shows; or the figure is not of two runs.
+            the part that the figure shows; or the figure is not of several runs.
     """
     functions = {**FIGURES, **further}
     check_choice("figure", name, (*functions, *WITHOUT_RUN))
     function = functions[name]
-    if beside is not None and not takes_several(function):
-        reason = f"figure={name} shows one run"
-        raise OptionError("beside", beside.directory, reason)
+    if others and not takes_several(function):
+        raise OptionError("beside", others[0].directory, f"figure={name} shows one run")
     with style():
-        drawn = function(run) if beside is None else function(run, beside)
+        drawn = function(run, *others)
         figure, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
-        stem = run.directory / FOLDER / name
-        path = _save(figure, stem, f"{describe_run(run)}: {name.replace('_', ' ')}")
+        files = saved or _default_files(run.directory / FOLDER / name)
+        written = _save(figure, files, f"{describe_run(run)}: {name.replace('_', ' ')}")
         if frames is not None:
-            save_animation(frames, stem.with_suffix(".gif"))
-        return path
+            written.append(files[0].with_suffix(".gif"))
+            save_animation(frames, written[-1])
+        return written
 
 
 def takes_several(function: Callable[..., Any]) -> bool:
@@ -87,7 +91,11 @@ def takes_several(function: Callable[..., Any]) -> bool:
     return any(one.kind is Parameter.VAR_POSITIONAL for one in signature(function).parameters.values())
 
 
-def _save(figure: Figure, stem: Path, title: str) -> Path:
-    for suffix in (".pdf", ".png"):
-        save(figure, stem.with_suffix(suffix), title)
-    return stem.with_suffix(".png")
+def _default_files(stem: Path) -> list[Path]:
+    return [stem.with_suffix(suffix) for suffix in (".png", ".pdf")]
+
+
+def _save(figure: Figure, files: Sequence[Path], title: str) -> list[Path]:
+    for path in files:
+        save(figure, path, title)
+    return [*files]

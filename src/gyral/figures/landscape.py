@@ -1,6 +1,6 @@
-"""The validation loss around the phase-coded weights of a run (Fig. 8 of Dangovski et al., TACL 2019)."""
+"""The loss around the phase-coded weights of a run, and between random ones (Fig. 8 of Dangovski et al., TACL 2019)."""
 
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,15 @@ from gyral.plotting.style import BASELINE, add_legend, line_style
 from gyral.runs.directory import Run
 from gyral.training import build
 
-BATCHES = 2  # the loss is averaged over the first batches of the validation split
+RANGE = 10.0  # random weights are uniform in ±10, as in the authors' code
 DIRECTIONS = 5  # number of lines; direction n is drawn with seed n
 LINE = np.linspace(-1, 1, 41)
+BETWEEN = np.linspace(0, 1, 41)
 PLANE = np.linspace(-1, 1, 21)  # every second point of the lines
 
 
 class Landscape:
-    """The validation loss as a function of a run's phase-coded weights, the phases (Fig. 8).
+    """The loss on the first batch of training as a function of a run's phase-coded weights, the phases (Fig. 8).
 
     A direction is Gaussian noise, and each of its tensors is scaled to the norm of the phase that it is added to. One
     unit along a direction therefore changes the phases by their own norm, independent of their scale. Two directions
@@ -45,9 +46,9 @@ class Landscape:
         if not self.phases:
             raise missing_part_error(run, self.task, "phase-coded weights")
         self.trained = [phase.detach().clone() for phase in self.phases]
-        batches = islice(self.task.data.loader("val"), BATCHES)
-        self.label = "validation loss"
-        self.batches = [self.task.transfer_batch_to_device(batch, self.task.device, 0) for batch in batches]
+        batch = next(iter(self.task.data.loader("train")))
+        self.label = "loss"
+        self.batch = self.task.transfer_batch_to_device(batch, self.task.device, 0)
 
     def direction(self, seed: int) -> list[Tensor]:
         """Return a random direction in the space of the phases."""
@@ -55,16 +56,31 @@ class Landscape:
         drawn = [torch.randn(phase.shape, generator=generator).to(phase) for phase in self.trained]
         return [change * (phase.norm() / change.norm()) for change, phase in zip(drawn, self.trained, strict=True)]
 
-    @torch.no_grad()
+    def random_phases(self, seed: int) -> list[Tensor]:
+        """Return random phases, uniform in ±`RANGE`."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = [torch.rand(phase.shape, generator=generator).to(phase) for phase in self.trained]
+        return [RANGE * (2 * phase - 1) for phase in drawn]
+
     def loss(self, *moves: tuple[float, list[Tensor]]) -> float:
         """Return the loss at the trained phases plus a sum of distances times directions."""
+        phases = [phase.clone() for phase in self.trained]
+        for distance, direction in moves:
+            torch._foreach_add_(phases, direction, alpha=distance)
+        return self.loss_at(phases)
+
+    def loss_between(self, share: float, first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
+        """Return the loss at (1 − share) first + share second."""
+        return self.loss_at([torch.lerp(one, two, share) for one, two in zip(first, second, strict=True)])
+
+    @torch.no_grad()
+    def loss_at(self, phases: Sequence[Tensor]) -> float:
+        """Return the loss at any phases."""
         try:
-            for distance, direction in moves:
-                torch._foreach_add_(self.phases, direction, alpha=distance)
-            for index, batch in enumerate(self.batches):
-                self.task.validation_step(batch, index)
+            torch._foreach_copy_(self.phases, list(phases))
+            self.task.validation_step(self.batch, 0)
             measured = self.task.metrics.compute()
-            self.label = f"validation loss ({loss_unit(measured)})"
+            self.label = f"loss ({loss_unit(measured)})"
             return measured["loss"].item()
         finally:
             torch._foreach_copy_(self.phases, self.trained)
@@ -77,18 +93,25 @@ def phases_of(model: nn.Module) -> list[Tensor]:
 
 
 def loss_line(run: Run) -> Figure:
-    """Draw the loss along random lines through the trained phases (Fig. 8)."""
+    """Draw the loss along random lines through the trained phases, and between pairs of random phases (Fig. 8)."""
     landscape = Landscape(run)
-    figure, [axes] = make_grid(1, "column", share_x=False, share_y=False)
-    add_title(figure, run, f"random lines through the phases of step {landscape.step:,}")
+    figure, panels = make_grid(2, "page", share_x=False, share_y=False)
+    add_title(figure, run, f"lines through the phases of step {landscape.step:,}, and between random phases")
     for seed in range(DIRECTIONS):
         direction = landscape.direction(seed)
-        losses = [landscape.loss((distance, direction)) for distance in LINE]
-        axes.plot(LINE, losses, label=f"direction {seed}", **{**line_style(seed), "marker": ""})
-    axes.axhline(landscape.task.baseline, label="memoryless baseline", **BASELINE)
-    axes.set(xlabel="relative distance from the trained phases", ylabel=landscape.label, xlim=(-1, 1))
-    add_legend(figure, *axes.get_legend_handles_labels())
-    finish([axes], integer_x=False)
+        ends = landscape.random_phases(2 * seed), landscape.random_phases(2 * seed + 1)
+        losses = (
+            [landscape.loss((distance, direction)) for distance in LINE],
+            [landscape.loss_between(share, *ends) for share in BETWEEN],
+        )
+        for axes, places, values in zip(panels, (LINE, BETWEEN), losses, strict=True):
+            axes.plot(places, values, label=f"line {seed}", **{**line_style(seed), "marker": ""})
+    for axes in panels:
+        axes.axhline(landscape.task.baseline, label="memoryless baseline", **BASELINE)
+    panels[0].set(xlabel="relative distance from the trained phases", ylabel=landscape.label, xlim=(-1, 1))
+    panels[1].set(xlabel="α in (1 − α) w₁ + α w₂", ylabel=landscape.label, xlim=(0, 1))
+    add_legend(figure, *panels[0].get_legend_handles_labels())
+    finish(panels, integer_x=False)
     return figure
 
 

@@ -1,27 +1,48 @@
-"""The kernel of RUM's memory target (Fig. 5A of Dangovski et al., TACL 2019)."""
+"""The kernels of memory target and update gate, and of the gates of other cells (Fig. 5A of Dangovski et al., 2019)."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from gyral.cells.rum import RUMCell
+from gyral.cells.base import RecurrentCell
 from gyral.figures.common import add_title, cells_of, missing_part_error
 from gyral.plotting.sizes import WIDTHS
 from gyral.runs.directory import Run
 from gyral.training import build
 
+SOURCES = {"weight_hh": "h", "weight_ih": "x"}  # the vector that a kernel multiplies
+
 
 def target_kernel(run: Run) -> Figure:
-    """Draw W_hh^τ of every RUM cell in the model (Fig. 5A)."""
+    """Draw the kernels of every cell in the model: for RUM those of target τ and gate u against h and x (Fig. 5A)."""
     task, step = build.load_trained(run, "best")
-    cells = [cell for cell in cells_of(task) if isinstance(cell, RUMCell)]
+    cells = [kernels for cell in cells_of(task) if (kernels := kernels_of(cell))]
     if not cells:
-        raise missing_part_error(run, task, "a memory target")
-    figure = Figure(figsize=(WIDTHS["column"] * len(cells), 3.1), layout="constrained")
-    add_title(figure, run, rf"memory target's kernel $W_{{hh}}^τ$, step {step:,}")
-    for axes, cell in zip(figure.subplots(1, len(cells), squeeze=False).flat, cells, strict=True):
-        kernel = cell.weight_hh[: cell.hidden_size].detach().cpu().numpy()
-        largest = np.abs(kernel).max()
-        picture = axes.imshow(kernel, cmap="RdBu_r", vmin=-largest, vmax=largest)
-        axes.set(xlabel="unit of the hidden state h", ylabel="unit of the memory target τ")
-        figure.colorbar(picture, label="weight", shrink=0.85)
+        raise missing_part_error(run, task, "kernels of a hidden state and an input")
+    rows = [(cell, source) for cell in range(len(cells)) for source in SOURCES]
+    columns = max(len(kernels[source]) for kernels in cells for source in SOURCES)
+    size = WIDTHS["column"] * max(columns / 2, 1), 2.4 * len(rows)
+    figure = Figure(figsize=size, layout="constrained")
+    add_title(figure, run, f"kernels, step {step:,}")
+    for place, (cell, source) in enumerate(rows):
+        for column, (name, kernel) in enumerate(cells[cell][source].items()):
+            axes = figure.add_subplot(len(rows), columns, place * columns + column + 1)
+            largest = np.abs(kernel).max()
+            picture = axes.imshow(kernel, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto")
+            axes.set(xlabel=f"unit of {SOURCES[source]}", ylabel=f"unit of {name}")
+            figure.colorbar(picture, label="weight", shrink=0.85)
     return figure
+
+
+def kernels_of(cell: RecurrentCell) -> dict[str, dict[str, np.ndarray]]:
+    """Return the kernels (N, …) of a cell by `SOURCES` and by name; empty for a cell without `kernel_rows`."""
+    if not cell.kernel_rows:
+        return {}
+    names = [name for name in cell.kernel_rows if name != "u" or getattr(cell, "update_gate", True)]
+    weights = {name.rpartition(".")[2].removesuffix("_l0"): weight for name, weight in cell.named_parameters()}
+    return {
+        source: {
+            name: block.detach().cpu().numpy()
+            for name, block in zip(names, weights[source].split(cell.hidden_size), strict=False)
+        }
+        for source in SOURCES
+    }

@@ -52,6 +52,7 @@ class Sweep:
         levels: with the layout "solved", by column, values of the measure that have a meaning, such as that of a run
             that tracks no more than the sign of a permutation.
         protocol: the experiment with the options of all rows alone, which models have that are no row.
+        sources: where the published values of each row come from, see `gyral.config.tables.Table.source`.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
 
@@ -71,6 +72,7 @@ class Sweep:
     chosen_by: str = ""
     levels: dict[str, dict[float, str]] = field(default_factory=dict)
     protocol: str = ""
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     measures: dict[str, Measure] = field(default_factory=dict)
 
     @property
@@ -154,6 +156,7 @@ def load(name: str) -> Sweep:
         str(table.choose.get("seed", "")),
         report.get("levels", {}),
         f"{table.experiment}/{PROTOCOL}",
+        table.sources,
     )
 
 
@@ -171,18 +174,15 @@ def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
 
 
 def find(where: str) -> Path:
-    """Return the directory of a sweep, given by its name or its directory.
+    """Return the directory of a sweep, given by its name or its directory; that of a table may not exist yet.
 
     Raises:
-        OptionError: The directory does not exist.
+        OptionError: The directory of no table does not exist.
     """
     names = choices("sweep")
     directory = DIRECTORY / where if where in names else Path(where)
-    if directory.is_dir():
+    if where in names or directory.is_dir():
         return directory
-    if where in names:
-        command = typed([*program("train"), f"sweep={where}"])
-        raise OptionError("sweep", where, f"has not run yet; start it with: {command}")
     reason = f"must be one of {', '.join(names)}, or a directory that contains runs"
     raise OptionError("sweep", where, suggest_name(where, names) + reason)
 

@@ -67,8 +67,9 @@ def _numbers_of(row: Row, run: RunRecord, sweep: Sweep | None) -> Iterator[Numbe
     own = sweep.column_of(run) if sweep else ""
     if not run.metrics:
         yield Number(run, row, own, "", None, None)
-    scales = {measure.name: measure.scale for measure in run.measures}
-    of_tables = {measure.name for measure in run.measures if not measure.at_end}
+    measures = [*(sweep.measures.values() if sweep else ()), *run.measures]
+    scales = {measure.name: measure.scale for measure in measures}
+    of_tables = {measure.name for measure in measures if not measure.at_end}
     for full_name, value in run.metrics.items():
         split, slash, name = full_name.rpartition("/")
         measure, column = _place(name, own, of_tables, sweep)

@@ -17,6 +17,7 @@ from gyral.runs.run_record import RunRecord, select
 BUDGET = "trainer.max_steps"  # runs that differ in it are in one row of the layouts whose entries have their steps
 WITH_STEPS = ("table", "curves")
 GROUP = re.compile(r"\d+ [a-z]+")  # of test examples
+UNVERIFIED = "?"  # the mark of published values that nobody has compared with the document
 AVERAGE = "average"  # the published average over the lines of the layout "tasks"
 
 
@@ -31,6 +32,7 @@ class Row:
         records: the runs; empty if none was started.
         others: runs with another `BUDGET` than those of their column in `records`: only notes have their numbers.
         label: its name in the report, with the overrides that it does not share with all rows, one a line.
+        source: where its published values come from, see `gyral.config.tables.Table.source`.
         trials: runs that have chosen options of `records`; no number has theirs.
     """
 
@@ -41,6 +43,12 @@ class Row:
     others: list[RunRecord] = field(default_factory=list)
     label: str = ""
     trials: list[RunRecord] = field(default_factory=list)
+    source: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """The mark of published values that nobody has compared with the document."""
+        return UNVERIFIED if self.source.get("verified") is False else ""
 
     @property
     def name(self) -> str:
@@ -109,7 +117,7 @@ def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[
         paper, setting = {"row": name}, tuple(override for override in setting if override != f"model={name}")
     if sweep.layout == "tasks" and isinstance(paper.get(sweep.measure), float | int):
         paper = {**paper, sweep.measure: {AVERAGE: paper[sweep.measure]}}
-    return Row(experiment, setting, paper, counted, others, trials=trials)
+    return Row(experiment, setting, paper, counted, others, trials=trials, source=sweep.sources.get(experiment, {}))
 
 
 def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:

@@ -46,7 +46,7 @@ def collect(
         runs from Weights & Biases.
 
     Raises:
-        OptionError: The place does not exist, or contains no run, or none with these options.
+        OptionError: The place does not exist, or is no table and contains no run, or has none with these options.
     """
     directory, others = None, 0
     if where.startswith(WANDB_PREFIX):
@@ -68,15 +68,16 @@ def collect(
         found, notes = [*found, *further], [*notes, *faults]
     if logs:
         found = [record for record in found if _has_log(record, notes)]
-    if not found:
+    is_named = directory is not None and where in served("sweep") and directory == catalogue.DIRECTORY / where
+    if not found and (notes or not is_named):  # a table that has not run yet shows what is published
         several = f"{len(notes)} cannot be read, the first is " if len(notes) > 1 else ""
         broken = f"; {several}{notes[0]}" if notes else ""
         raise OptionError("sweep", where, f"contains no run{broken}")
     found = [record for record in found if all(map(record.has, only))]
-    if not found:
+    if not found and only:
         raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
-    name = where if directory == catalogue.DIRECTORY / where and where in served("sweep") else None
-    is_archive = all(record.place.endswith(SUFFIX) for record in found)  # nothing in it can be resumed
+    name = where if is_named else None
+    is_archive = bool(found) and all(record.place.endswith(SUFFIX) for record in found)  # nothing can be resumed
     sections = make_sections(found, None if is_archive else directory, name, missing)
     if others:
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
@@ -111,7 +112,9 @@ def print_comparison(name: str | None, directory: Path) -> None:
     where = str(name) if is_named else str(directory)
     try:
         sections, _, _ = collect(where)
-    except OptionError:  # no job has written a run directory; the sweep lists the reasons
+    except OptionError:
+        return
+    if not any(section.records for section in sections):  # no job has written a run; the sweep lists the reasons
         return
     console = terminal.make_console()
     terminal.print_lines(console, [""])

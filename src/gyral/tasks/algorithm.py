@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gyral.core.checks import check_choice, check_integer, check_integers
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_integers
 from gyral.core.errors import OptionError
 from gyral.core.measures import percentage
 from gyral.data.batching import Batch
@@ -58,7 +58,7 @@ ARITHMETIC = ("double", "addition")
 class AlgorithmData(AnswerData):
     """Sequences of mixed lengths: the length of each row is uniform in the range of its split or test.
 
-    The tokens and the classes are the same symbols. Numbers have no leading zeros.
+    The tokens and the classes are the same symbols.
 
     Args:
         name: copy, reverse, bigram_flip, double or addition.
@@ -68,6 +68,8 @@ class AlgorithmData(AnswerData):
             the tests of the paper.
         vocabulary_size: number of symbols, including the three marks; for arithmetic at least 13. None: 128, or 14 for
             arithmetic, as in the paper.
+        zero_padded: for double and addition, whether all digits of a number are uniform, so that smaller numbers are
+            padded with zeros to the length, as in the paper; otherwise the first digit is not zero.
         batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
@@ -81,6 +83,7 @@ class AlgorithmData(AnswerData):
         train_lengths: Sequence[int] | None = None,
         test_factors: Sequence[int] | None = None,
         vocabulary_size: int | None = None,
+        zero_padded: bool = False,
         batch_size: int = 32,
         val_batches: int = 20,
         test_batches: int = 100,
@@ -89,6 +92,7 @@ class AlgorithmData(AnswerData):
         protocol = PROTOCOLS[check_choice("name", name, tuple(PROTOCOLS))]
         self.name = name
         self.width = protocol.width
+        self.zero_padded = check_boolean("zero_padded", zero_padded)
         smallest = (DIGITS if name in ARITHMETIC else 2) + len(MARKS)
         if vocabulary_size is None:
             vocabulary_size = protocol.vocabulary_size
@@ -125,8 +129,9 @@ class AlgorithmData(AnswerData):
         if self.name in ARITHMETIC:
             # Addition has two numbers in the last dimension, double has one.
             symbols = generator.integers(0, DIGITS, (self.batch_size, steps, self.width))
-            rows = np.arange(self.batch_size)
-            symbols[rows, lengths - 1] = generator.integers(1, DIGITS, (self.batch_size, self.width))
+            if not self.zero_padded:
+                rows = np.arange(self.batch_size)
+                symbols[rows, lengths - 1] = generator.integers(1, DIGITS, (self.batch_size, self.width))
             symbols[np.arange(steps) >= lengths[:, None]] = 0
             questions = symbols.reshape(self.batch_size, -1)
         else:

@@ -17,6 +17,7 @@ from torch import Tensor
 from gyral.core.checks import check_integer, check_integers
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.core.inputs import excerpt
+from gyral.core.measures import percentage
 from gyral.data.batching import IGNORED, Batch, pad_rows
 from gyral.data.drawn import answer_batch
 from gyral.data.programs.curriculum import Curriculum
@@ -113,6 +114,11 @@ class ProgramsTask(AnswerTask[ProgramData]):
 
     data_class = ProgramData
     separator = ""
+    measures = (
+        *AnswerTask.measures,
+        percentage("coarse_4_digits", "right answers, 4 digits"),
+        percentage("fine_4_digits", "right symbols, 4 digits"),
+    )
 
     def encode(self, text: str) -> Batch:
         """Return a program as a batch of one row.

@@ -75,7 +75,7 @@ class RecallData(GeneratedData):
 
 
 class RecallTask(DataTask[RecallData]):
-    """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.2).
+    """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.1).
 
     A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1.
     """

@@ -65,7 +65,7 @@ def test_the_animation_has_a_frame_for_each_validation(felines: Run, tmp_path: P
 
 @pytest.mark.slow
 def test_the_figure_and_its_animation_are_saved(felines: Run) -> None:
-    path = draw("boxes", felines.directory)
+    path = draw("boxes", felines.directory)[0]
     assert path.with_suffix(".pdf").is_file()
     assert path.with_suffix(".gif").is_file()
 

@@ -59,9 +59,9 @@ def test_a_second_run_needs_a_figure() -> None:
 
 def test_runs_that_cannot_be_compared_are_refused(with_edges: Run, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=f"^beside={with_edges.directory}: figure=strips shows one run$"):
-        draw("strips", with_edges.directory, beside=with_edges.directory)
+        draw("strips", with_edges.directory, beside=[with_edges.directory])
     with pytest.raises(OptionError, match=f"^beside={tmp_path}: must be a run directory"):
-        draw("answers", with_edges.directory, beside=tmp_path)
+        draw("answers", with_edges.directory, beside=[tmp_path])
     copied = with_edges.config.copy()
     copied.task._target_ = "gyral.tasks.copy.CopyTask"
     with pytest.raises(OptionError, match=f"^run={tmp_path}: must be a run of a task with a reader, .* is CopyTask$"):

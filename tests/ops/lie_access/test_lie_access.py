@@ -58,6 +58,8 @@ class Case:
             "weighting": pick.choice(WEIGHTINGS),
             "normalize_steps": pick.random() < 0.5,
             "bias": pick.random() < 0.8,
+            "interpolate_steps": pick.random() < 0.7,
+            "read_first": pick.random() < 0.4,
         }
         assert fixed.keys() <= drawn.keys()
         self.options = drawn = drawn | fixed
@@ -77,6 +79,8 @@ class Case:
             group=drawn["group"],
             weighting=drawn["weighting"],
             normalize_steps=drawn["normalize_steps"],
+            interpolate_steps=drawn["interpolate_steps"],
+            read_first=drawn["read_first"],
             write_gate_bias=0.0,
             capacity=capacity,
             forget=max(1, round(drawn["forget"] * capacity)),
@@ -323,14 +327,13 @@ def arguments_of(seed: int, **options: Any) -> tuple[list[Any], list[Any]]:
         w_ih[:, : cell.input_size],
         b,
         torch.cat((w_hh, w_ih[:, cell.input_size :]), dim=1),
-        cell.head_weight,
-        cell.head_bias,
+        *cell._kernel_heads(),
         flat_state,
         *state[6:9],
         None if case.starts is None else flat_state[0].cos(),
     ]
     fixed = [state.count, case.write, case.lengths, case.starts]
-    fixed += [cell.group_name, cell.group.normalizes, cell.weighting == "softmax", cell.forget]
+    fixed += [cell.group_name, cell.group.normalizes, cell.weighting == "softmax", cell.forget, cell.read_first]
     return [None if tensor is None else tensor.detach().clone() for tensor in tensors], fixed
 
 

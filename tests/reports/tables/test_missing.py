@@ -27,7 +27,7 @@ def test_unfinished_runs_are_listed(tmp_path: Path) -> None:
         f"unfinished at step 0: {early}",
     ):
         assert f"{line}\n" in printed
-    assert "Runs missing: 48, not done: 3." in printed
+    assert "Runs missing: 64, not done: 3." in printed
 
 
 def test_a_complete_sweep_needs_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
     # rows without a run and a published value are counted below the table alone
     assert list(entries) == [paper["row"] for paper in papers if "accuracy" in paper]
     assert "uRNN (not in the paper)" in [paper["row"] for paper in papers]
-    assert "Runs missing: 47, not done: 0." in printed
+    assert "Runs missing: 63, not done: 0." in printed
     given = "logger=none '~callbacks.progress_bar'"
     assert f"python -m src.train sweep=rum_paper_table1 {given} hydra.sweep.dir={tmp_path}\n" in printed
 

@@ -118,7 +118,7 @@ def test_every_layer_has_its_steps(tmp_path: Path) -> None:
 def test_the_figure_has_two_curves_and_a_panel_per_cell(directory: Path, tmp_path: Path) -> None:
     figure = norms(load_run(directory))
     above = figure.axes[:2]
-    for axes, name in zip(above, ("train/gradient_norm", "train/hidden_norm"), strict=True):
+    for axes, name in zip(above, ("train/gradient_norm", "val/hidden_norm_recurrent_cells_0"), strict=True):
         steps, values = read_metrics(directory, name)
         assert axes.lines[0].get_xdata().tolist() == steps
         assert axes.lines[0].get_ydata().tolist() == values
@@ -127,7 +127,22 @@ def test_the_figure_has_two_curves_and_a_panel_per_cell(directory: Path, tmp_pat
     with (directory / Norms.FILE).open(newline="") as file:
         _, first, *_ = csv.reader(file)
     assert panel.lines[0].get_ydata().tolist() == list(map(float, first[1:]))
-    assert draw("norms", directory).is_file()
+    assert draw("norms", directory)[0].is_file()
+
+
+def test_several_runs_are_in_one_figure(directory: Path) -> None:
+    run = load_run(directory)
+    figure = norms(run, run)
+    gradient, hidden, *panels = figure.axes
+    assert [len(axes.lines) for axes in (gradient, hidden)] == [2, 2]
+    assert len(panels) == 2
+
+
+def test_a_run_from_before_cells_had_a_curve_each_shows_that_of_all(directory: Path, tmp_path: Path) -> None:
+    for name in ("config.yaml", "metrics.csv", Norms.FILE):
+        (tmp_path / name).write_text((directory / name).read_text().replace("val/hidden_norm", "val/other"))
+    hidden = norms(load_run(tmp_path)).axes[1]
+    assert hidden.lines[0].get_ydata().tolist() == read_metrics(directory, "train/hidden_norm")[1]
 
 
 def test_a_run_without_norms_names_the_callback(directory: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class QuestionMetrics(AccuracyMetrics):
 
 
 class BabiTask(SequenceTask[BabiData]):
-    """bAbI with the protocol of Dangovski et al. (TACL 2019, section 4.3).
+    """bAbI with the protocol of Dangovski et al. (TACL 2019, Table 2).
 
     The model predicts one class per question, at the last step: one of the answers of the training split. An answer of
     several words, such as "football,milk", is one class. The baseline is the loss on the test split of a predictor that

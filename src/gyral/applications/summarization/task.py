@@ -92,7 +92,7 @@ class Written(NamedTuple):
 
 
 class SummaryTask(SequenceTask[SummaryData]):
-    """Summarization as in See et al. (ACL 2017) and Dangovski et al. (TACL 2019, section 4.5).
+    """Summarization as in See et al. (ACL 2017) and Dangovski et al. (TACL 2019, Table 4).
 
     The loss is the mean over summaries of the mean of −log P over the words of a summary, in nats. For a model with
     coverage, the coverage loss is added with weight `coverage_weight`. The baseline is the first term for a predictor

@@ -47,12 +47,14 @@ class Options(NamedTuple):
         normalizes: Whether the elements of the group are normalized.
         softmax: Whether the weights of a read vector are those of SoftMax; else those of InvNorm.
         forget: Number of the oldest vectors that go when the memory is full; 0: that is an error.
+        read_first: Whether a step reads before it appends its vector.
     """
 
     group: str
     normalizes: bool
     softmax: bool
     forget: int
+    read_first: bool = False
 
 
 def unsupported_reason(tensor: Tensor, group: str) -> str | None:

@@ -124,6 +124,7 @@ def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further
         group=FUSED_GROUPS.index(a.group),
         normalize_steps=a.normalizes,
         softmax=a.softmax,
+        read_first=a.read_first,
         parts=parts,
         weight=a.w,
         head_weight=a.head_weight,

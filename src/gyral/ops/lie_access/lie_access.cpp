@@ -14,7 +14,7 @@ namespace lie_access {
 // A flat state of D = 2N + W + 8 numbers is the state of a row: h (N), read vector (W), key and step of the read head,
 // key and step of the write head (2 each), c (N).
 struct Arguments {
-    Index steps, batch, hidden_size, width, capacity, log_size, forget, group, normalize_steps, softmax, threads;
+    Index steps, batch, hidden_size, width, capacity, log_size, forget, group, normalize_steps, softmax, read_first, threads;
     void* parts;                   // (T, B, 4N); after forward: values for backward; after backward: the gradient
     void* weight;                  // (4N, N + W), of h and of the read vector
     void* head_weight;             // (K, N)
@@ -309,6 +309,11 @@ template <class Real> struct Memory {
         std::fill(strength + count, strength + capacity, Real(0));
     }
 
+    // The number of entries that step t reads: with read_first, all but the one that it writes.
+    Index readable(Index t, Index row) const {
+        return window(t, row)[1] - window(t, row)[0] - (given.read_first && writes(t, row));
+    }
+
     // `after` is the flat state after the step.
     void forward_memory(Index t, Index row, Real* after, Real* buffer) const {
         const Real *before = flat_state_at(t, row) + seen, *output = vector(given.heads, outputs, t, row);
@@ -345,8 +350,9 @@ template <class Real> struct Memory {
         put(own + READ, head.key);
         put(own + READ + 2, head.step);
         const Weights values(buffer, log_size);
-        const Real scale = weigh(log + begin, end - begin, head.key, temperature(output), values);
-        mean(log + VECTOR * log_size + begin, end - begin, values.weights, scale, after + hidden);
+        const Index count = readable(t, row);
+        const Real scale = weigh(log + begin, count, head.key, temperature(output), values);
+        mean(log + VECTOR * log_size + begin, count, values.weights, scale, after + hidden);
     }
 
     void forward_step(Index t, Index first, Index last, const Real* packed, Real* buffer) const {
@@ -396,7 +402,7 @@ template <class Real> struct Memory {
     void backward_memory(Index t, Index row, Real* carry, Real* rest, Real* grad_log, Real* buffer) const {
         const Real *before = flat_state_at(t, row) + seen, *log = log_of(row);
         Real *output = vector(given.heads, outputs, t, row), *raw_read = output + HEAD_SIZE + 1 + width;
-        const Index begin = window(t, row)[0], end = window(t, row)[1], count = end - begin;
+        const Index begin = window(t, row)[0], end = window(t, row)[1], count = readable(t, row);
         const Weights values(buffer, log_size);
         const Head<Real> read(given, raw_read, before + READ);
         const Real softness = temperature(output), *entry = log + begin;

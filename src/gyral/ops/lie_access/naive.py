@@ -77,6 +77,7 @@ def lie_access(
     normalizes: bool,
     softmax: bool,
     forget: int,
+    read_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Run all steps.
 
@@ -88,7 +89,7 @@ def lie_access(
         flat_state, keys, vectors, strengths, count: The initial state; see `MemoryState`.
         fresh: The flat state (D,) to which `starts` resets rows, with an empty memory; or None.
         write, lengths, starts: See `gyral.ops.lie_access.lie_access`.
-        group, normalizes, softmax, forget: See `gyral.ops.lie_access.Options`.
+        group, normalizes, softmax, forget, read_first: See `gyral.ops.lie_access.Options`.
 
     Returns:
         outputs (T, B, N), and flat state, keys, vectors, strengths and count after the last step.
@@ -106,12 +107,14 @@ def lie_access(
         allowed = active if write is None else active & write[time]
         full = allowed & (held.sum(1) >= capacity)
         held = held & ~(full.unsqueeze(1) & (held.cumsum(1) <= forget))
+        before = torch.cat((held, torch.zeros_like(held[:, :1])), dim=1)
         held = torch.cat((held, allowed.unsqueeze(1)), dim=1)
+        readable = before if read_first else held
 
         state = MemoryState.of(flat_state, hidden_size, (*memory, count))
         new, written = _move(heads, parts, allowed, state)
         memory = [torch.cat((old, entry.unsqueeze(1)), dim=1) for old, entry in zip(memory, written, strict=True)]
-        new = new._replace(read_vector=_read(heads, new.read_key, memory, held, heads.outputs(new.hidden)[-1]))
+        new = new._replace(read_vector=_read(heads, new.read_key, memory, readable, heads.outputs(new.hidden)[-1]))
         outputs.append(torch.where(active.unsqueeze(1), new.hidden, 0.0))
         flat_state = torch.where(active.unsqueeze(1), new.flatten(), flat_state)
     kept = torch.argsort(~held, dim=1, stable=True)[:, :capacity]

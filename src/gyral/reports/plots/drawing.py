@@ -45,6 +45,8 @@ def plot(path: Path, where: str, sections: Sequence[Section], options: Options) 
         OSError: The file cannot be written.
     """
     panels = make_panels(sections)
+    if not panels:
+        raise OptionError("sweep", where, f"has no run, which {path} could show")
     if len(panels) > MAX_PANELS and options.plot in DRAW:
         reason = f"has {len(panels)} tasks or values of task options; a figure shows at most {MAX_PANELS}"
         raise OptionError("sweep", where, f"{reason}; choose a directory with fewer")

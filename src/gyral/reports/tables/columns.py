@@ -13,7 +13,11 @@ from gyral.reports.tables.table import Column, Table
 UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
 
 
-EXAMPLES = {"columns": "heads of columns, such as [accuracy,parameters]", "only": "options, such as [task.delay=500]"}
+EXAMPLES = {
+    "columns": "heads of columns, such as [accuracy,parameters]",
+    "only": "options, such as [task.delay=500]",
+    "beside": "directories, such as [outputs/first,outputs/second]",
+}
 
 
 def read_names(option: str, names: Any) -> list[str]:

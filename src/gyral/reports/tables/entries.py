@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
+from typing import Any
 
 from gyral.core.measures import Measure
 from gyral.reports.numbers import Runs
-from gyral.reports.rows import Row
+from gyral.reports.rows import UNVERIFIED, Row
 from gyral.reports.tables.table import NOTHING, Entry
 from gyral.runs.run_record import RunRecord, remarks_of
 
@@ -34,7 +35,9 @@ def noted_entry(runs: Runs, measure: Measure) -> Entry:
     return with_notes(replace(entry, text=text), records)
 
 
-def stacked_entry(runs: Runs, measure: Measure, paper: float | None = None, best: float | None = None) -> Entry:
+def stacked_entry(
+    runs: Runs, measure: Measure, paper: float | None = None, best: float | None = None, mark: str = ""
+) -> Entry:
     """Return the entry of a mean, with the deviation, the best value and the published one below it.
 
     Args:
@@ -42,19 +45,21 @@ def stacked_entry(runs: Runs, measure: Measure, paper: float | None = None, best
         measure: the measure.
         paper: the published value.
         best: the value of the best seed.
+        mark: the mark of the published value, see `Row.mark`.
     """
     entry = replace(mean_entry(runs, measure.digits, with_deviation=False), paper=paper)
     records = [record for record, _ in runs]
     missing = tuple(record.state for record in records if not record.results)
     numbers = (("±", entry.deviation), ("best", best if entry.deviation is not None else None), ("paper", paper))
     notes = tuple(f"{name} {number:.{measure.digits}f}" for name, number in numbers if number is not None)
+    notes = (*notes[:-1], f"{notes[-1]}{mark}") if paper is not None else notes
     text = f"{entry.text}{marks_of(records)}" if entry.values else "" if missing else "–"
     return replace(entry, text=text, notes=notes, missing=missing)
 
 
-def published_entry(value: float | None, digits: int) -> Entry:
-    """Return the entry of a published value."""
-    return NOTHING if value is None else Entry(f"{value:.{digits}f}")
+def published_entry(value: float | None, digits: int, mark: str = "") -> Entry:
+    """Return the entry of a published value with its mark, see `Row.mark`."""
+    return NOTHING if value is None else Entry(f"{value:.{digits}f}{mark}")
 
 
 def parameters_entry(records: Sequence[RunRecord], paper: float | None = None, *, as_range: bool = False) -> Entry:
@@ -118,6 +123,21 @@ def mark_footnotes(rows: Sequence[Row]) -> list[str]:
     remarks = remarks_of(record for row in rows for record in row.runs)
     meanings = dict.fromkeys([*((remark.mark, remark.footnote) for remark in remarks), TRANSCRIBED])
     return [f"{mark} {meaning}" for mark, meaning in meanings if mark in found]
+
+
+def source_footnotes(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each source of published values: the paper, the place, and whether they were read there."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        if row.paper.keys() - {"row"} and row.source.get("paper"):
+            found.setdefault(tuple(row.source.values()), []).append(row.name)
+    lines = []
+    for (paper, place, verified), names in found.items():
+        of = "" if len(found) == 1 or len(names) > 3 else f" of {', '.join(dict.fromkeys(names))}"
+        read = f"; {UNVERIFIED} marks values that nobody has compared with it" if verified is False else ""
+        read = f"; read in {verified}" if isinstance(verified, str) else read
+        lines.append(f"Published values{of}: {paper}{f', {place}' if place else ''}{read}.")
+    return lines
 
 
 def standard_deviation(values: Sequence[float]) -> float:

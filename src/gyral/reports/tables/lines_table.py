@@ -36,7 +36,10 @@ def averages_table(sweep: Sweep, rows: list[Row], numbers: Numbers) -> Table:
     if sweep.best_seed:
         columns.append(Column("best\nseeds", [_best_average(sweep, own) for own in scores]))
     columns += [
-        Column("paper", [published_entry(value, measure.digits) for value in published]),
+        Column(
+            "paper",
+            [published_entry(value, measure.digits, row.mark) for row, value in zip(rows, published, strict=True)],
+        ),
         Column(f"solved\n(≥ {sweep.solved:g})", [_solved(sweep, *pair) for pair in zip(rows, scores, strict=True)]),
         Column("seeds", [Entry(_list_seeds(*pair)) for pair in zip(rows, scores, strict=True)], is_detail=True),
         Column("parameters", [parameters_entry(row.records, as_range=True) for row in rows]),
@@ -152,7 +155,7 @@ def _line_entry(sweep: Sweep, row: Row, numbers: Numbers, line: str) -> Entry:
     """Return the entry of the mean and the standard deviation of a row's runs on a line, beside the published value."""
     best = _best_value(_done(numbers, sweep, row.records, line)) if sweep.best_seed else None
     published = row.published(sweep.measure, line)
-    return stacked_entry(numbers.of(row.records, f"test/{sweep.measure}", line), sweep.main, published, best)
+    return stacked_entry(numbers.of(row.records, f"test/{sweep.measure}", line), sweep.main, published, best, row.mark)
 
 
 def _floor_entry(floor: Measure, rows: list[Row], numbers: Numbers, line: str) -> Entry:
@@ -179,7 +182,9 @@ def groups_tables(sweep: Sweep, rows: list[Row], numbers: Numbers) -> list[Table
     columns = []
     for line in ("", *(f"{number} {unit}" for number in lines)):
         entries = [
-            stacked_entry(numbers.of(row.records, metric, line), measure, row.published(sweep.measure, line))
+            stacked_entry(
+                numbers.of(row.records, metric, line), measure, row.published(sweep.measure, line), mark=row.mark
+            )
             for row in shown
         ]
         columns.append(Column(line.partition(" ")[0] or "all", entries, measure.higher_is_better))
@@ -199,10 +204,10 @@ def published_groups(row: Row, measure: str) -> dict[int, float]:
 
 def _published_table(rows: list[Row], measure: Measure, unit: str) -> Table:
     """Return the published values of rows that the sweep does not train."""
-    published = [published_groups(row, measure.name) for row in rows]
-    numbers = sorted({number for values in published for number in values})
+    published = [(published_groups(row, measure.name), row.mark) for row in rows]
+    numbers = sorted({number for values, _ in published for number in values})
     columns = [
-        Column(str(number), [published_entry(values.get(number), measure.digits) for values in published])
+        Column(str(number), [published_entry(values.get(number), measure.digits, mark) for values, mark in published])
         for number in numbers
     ]
     return Table("", [row.name for row in rows], columns, f"published, by {unit}")

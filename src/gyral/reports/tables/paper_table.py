@@ -37,13 +37,16 @@ def paper_table(sweep: Sweep, rows: list[Row], numbers: Numbers) -> Table:
         measured = [measured_entry(sweep, numbers, row, measure, column) for row in rows]
         shown.append(Column(head, measured, measure.higher_is_better))
         if is_published:
-            published = [published_entry(row.published(measure.name, column), measure.digits) for row in rows]
+            published = [published_entry(row.published(measure.name, column), measure.digits, row.mark) for row in rows]
             shown.append(Column("paper", published))
     in_order = [[record for column in columns for record in in_column(sweep, row, column)] for row in rows]
     sizes = [row.published("parameters") for row in rows]
     shown.append(Column("parameters", [*map(parameters_entry, in_order, sizes)]))
     if is_published:
-        texts = ["–" if size is None else format_thousands(size) for size in sizes]
+        texts = [
+            "–" if size is None else f"{format_thousands(size)}{row.mark}"
+            for row, size in zip(rows, sizes, strict=True)
+        ]
         shown.append(Column("paper", [*map(Entry, texts)]))
     table = Table(sweep.title, [row.label for row in rows], shown).without_empty_rows().with_best()
     noted_once = [(name, note_runs_once(entries)) for name, entries in table.rows]
@@ -64,10 +67,14 @@ def curves_table(sweep: Sweep, rows: list[Row], numbers: Numbers) -> Table:
         Column("test loss\n(nats)", losses, higher_is_better=False),
         Column("loss /\nbaseline", ratios, higher_is_better=False),
         Column(measured, [measured_entry(sweep, numbers, row, measure) for row in rows], measure.higher_is_better),
-        Column("finding of the paper", [Entry(row.paper.get("finding", "–")) for row in rows], None, True, True),
+        Column("finding of the paper", [_finding(row) for row in rows], None, True, True),
     ]
     table = Table(sweep.title, [row.label for row in rows], columns).without_empty_rows().with_best()
     return table.with_common_notes(common_overrides(rows))
+
+
+def _finding(row: Row) -> Entry:
+    return Entry(f"{row.paper['finding']}{row.mark}") if "finding" in row.paper else NOTHING
 
 
 def measured_entry(sweep: Sweep, numbers: Numbers, row: Row, measure: Measure, column: str = "") -> Entry:
@@ -101,4 +108,4 @@ def note_runs_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def format_thousands(count: float) -> str:
     """Return a number of parameters as papers print it: 14k, 7.2M."""
-    return f"{count / 1000:g}k" if count < 1e6 else f"{count / 1e6:g}M"
+    return f"{count / 1000:.6g}k" if count < 1e6 else f"{count / 1e6:.7g}M"

@@ -9,7 +9,7 @@ from gyral.reports.catalogue import Plan, Sweep, job_of
 from gyral.reports.measures import with_measures
 from gyral.reports.numbers import Numbers
 from gyral.reports.rows import Row, rows_of, rows_of_tasks
-from gyral.reports.tables.entries import mark_footnotes
+from gyral.reports.tables.entries import mark_footnotes, source_footnotes
 from gyral.reports.tables.lines_table import averages_table, groups_tables, lines_table
 from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
 from gyral.reports.tables.paper_table import curves_table, paper_table
@@ -116,6 +116,7 @@ def _section_of_sweep(sweep: Sweep, rows: list[Row], directory: Path | None) -> 
         tables = solved_tables(sweep, rows, numbers)
     else:
         tables = [curves_table(sweep, rows, numbers)]
+    footnotes += source_footnotes(rows)
     absent, commands = find_missing(sweep, rows, directory)
     stopped = [record for row in rows for record in row.runs if not record.results]
     measures = tuple(sweep.measures[name] for name in (sweep.measure, *sweep.also))

@@ -34,7 +34,8 @@ def solved_tables(sweep: Sweep, rows: list[Row], numbers: Numbers) -> list[Table
         return _solved_entry(sweep, numbers, row, column)
 
     main = sweep.main
-    most = max((len(in_column(sweep, row, column)) for row in rows for column in columns), default=1)
+    most = max((len(in_column(sweep, row, column)) for row in rows for column in columns), default=0)
+    most = most or len(sweep.axes["seed"])  # before the first run
     spread = "median (smallest and largest value) over the seeds"
     found = [
         table(

@@ -23,9 +23,11 @@ class Norms(AfterValidation):
     With each logged step: `train/hidden_norm`, the norm of the last hidden vector, averaged over the batch and over all
     layers and directions that read the input. `Statistics` logs the other norm of the figure, `train/gradient_norm`.
 
-    After each validation, a row of step_gradients.csv: `step`, the index of the last optimizer step, from 0, then
-    `<cell>/<t>`, the norm of the gradient of the loss with respect to the hidden vectors (B, N) of step t, on the first
-    batch of the validation. t counts from 0 in the order in which the cell reads: a cell that reads backwards starts at
+    After each validation, `val/hidden_norm_<cell>` for each cell, also for those that no layer runs, such as a decoder:
+    the norm of the hidden vector after the last step, averaged over the first batch of the validation. And a row of
+    step_gradients.csv: `step`, the index of the last optimizer step, from 0, then
+    `<cell>/<t>`, the norm of the gradient of the loss with respect to the hidden vectors (B, N) of step t, on the same
+    batch. t counts from 0 in the order in which the cell reads: a cell that reads backwards starts at
     the end. For this row the batch is run once more, step by step, with any backend. A resumed run continues the file
     as it does metrics.csv.
     """
@@ -88,8 +90,18 @@ class Norms(AfterValidation):
             }
             # the gradient is None for a state that the loss does not depend on
             gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
+        last = {hidden_metric(name): hidden_of(steps[-1].state) for name, steps in recorded.items()}
+        task.log_row(
+            {name: state.detach().float().norm(dim=1).mean().item() for name, state in last.items()},
+            trainer.global_step - 1,
+        )
         norms = (0.0 if gradient is None else gradient.norm().item() for gradient in gradients)
         self._file.log_metrics(dict(zip(hidden, norms, strict=True)), trainer.global_step - 1)
+
+
+def hidden_metric(cell: str) -> str:
+    """Return the metric of the norm of a cell's last hidden vector, given the name of the cell."""
+    return f"val/hidden_norm_{cell.replace('.', '_')}"
 
 
 def outer_cells(model: nn.Module) -> dict[str, RecurrentCell]:
