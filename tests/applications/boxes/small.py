@@ -16,9 +16,14 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "hypernyms.root": ["carnivore.n.01"],
     "ratings.ratings": [str(TASKS / "ratings.csv")],
     "ratings.liked": [3.0],
+    "lattice.hierarchy": [str(TASKS / "tree.tsv")],
+    "lattice.root": ["animal"],
+    **{f"{task}.{size}": [20] for task in ("ratings", "phrases") for size in ("train_size", "val_size", "test_size")},
+    "phrases.test": [str(TASKS / "phrases.tsv")],
 }
+NO_EFFECT = ("titles", "train", "val")  # titles are shown; training files need both options
 RIGHT = {"kl": 0.0, "pearson": 1.0, "spearman": 1.0}
-ABSENT = (r"wordnet/\S+: no such file",)  # the error without a corpus
+ABSENT = (r"(wordnet|denotation_probabilities)/\S+: no such file",)  # the error without a corpus
 
 
 def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:
