@@ -82,7 +82,7 @@ def ratings(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     path = folder / "my ratings.csv"
     path.write_bytes((EXAMPLES / "ratings.csv").read_bytes())
     options = {"ratings": str(path), "batch_size": 4, "eval_batch_size": 8}
-    named = ("ratings", "liked", "train_size", "val_size", "test_size")
+    named = ("ratings", "liked", "val_size")
     return train_on(("task=ratings", *MODEL), options, [path], named)
 
 
@@ -99,7 +99,7 @@ def phrases(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     path = folder / "phrases.tsv.gz"
     path.write_bytes(gzip.compress((EXAMPLES / "phrases.tsv").read_bytes()))
     options = {"test": str(path), "batch_size": 4, "eval_batch_size": 8}
-    return train_on(("task=phrases", *MODEL), options, [path], ("test", "train_size"))
+    return train_on(("task=phrases", *MODEL), options, [path], ("test", "val_size"))
 
 
 def lattice(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:

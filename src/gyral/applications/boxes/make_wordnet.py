@@ -7,6 +7,8 @@ import argparse
 import os
 from pathlib import Path
 
+import numpy as np
+
 from gyral.applications.boxes.data.hierarchy import load_hierarchy
 from gyral.applications.boxes.data.splits import FILES, WORDNET, read_labelled
 from gyral.config.command_line import one_line_errors, parse_words
@@ -24,23 +26,19 @@ def make_training_list(hierarchy: Path, data_dir: Path) -> str:
         OptionError: a file is missing or not in its format, or the closure lacks a true pair of validation or test.
     """
     nouns = load_hierarchy(hierarchy)
-    held_out = set()
+    keys, held_out = nouns.keys(nouns.closure), np.array([], dtype=np.int64)
     for split in ("val", "test"):
         labelled = read_labelled(data_dir / WORDNET, FILES[split], nouns.names)
-        held_out.update(nouns.keys(labelled.pairs[labelled.targets]).tolist())
-    closure = {key: pair for key, pair in zip(nouns.keys(nouns.closure).tolist(), nouns.closure.tolist(), strict=True)}
-    if missing := len(held_out - closure.keys()):
+        held_out = np.union1d(held_out, nouns.keys(labelled.pairs[labelled.targets]))
+    if missing := np.setdiff1d(held_out, keys).size:
         reason = f"{missing:,} of the {len(held_out):,} true pairs of validation and test do not follow from it"
         raise OptionError("hierarchy", hierarchy, f"must be WordNet 3.0: {reason}")
-    lines = sorted(
-        f"IsA\t{nouns.names[specific]}\t{nouns.names[general]}\t1\n"
-        for key, (general, specific) in closure.items()
-        if key not in held_out
-    )
+    pairs = nouns.closure[~np.isin(keys, held_out)].tolist()
+    lines = sorted(f"IsA\t{nouns.names[specific]}\t{nouns.names[general]}\t1\n" for general, specific in pairs)
     path = data_dir / WORDNET / FILES["train"]
     write_atomically(path, "".join(lines))
     return (
-        f"{len(nouns):,} nouns; {len(closure):,} pairs in the transitive closure, {nouns.path_count:,} if each pair"
+        f"{len(nouns):,} nouns; {len(keys):,} pairs in the transitive closure, {nouns.path_count:,} if each pair"
         f" counts once for each of its paths\n{path}: {len(lines):,} pairs, without the {len(held_out):,} true pairs"
         " of validation and test"
     )

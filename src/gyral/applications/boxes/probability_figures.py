@@ -76,9 +76,13 @@ def conditionals(*runs: Run) -> Figure:
     shown = tasks[0].shown_concepts(SHOWN)
     names = [without_formulas(tasks[0].names[concept].partition(".")[0].replace("_", " ")) for concept in shown]
     steps = [f"{describe_run(run)}, step {step:,}" for run, (_, step) in zip(runs, loaded, strict=True)]
-    tables = {"true": true_table(tasks[0], shown), **dict(zip(steps, (table(task, shown) for task in tasks), strict=True))}
-    figure = Figure(figsize=(max(WIDTHS["page"], len(tables) * (CELL * len(shown) + 0.4)), CELL * len(shown) + 1.2))
-    figure.set_layout_engine("constrained")
+    tables = {
+        "true": true_table(tasks[0], shown),
+        **dict(zip(steps, (table(task, shown) for task in tasks), strict=True)),
+    }
+    side = CELL * len(shown)
+    width = max(WIDTHS["page"], len(tables) * (side + 0.1) + 1)
+    figure = Figure(figsize=(width, side + 1.7), layout="constrained")
     panels = figure.subplots(1, len(tables), sharey=True)
     for axes, (title, values) in zip(panels, tables.items(), strict=True):
         axes.set_title(without_formulas(title), fontsize=SMALL)

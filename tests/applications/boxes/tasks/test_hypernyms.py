@@ -9,8 +9,8 @@ import torch
 
 from gyral.applications.boxes.data.pairs import ConceptBatch
 from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
-from gyral.applications.boxes.tasks.hypernyms import HypernymMetrics, best_threshold
 from gyral.applications.boxes.tasks.conditionals import ConditionalMetrics, ranks
+from gyral.applications.boxes.tasks.hypernyms import HypernymMetrics, best_threshold
 from tests.helpers.running import build_task
 
 SCORES = torch.tensor([-0.1, -0.2, -0.2, -0.4, -0.5, -3.0], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Text files of others, as they are or packed with gzip: where a file does not exist, that of the name with .gz is read."""
+"""Text files, as they are or packed with gzip: in place of a file that does not exist, the one with .gz is read."""
 
 import gzip
 import io

@@ -74,7 +74,7 @@ class Hierarchy:
 
     @cached_property
     def path_count(self) -> int:
-        """Number of paths from general to specific concepts: the pairs of the closure, each as often as it has paths."""
+        """Number of paths from general to specific concepts: that of the closure, if each pair counts once a path."""
         paths: dict[str, int] = {}
         for concept in networkx.topological_sort(self._graph):
             paths[concept] = sum(1 + paths[general] for general in self._graph.predecessors(concept))

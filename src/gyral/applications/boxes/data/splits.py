@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gyral.applications.boxes.data.files import find_file, read_lines
 from gyral.applications.boxes.data.hierarchy import Hierarchy
 from gyral.applications.boxes.data.pairs import FalsePairs, LabelledPairs
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.inputs import read_text
 from gyral.data.batching import mix_seed
 
 WORDNET = "wordnet"  # folder in the data folder; of github.com/Lorraine333/smoothed_box_embedding, data/
@@ -104,7 +104,7 @@ def read_labelled(folder: Path, name: str, names: Sequence[str]) -> LabelledPair
 
     Args:
         folder: the folder of the file.
-        name: the name of the file, which may have .gz at its end in the folder.
+        name: the name of the file.
         names: names of the concepts.
 
     Raises:
@@ -131,7 +131,7 @@ def _wrong(folder: Path, name: str, number: int, reason: str) -> OptionError:
 
 def _lines(folder: Path, name: str) -> list[str]:
     path = folder / name
-    if find_file(path) is None:
+    if not path.exists():
         made = "; python -m gyral.applications.boxes.make_wordnet makes it" if name == FILES["train"] else ""
         raise OptionError("data_dir", folder.parent, f"{folder.name}/{name}: no such file{made}")
-    return read_lines("data_dir", folder.parent, path)
+    return read_text("data_dir", folder.parent, path).removesuffix("\n").split("\n")

@@ -23,7 +23,7 @@ from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
 from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 
-SHARE = 10  # validation and test have one of this many pairs each, if their sizes are not given
+SHARE = 10  # 1 / share of the pairs in validation, and in test, if their sizes are not given
 
 
 class ConditionalData(SplitData):
@@ -63,34 +63,32 @@ class ConditionalData(SplitData):
 
 
 def draw_splits(
-    labelled: LabelledPairs, *, train_size: int | None, val_size: int | None, test_size: int | None, seed: int
+    labelled: LabelledPairs, sizes: Mapping[str, int | None], seed: int, sampled_pairs: int | None = None
 ) -> dict[str, LabelledPairs]:
-    """Return three splits of pairs, drawn at random.
+    """Return splits of pairs, drawn at random; "train" has what the others leave.
 
     Args:
         labelled: the pairs.
-        train_size: pairs of the training split. None: all that the others leave.
-        val_size, test_size: pairs of the other splits. None: a tenth of all pairs.
+        sizes: pairs of each split but "train". None: a tenth.
         seed: seed of the draw.
+        sampled_pairs: pairs of all splits together. None: all.
 
     Raises:
-        OptionError: a size is out of bounds, or there are not as many pairs.
+        OptionError: a size is out of bounds, or there are too few pairs.
     """
-    check_integer("data_seed", seed, minimum=0)
-    count = len(labelled.pairs)
-    given = {"val_size": val_size, "test_size": test_size, "train_size": train_size}
-    sizes = {name: None if size is None else check_integer(name, size) for name, size in given.items()}
-    held_out = [count // SHARE if sizes[name] is None else sizes[name] for name in ("val_size", "test_size")]
-    left = count - sum(held_out)
-    if left < (train_size or 1) or 0 in held_out:
-        name = next((name for name in ("train_size", "val_size", "test_size") if sizes[name] is not None), "train_size")
-        reason = f"there are {count:,} pairs, and validation, test and training need {sum(held_out):,} and more"
-        if train_size is not None:
-            reason = f"there are {count:,} pairs, and validation and test have {sum(held_out):,}"
-        raise OptionError(name, given[name], reason)
-    order = np.random.default_rng(mix_seed(seed, "split")).permutation(count)
-    parts = np.split(order, np.cumsum([*held_out, train_size or left]))
-    rows = zip(("val", "test", "train"), parts, strict=False)
+    found = len(labelled.pairs)
+    count = found if sampled_pairs is None else check_integer("sampled_pairs", sampled_pairs)
+    if count > found:
+        raise OptionError("sampled_pairs", sampled_pairs, f"must be at most {found:,}, the number of pairs")
+    held_out = {
+        name: count // SHARE if size is None else check_integer(f"{name}_size", size) for name, size in sizes.items()
+    }
+    if sum(held_out.values()) >= count or 0 in held_out.values():
+        name = next((name for name, size in sizes.items() if size is not None), next(iter(sizes)))
+        raise OptionError(f"{name}_size", sizes[name], f"{count:,} pairs are too few for {', '.join(sizes)} and train")
+    order = np.random.default_rng(mix_seed(seed, "split")).permutation(found)[:count]
+    parts = np.split(order, np.cumsum([*held_out.values()]))
+    rows = zip((*held_out, "train"), parts, strict=True)
     return {split: LabelledPairs(labelled.pairs[own], labelled.targets[own]) for split, own in rows}
 
 

@@ -1,4 +1,4 @@
-"""A lattice of concepts: how probable is a concept, given another, if each of the most specific concepts is as probable?
+"""A lattice of concepts: how probable is one concept, given another, if its leaves are equally probable?
 
 An example, in percent:
 
@@ -58,7 +58,7 @@ class LatticeTask(ConditionalTask):
             raise OptionError("hierarchy", hierarchy, f"must have at most {LARGEST:,} concepts, not {len(found):,}")
         pairs = conditionals(found)
         sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
-        splits = {split: pairs for split in ("train", "val", "test")}
+        splits = dict.fromkeys(("train", "val", "test"), pairs)
         super().__init__(model, found.names, splits, data_seed=data_seed, **sizes, **options)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gyral.applications.boxes.data.phrases import Phrases
 from gyral.applications.boxes.tasks.conditionals import ConditionalTask, draw_splits
-from gyral.core.errors import OptionError
+from gyral.core.checks import check_integer
 from gyral.core.measures import SUBSTITUTE
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ class PhrasesTask(ConditionalTask):
     Args:
         model: makes the model from the number of phrases.
         test: a file of pairs, see `gyral.applications.boxes.data.phrases`.
-        train: a file of pairs, or several. None: the pairs of `test` are split.
-        val: a file of pairs; needed with `train`.
-        val_size, test_size: pairs of the splits of `test`, see
-            `gyral.applications.boxes.tasks.conditionals.draw_splits`; without effect with `train`.
+        train: a file of pairs, or several. None: pairs of `test` that are in no other split.
+        val: a file of pairs. None: drawn from the pairs that are for training.
+        val_size: pairs of validation if they are drawn. None: a tenth.
+        test_size: pairs of test if training has no file. None: a tenth of the pairs of `test`.
         batch_size, eval_batch_size, data_seed: see `ConditionalData`; `data_seed` is also the seed of the splits.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
@@ -57,20 +57,19 @@ class PhrasesTask(ConditionalTask):
         data_seed: int = 0,
         **options: Any,
     ) -> None:
+        check_integer("data_seed", data_seed, minimum=0)
         phrases = Phrases()
-        if (train is None) != (val is None):
-            raise OptionError("val", val, "must be a file if task.train is given, and null if not")
         of_test = phrases.read("test", test, [test])
         if train is None:
-            splits = draw_splits(of_test, train_size=None, val_size=val_size, test_size=test_size, seed=data_seed)
+            splits = draw_splits(of_test, {"val": val_size, "test": test_size}, data_seed)
             log.warning("train= is not given; training on pairs of the test, not comparable to published results")
         else:
-            files = [train] if isinstance(train, str | Path) else list(train)
-            splits = {
-                "train": phrases.read("train", train, files),
-                "val": phrases.read("val", val, [str(val)]),
-                "test": of_test,
-            }
+            of_train = phrases.read("train", train, [train] if isinstance(train, str | Path) else list(train))
+            splits = draw_splits(of_train, {"val": val_size}, data_seed) | {"test": of_test}
+        if val is not None:
+            splits["val"] = phrases.read("val", val, [val])
+            if train is not None:
+                splits["train"] = of_train
         self.substitute = train is None
         sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
         super().__init__(model, phrases.names, splits, data_seed=data_seed, **sizes, **options)

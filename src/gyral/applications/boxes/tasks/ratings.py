@@ -29,7 +29,7 @@ class RatingsTask(ConditionalTask):
         model: makes the model from the number of films.
         ratings: a file of MovieLens, such as u.data or ratings.csv. None: generated ratings.
         titles, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
-        train_size, val_size, test_size: see `gyral.applications.boxes.tasks.conditionals.draw_splits`.
+        sampled_pairs, val_size, test_size: see `gyral.applications.boxes.tasks.conditionals.draw_splits`.
         batch_size, eval_batch_size, data_seed: see `ConditionalData`; `data_seed` is also the seed of the splits and of
             generated ratings.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
@@ -48,7 +48,7 @@ class RatingsTask(ConditionalTask):
         titles: str | Path | None = None,
         films: int = 286,
         liked: float = 4.0,
-        train_size: int | None = None,
+        sampled_pairs: int | None = None,
         val_size: int | None = None,
         test_size: int | None = None,
         batch_size: int = 512,
@@ -58,9 +58,7 @@ class RatingsTask(ConditionalTask):
     ) -> None:
         check_integer("data_seed", data_seed, minimum=0)
         found = load_conditionals(ratings, titles=titles, films=films, liked=liked, seed=data_seed)
-        splits = draw_splits(
-            found.labelled, train_size=train_size, val_size=val_size, test_size=test_size, seed=data_seed
-        )
+        splits = draw_splits(found.labelled, {"val": val_size, "test": test_size}, data_seed, sampled_pairs)
         if found.generated:
             log.warning("ratings= is not given; using generated ratings, which are not comparable to published results")
         self.generated = found.generated
