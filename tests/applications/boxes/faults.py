@@ -9,7 +9,7 @@ import pytest
 from gyral.applications.boxes.data.hierarchy import load_hierarchy
 from gyral.applications.boxes.data.pairs import FOLDER, NAMES, NEGATIVES, POSITIVES
 from gyral.applications.boxes.data.splits import FILES, VOCABULARY, WORDNET
-from tests.faults.inputs import RUN, Input, train_on
+from tests.faults.inputs import RUN, Input, Maker, train_on
 from tests.helpers.running import SMALL
 
 MODEL = ("model=smoothed_box", "model.dimension=2", *(option for option in RUN if option != "model.backend=reference"))
@@ -94,12 +94,16 @@ def titles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     return train_on(("task=ratings", *MODEL), options, [path], ("titles",))
 
 
-def phrases(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
-    """Pairs of phrases, packed with gzip."""
-    path = folder / "phrases.tsv.gz"
-    path.write_bytes(gzip.compress((EXAMPLES / "phrases.tsv").read_bytes()))
-    options = {"test": str(path), "batch_size": 4, "eval_batch_size": 8}
-    return train_on(("task=phrases", *MODEL), options, [path], ("test", "val_size"))
+def phrases(option: str, name: str) -> Maker:
+    """Return a maker of pairs of phrases, in a file with this name for an option."""
+
+    def make(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+        content, path = (EXAMPLES / "phrases.tsv").read_bytes(), folder / name
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        options = {"test": str(EXAMPLES / "phrases.tsv"), option: str(path), "batch_size": 4, "eval_batch_size": 8}
+        return train_on(("task=phrases", *MODEL), options, [path], (option, "val_size"))
+
+    return make
 
 
 def lattice(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
@@ -138,7 +142,9 @@ LOADERS = {
     "hypernyms_wordnet.data_dir": published_wordnet,
     "ratings.ratings": ratings,
     "ratings.titles": titles,
-    "phrases.test": phrases,
+    "phrases.test": phrases("test", "phrases.tsv.gz"),
+    "phrases.train": phrases("train", "phrases.tsv"),
+    "phrases.val": phrases("val", "phrases.tsv"),
     "lattice.hierarchy": lattice,
 }
 SMALL_RUNS = {
