@@ -57,7 +57,7 @@ SHORT = {
 }
 ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
 SLOW_FIGURES = ("loss_plane",)
-OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "git", "python -m benchmarks.")
+OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "git", "python -m benchmarks.", "python -m gyral.applications.")
 
 
 class Block(NamedTuple):

@@ -1,5 +1,6 @@
 """Inputs of boxes and of concepts for the suites of tests/faults."""
 
+import gzip
 from pathlib import Path
 from random import Random
 
@@ -8,7 +9,7 @@ import pytest
 from gyral.applications.boxes.data.hierarchy import load_hierarchy
 from gyral.applications.boxes.data.pairs import FOLDER, NAMES, NEGATIVES, POSITIVES
 from gyral.applications.boxes.data.splits import FILES, VOCABULARY, WORDNET
-from tests.faults.inputs import RUN, Input, train_on
+from tests.faults.inputs import RUN, Input, Maker, train_on
 from tests.helpers.running import SMALL
 
 MODEL = ("model=smoothed_box", "model.dimension=2", *(option for option in RUN if option != "model.backend=reference"))
@@ -81,8 +82,36 @@ def ratings(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     path = folder / "my ratings.csv"
     path.write_bytes((EXAMPLES / "ratings.csv").read_bytes())
     options = {"ratings": str(path), "batch_size": 4, "eval_batch_size": 8}
-    named = ("ratings", "liked", "val_fraction", "test_fraction")
+    named = ("ratings", "liked", "val_size")
     return train_on(("task=ratings", *MODEL), options, [path], named)
+
+
+def titles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    """The titles of films."""
+    ratings, path = EXAMPLES / "ratings.csv", folder / "u.item"
+    path.write_text("".join(f"{number}|Film {number} (1995)|01-Jan-1995||\n" for number in range(60)))
+    options = {"ratings": str(ratings), "titles": str(path), "batch_size": 4, "eval_batch_size": 8}
+    return train_on(("task=ratings", *MODEL), options, [path], ("titles",))
+
+
+def phrases(option: str, name: str) -> Maker:
+    """Return a maker of pairs of phrases, in a file with this name for an option."""
+
+    def make(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+        content, path = (EXAMPLES / "phrases.tsv").read_bytes(), folder / name
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        options = {"test": str(EXAMPLES / "phrases.tsv"), option: str(path), "batch_size": 4, "eval_batch_size": 8}
+        return train_on(("task=phrases", *MODEL), options, [path], (option, "val_size"))
+
+    return make
+
+
+def lattice(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    """A hierarchy whose leaves are equally probable."""
+    path = folder / "pairs.tsv"
+    path.write_bytes((EXAMPLES / "tree.tsv").read_bytes())
+    options = {"hierarchy": str(path), "batch_size": 4, "eval_batch_size": 8}
+    return train_on(("task=lattice", *MODEL), options, [path], ("hierarchy",))
 
 
 def run_on_mammals(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -98,11 +127,30 @@ def run_on_ratings(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*SMALL_RUN, "task=ratings", "task.films=12", "task.batch_size=16")
 
 
+def run_on_phrases(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL_RUN, "task=phrases", f"task.test={EXAMPLES / 'phrases.tsv'}", "task.batch_size=16")
+
+
+def run_on_lattice(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    return (*SMALL_RUN, "task=lattice", "task.batch_size=16")
+
+
 LOADERS = {
     "hypernyms.hierarchy pairs": hierarchy,
     "hypernyms.hierarchy wordnet": wordnet,
     "hypernyms.data_dir": published_mammals,
     "hypernyms_wordnet.data_dir": published_wordnet,
     "ratings.ratings": ratings,
+    "ratings.titles": titles,
+    "phrases.test": phrases("test", "phrases.tsv.gz"),
+    "phrases.train": phrases("train", "phrases.tsv"),
+    "phrases.val": phrases("val", "phrases.tsv"),
+    "lattice.hierarchy": lattice,
 }
-SMALL_RUNS = {"hypernyms": run_on_mammals, "hypernyms_wordnet": run_on_wordnet, "ratings": run_on_ratings}
+SMALL_RUNS = {
+    "hypernyms": run_on_mammals,
+    "hypernyms_wordnet": run_on_wordnet,
+    "ratings": run_on_ratings,
+    "phrases": run_on_phrases,
+    "lattice": run_on_lattice,
+}

@@ -10,15 +10,27 @@ from gyral.applications.boxes.model import ConceptModel
 from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
 
 TASKS = Path(__file__).parent / "tasks"
-SIZES: dict[str, Any] = {"films": 12}
+SIZES: dict[str, Any] = {
+    "films": 12,
+    "phrases.test": str(TASKS / "phrases.tsv"),
+    **{f"{task}.{size}": 12 for task in ("ratings", "phrases") for size in ("val_size", "test_size")},
+    "hypernyms_wordnet.data_dir": str(TASKS),  # the published files are large
+}
 ALTERNATIVES: dict[str, list[Any]] = {
     "hypernyms.hierarchy": [str(TASKS / "tree.tsv")],
     "hypernyms.root": ["carnivore.n.01"],
     "ratings.ratings": [str(TASKS / "ratings.csv")],
     "ratings.liked": [3.0],
+    "lattice.hierarchy": [str(TASKS / "tree.tsv")],
+    "lattice.root": ["animal"],
+    "ratings.sampled_pairs": [60],
+    "phrases.test": [str(TASKS / "more_phrases.tsv")],
+    "phrases.train": [str(TASKS / "more_phrases.tsv")],
+    "phrases.val": [str(TASKS / "more_phrases.tsv")],
 }
+NO_EFFECT = ("titles",)  # are shown
 RIGHT = {"kl": 0.0, "pearson": 1.0, "spearman": 1.0}
-ABSENT = (r"wordnet/\S+: no such file",)  # the error without a corpus
+ABSENT = (r"(wordnet|denotation_probabilities)/\S+: no such file",)  # the error without a corpus
 
 
 def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:

@@ -167,17 +167,17 @@ def test_conditional_probabilities_of_ratings(tmp_path: Path, separator: str) ->
     path.write_text("".join(row.replace(" ", separator) + f"{separator}0\n" for row in rows))
     found = ratings.load_conditionals(path, films=10, liked=4, seed=0)
     assert found.names == ["a", "b"]
-    assert found.pairs.tolist() == [[0, 1], [1, 0]]
-    assert found.probabilities.tolist() == pytest.approx([1 / 2, 1 / 3])
+    assert found.labelled.pairs.tolist() == [[0, 1], [1, 0]]
+    assert found.labelled.targets.tolist() == pytest.approx([1 / 2, 1 / 3])
 
 
 def test_generated_ratings_depend_on_the_seed_and_are_in_the_same_form() -> None:
     first, same, other = (ratings.load_conditionals(None, films=20, liked=4, seed=seed) for seed in (1, 1, 2))
     assert first.generated
-    assert np.array_equal(first.probabilities, same.probabilities)
-    assert not np.array_equal(first.probabilities, other.probabilities)
-    assert first.probabilities.shape == (20 * 19,)
-    assert first.probabilities.std() > 0.03
+    assert np.array_equal(first.labelled.targets, same.labelled.targets)
+    assert not np.array_equal(first.labelled.targets, other.labelled.targets)
+    assert first.labelled.targets.shape == (20 * 19,)
+    assert first.labelled.targets.std() > 0.03
     assert len(ratings.load_conditionals(FILMS, films=10, liked=4, seed=0).names) == 10
 
 

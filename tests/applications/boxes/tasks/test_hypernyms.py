@@ -9,8 +9,8 @@ import torch
 
 from gyral.applications.boxes.data.pairs import ConceptBatch
 from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
+from gyral.applications.boxes.tasks.conditionals import ConditionalMetrics, ranks
 from gyral.applications.boxes.tasks.hypernyms import HypernymMetrics, best_threshold
-from gyral.applications.boxes.tasks.ratings import RatingMetrics, ranks
 from tests.helpers.running import build_task
 
 SCORES = torch.tensor([-0.1, -0.2, -0.2, -0.4, -0.5, -3.0], dtype=torch.float64)
@@ -42,7 +42,7 @@ def test_the_measures_of_hypernyms() -> None:
 
 
 def test_the_measures_of_probabilities() -> None:
-    metrics = RatingMetrics()
+    metrics = ConditionalMetrics()
     predicted, true = torch.tensor([0.2, 0.5, 0.5, 0.9]), torch.tensor([0.1, 0.6, 0.4, 0.8])
     loss = Probability().loss(predicted.log(), true)
     metrics.update(predicted.log(), ConceptBatch(torch.zeros(4, 2), true), loss)

@@ -72,6 +72,14 @@ class Hierarchy:
         """(m, 2) the pairs of the closure that are not in the reduction."""
         return self.closure[~np.isin(self.keys(self.closure), self.keys(self.reduction))]
 
+    @cached_property
+    def path_count(self) -> int:
+        """Number of paths from general to specific concepts: that of the closure, if each pair counts once a path."""
+        paths: dict[str, int] = {}
+        for concept in networkx.topological_sort(self._graph):
+            paths[concept] = sum(1 + paths[general] for general in self._graph.predecessors(concept))
+        return sum(paths.values())
+
     def encode(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
         """Return pairs of names as numbers (m, 2) in increasing order.
 

@@ -92,14 +92,25 @@ def published_wordnet(data_dir: str | Path) -> HypernymSplits:
     """
     folder = Path(data_dir) / WORDNET
     names = _lines(folder, VOCABULARY)
-    numbers = {name: number for number, name in enumerate(names)}
-    splits = {split: _labelled(folder, name, numbers) for split, name in FILES.items()}
+    splits = {split: read_labelled(folder, name, names) for split, name in FILES.items()}
     train = splits["train"].pairs[splits["train"].targets]
     return HypernymSplits(names, train, FalsePairs(len(names), train), splits["val"], splits["test"])
 
 
-def _labelled(folder: Path, name: str, numbers: dict[str, int]) -> LabelledPairs:
-    """Return the pairs of a file, whose lines have `IsA`, the specific concept, the general concept, and 1 or 0."""
+def read_labelled(folder: Path, name: str, names: Sequence[str]) -> LabelledPairs:
+    """Return the pairs of a published file, by the numbers of the concepts.
+
+    Its lines have `IsA`, the specific concept, the general concept, and 1 or 0, with tabs between them.
+
+    Args:
+        folder: the folder of the file.
+        name: the name of the file.
+        names: names of the concepts.
+
+    Raises:
+        OptionError: the file is missing, is not in the format, or has no true pair.
+    """
+    numbers = {concept: number for number, concept in enumerate(names)}
     pairs, targets = [], []
     for number, line in enumerate(_lines(folder, name), start=1):
         fields = line.split("\t")
@@ -121,5 +132,6 @@ def _wrong(folder: Path, name: str, number: int, reason: str) -> OptionError:
 def _lines(folder: Path, name: str) -> list[str]:
     path = folder / name
     if not path.exists():
-        raise OptionError("data_dir", folder.parent, f"{folder.name}/{name}: no such file")
+        made = "; python -m gyral.applications.boxes.make_wordnet makes it" if name == FILES["train"] else ""
+        raise OptionError("data_dir", folder.parent, f"{folder.name}/{name}: no such file{made}")
     return read_text("data_dir", folder.parent, path).removesuffix("\n").split("\n")

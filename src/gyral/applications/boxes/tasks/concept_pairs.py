@@ -86,8 +86,9 @@ class ConceptTask(Task[Data]):
     @classmethod
     def figures(cls) -> dict[str, Callable[..., Any]]:
         from gyral.applications.boxes.figure import draw_boxes
+        from gyral.applications.boxes.probability_figures import overlaps
 
-        return {"boxes": draw_boxes}
+        return {"boxes": draw_boxes, "overlaps": overlaps}
 
     def forward(self, batch: ConceptBatch) -> Tensor:
         """Return log P(a | b) of each pair, (B,)."""
