@@ -1,6 +1,6 @@
 """bAbI questions as reading comprehension: candidates for the answer, mentions, chains and edges.
 
-Dhingra et al. (2017, arXiv:1703.02620, section 5.1) link consecutive mentions of the same entity in the story and its
+Dhingra et al. (2017, arXiv:1703.02620) link consecutive mentions of the same entity in the story and its
 question. A story of task 2 with its edges, one of which ends in the question:
 
     mary got the football . mary went to the garden . where is the football ?
