@@ -75,7 +75,7 @@ COMBINATIONS: dict[str, list[dict[str, Any]]] = {
     "lstm": [{"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False}],
     "dag_rnn": [{"edge_size": None}],
     "mage": [{"edge_size": None}],
-    "mage_gru": [{"edge_size": None}, {"carry": "linked"}],
+    "mage_gru": [{"edge_size": None}, {"carry": "linked"}, {"edge_attention": True}],
     "on_lstm": [{"chunk_size": 1, "layer_norm": True}, {"zoneout": 0.2, "layer_norm": True}],
     "rum": [
         {"lambd": 1.0},
