@@ -665,7 +665,7 @@ def test_each_element_of_the_gradients(case: Case) -> None:
 
 def check_gradients(case: Case, fast_mode: bool) -> None:
     if make_cell(case).estimates_gradient:
-        pytest.skip("its gradient is an estimate, which the authors' numbers prove: tests/cells/test_recurrences.py")
+        pytest.skip("its gradient is an estimate, see the tests of the cell")
     # smaller than elsewhere: the work grows with the fourth power of the size
     model = Recurrent(cell_factory(case, hidden_size=3), INPUT_SIZE, backend="reference").double().eval()
     with (

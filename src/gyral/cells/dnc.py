@@ -106,6 +106,7 @@ class DNCCell(SlotMemoryCell):
         for name, value in (("slots", slots), ("width", width), ("read_heads", read_heads)):
             check_integer(name, value)
         self.equations = check_choice("equations", equations, EQUATIONS)
+        self.estimates_gradient = equations == "code"  # it stops at the usage
         memory = DNCMemory if equations == "paper" else DNCCodeMemory
         super().__init__(input_size, hidden_size, memory(slots, width, read_heads), controller)
 
