@@ -98,7 +98,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "gru": [{"layer_norm": True}, {"zoneout": 0.25}],
     "lantm": [{"weighting": "softmax"}, {"group": "scaling_rotation"}, {"group": "hyperbolic"}],
     "lstm": [{"zoneout": 0.25}, {"recurrent_dropout": 0.25}],
-    "ntm": [{"initial_memory": "learned"}, {"initial_memory": "learned_constant"}, {"initial_memory": "random"}, {"write_heads": 2}],
+    "ntm": [
+        {"initial_memory": "learned"},
+        {"initial_memory": "learned_constant"},
+        {"initial_memory": "random"},
+        {"write_heads": 2},
+    ],
     "on_lstm": [{"layer_norm": True}],
     "rnn": [{"nonlinearity": "relu"}, {"layer_norm": True}],
     "rum": [

@@ -239,13 +239,11 @@ def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
 def test_the_equations_of_the_code_have_other_strengths_a_clipped_state_and_no_gradient_through_the_usage() -> None:
     paper, code = randomized(), randomized(equations="code")
     inputs = torch.randn(STEPS, BATCH, X).double()
-    for cell in (paper, code):
-        with torch.no_grad():
-            parts = dict(zip(("read_strength", "write_strength"), (HEADS * WIDTH, HEADS * WIDTH + HEADS + WIDTH)))
-            for name, first in parts.items():
-                rows = slice(first, first + (HEADS if name == "read_strength" else 1))
-                cell.interface.weight[rows] = 0
-                cell.interface.bias[rows] = 1.0 if cell is paper else math.log(math.expm1(oneplus(1.0)))
+    strengths = [*range(HEADS * WIDTH, HEADS * WIDTH + HEADS), HEADS * WIDTH + HEADS + WIDTH]  # rows of the interface
+    with torch.no_grad():
+        for cell, bias in ((paper, 1.0), (code, math.log(math.expm1(oneplus(1.0))))):
+            cell.interface.weight[strengths] = 0
+            cell.interface.bias[strengths] = bias
     outputs = [recorded(cell, inputs)[0] for cell in (paper, code)]
     torch.testing.assert_close(*outputs)  # strengths are the same number by either function
 
@@ -259,6 +257,6 @@ def test_the_equations_of_the_code_have_other_strengths_a_clipped_state_and_no_g
 
     cell = DNCCell(X, N, controller=Feedforward, equations="code").double()
     cell.controller.activation = "relu"
-    outputs, states = recorded(cell, 1e4 * inputs)
+    outputs, _ = recorded(cell, 1e4 * inputs)
     assert outputs[..., :N].abs().max() <= 20
     assert cell.fused_unsupported_reason() == "equations=code has no fused path within DNCCell"

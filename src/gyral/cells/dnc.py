@@ -43,11 +43,11 @@ class DNCCell(SlotMemoryCell):
 
     * the strengths are softplus, without the 1;
     * the write weightings w^w_{t−1} have no gradient by way of the usage;
-    * the state of the controller and h_t are clipped to ±20. That code also clips the output of the whole network, which
-      the linear layer after this cell would have to do.
+    * the state of the controller and h_t are clipped to ±20. That code also clips the output of the whole network,
+      which is that of a linear layer after this cell.
 
-    What remains has no effect on what the cell can compute, or a small one: the code has the read modes in another order
-    (backward, forward, content), allows several write heads, and adds its epsilon to norms in another way.
+    What remains has little or no effect: that code has the read modes in the order backward, forward, content, allows
+    several write heads, and adds its epsilon to norms in another way.
 
     A step costs O(C²) per row for the links, and training keeps them for each step.
 

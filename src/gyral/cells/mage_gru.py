@@ -47,9 +47,9 @@ class MAGEGRUCell(GraphCell):
 
     Parameters: `weight_ih` (3N, X), `weight_hh` (3N, G), G = N or (E + 1) · N, and `bias` (3N,); rows in the order
     r, z, n; with `edge_attention` also `attention_ih` (E + 1, X), `attention_hh` (E + 1, G) and `attention_bias`
-    (E + 1,). Weights of each gate and of the attention are Xavier-uniform, in ±√(6 / (rows + columns)), and biases are zero.
-    In that code, weights are normal with this bound as standard deviation, √3
-    times as large; with them a gated-attention reader of bAbI task 2 needs twice as many updates before it learns.
+    (E + 1,). Weights of each gate and of the attention are Xavier-uniform, in ±√(6 / (rows + columns)), and biases are
+    zero. In that code, weights are normal with this bound as standard deviation, √3 times as large; with them a
+    gated-attention reader of bAbI task 2 needs twice as many updates before it learns.
 
     Args:
         input_size: X ≥ 1.
@@ -117,10 +117,10 @@ class MAGEGRUCell(GraphCell):
 
     def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
         vectors, edges = self.split(inputs)
-        weight, bias = self.weight_ih, self.bias
-        if self.edge_attention:
-            weight, bias = torch.cat((weight, self.attention_ih)), torch.cat((bias, self.attention_bias))
-        return LinkedInputs(F.linear(vectors, weight, bias), edges)
+        if not self.edge_attention:
+            return LinkedInputs(F.linear(vectors, self.weight_ih, self.bias), edges)
+        weight = torch.cat((self.weight_ih, self.attention_ih))
+        return LinkedInputs(F.linear(vectors, weight, torch.cat((self.bias, self.attention_bias))), edges)
 
     def last_hidden(self, state: State) -> Tensor:
         return state.hidden

@@ -123,9 +123,11 @@ class NTMCell(SlotMemoryCell):
     def _initialize(self) -> None:
         nn.init.normal_(self.initial_reading)
         nn.init.normal_(self.initial_weights)
+        if self.initial_values is None:
+            return
         if self.initial_memory == "learned_constant":
             nn.init.constant_(self.initial_values, CONSTANT_MEMORY)
-        elif self.initial_values is not None:
+        else:
             bound = (self.slots + self.width) ** -0.5
             nn.init.uniform_(self.initial_values, -bound, bound)
 

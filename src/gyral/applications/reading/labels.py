@@ -34,7 +34,7 @@ def score_labels(task: "ReadingTask", request: Request, *, labels: str, split: s
     questions = task.data.splits[check_choice("split", split, SPLITS)]
     labelled = read_labels(labels, len(questions))
     rows = list(labelled)
-    right = {}
+    right: dict[int, bool] = {}
     for start in range(0, len(rows), ROWS):
         part = rows[start : start + ROWS]
         batch = task.batch_of(split, part)

@@ -35,8 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_nouns_are_joined_with_the_last_noun_above_and_below_them(folder: Path) -> None:
     hypernyms = Hypernyms(folder, 2)
-    words = "a dog and a poodle saw Animals . being poodles".split()
-    #        0 1   2   3 4      5   6       7 8     9
+    words = ["a", "dog", "and", "a", "poodle", "saw", "Animals", ".", "being", "poodles"]
     assert hypernym_edges(words, hypernyms, frozenset()) == (
         Edge(1, 4, HYPONYM),  # poodle is below dog
         Edge(4, 6, HYPERNYM),

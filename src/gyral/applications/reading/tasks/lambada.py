@@ -43,8 +43,8 @@ class LambadaTask(CorpusReadingTask):
     """
 
     label_notes = (
-        "Dhingra et al. (2017, arXiv:1703.02620), table 4: on 100 passages with labels of seven categories, GA is right on "
-        "51 %, and GA with MAGE on 61 %. The passages and labels are not published with it.",
+        "Dhingra et al. (2017, arXiv:1703.02620), table 4: on 100 passages with labels of seven categories, GA is "
+        "right on 51 %, and GA with MAGE on 61 %.",
     )
 
     def __init__(

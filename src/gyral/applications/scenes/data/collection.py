@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gyral.applications.scenes.data.language import (
-    ATTRIBUTES,
     ANSWER_IDS,
+    ATTRIBUTES,
     OPERATORS,
     TYPES,
     QuestionVocabulary,
