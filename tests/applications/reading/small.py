@@ -32,6 +32,7 @@ NO_EFFECT = (
     *("generated", "path", "data_dir", "validation", "stand_in"),
     *("entities", "plurals", "source", "chains", "hypernyms"),
 )
+RIGHT = {"context_accuracy": 1.0}
 WITHOUT_PREDICTION = ("answerable", "most_mentioned")
 
 
