@@ -368,6 +368,7 @@ def check_objects(option: str, value: Any) -> list[int]:
 
 def check_attributes(value: Any) -> tuple[str, ...]:
     """Return the attributes that questions name, or raise `OptionError`."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value or not {*value} <= ATTRIBUTES.keys():
+    known = tuple(ATTRIBUTES)
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value or any(n not in known for n in value):
         raise OptionError("attributes", value, f"must be one or more of {', '.join(ATTRIBUTES)}")
-    return tuple(name for name in ATTRIBUTES if name in value)
+    return tuple(name for name in known if name in value)

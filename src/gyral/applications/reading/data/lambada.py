@@ -23,7 +23,6 @@ from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpu
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.sources import QuestionSource
 from gyral.applications.reading.data.standin import generated_corpus, passage
-from gyral.applications.reading.data.wordnet import hypernym_edges
 from gyral.applications.reading.data.words import BEGIN, END, FUNCTION_WORDS
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
@@ -236,7 +235,7 @@ def parse(
     candidates = tuple(dict.fromkeys(word for word in document if word not in MARKS))
     linked = () if edges == "none" else chain_edges(kept)
     if hypernyms is not None:
-        linked += hypernym_edges((*document, *query), wordnet.load(hypernyms, DEPTH), NOT_MATCHED)
+        linked += wordnet.hypernym_edges((*document, *query), wordnet.load(hypernyms, DEPTH), NOT_MATCHED)
     number = {word: index for index, word in enumerate(candidates, start=1)}
     return [
         Question(

@@ -3,6 +3,7 @@
 import functools
 import gzip
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Hypernyms:
         self._above: dict[str, frozenset[str]] = {}
         for line in _lines(Path(folder), "index.noun"):
             fields = line.split()
-            senses = int(fields[2]) if len(fields) > 5 and fields[2].isdigit() else 0
+            senses = int(fields[2]) if len(fields) > 5 and re.fullmatch(r"[0-9]{1,4}", fields[2]) else 0
             if not 0 < senses < len(fields) or fields[-senses] not in parents:
                 raise OptionError("hypernyms", folder, f"index.noun: not in WordNet's format: {line[:40]}")
             reached, offsets = set[str](), {fields[-senses]}
@@ -103,6 +104,6 @@ def _lines(folder: Path, name: str) -> list[str]:
     content = read_bytes("hypernyms", folder, path)
     try:
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise OptionError("hypernyms", folder, f"{path.name} cannot be read: {error}") from None
     return [line for line in text.split("\n") if line and not line.startswith(" ")]
