@@ -75,8 +75,8 @@ def summarize(
     }
     task.decoding = task.decoding.changed(**{name: value for name, value in given.items() if value is not None})
     size = task.data.eval_batch_size if batch_size is None else check_integer("batch_size", batch_size)
-    files = [] if beside is None else [beside] if isinstance(beside, str) else beside
-    others = {file: read_summaries(file) for file in files}
+    files = beside if isinstance(beside, Sequence) and not isinstance(beside, str) else [beside]
+    others = {str(file): read_summaries(str(file)) for file in files if file is not None}
     report, shown = Report(), list[Shown]()
     with Output(None if out is None else Path(out)) as output, _Progress(report) as progress:
         articles = output.remaining(read_articles(input, report))
